@@ -1,0 +1,50 @@
+# make demo   train on scikit-learn's digits and release a model in runs/demo/release
+# make test   run the tests; test-slow runs the ones that take minutes
+# make lint   style, types and packaging; rewrites nothing
+#
+# PYTHON     the interpreter that makes .venv:             make test PYTHON=python3.12
+# PIP_ARGS   added to every pip install (wheel source):    make test PIP_ARGS="--find-links wheels"
+# DEMO_ARGS  added to the training command of the demo:    make demo DEMO_ARGS="--target_epsilon 1"
+# TEST_ARGS  added to pytest:                              make test TEST_ARGS="-k ledger"
+
+PYTHON ?= python3
+PIP_ARGS ?=
+DEMO_ARGS ?=
+TEST_ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+# Every flag that `accelerate launch` would otherwise warn about choosing itself, and as many threads as torch would
+# take on its own: left alone, `accelerate launch` runs a process on one thread.
+LAUNCH = $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+	--num_cpu_threads_per_process $$($(BIN)/python -c 'import torch; print(torch.get_num_threads())')
+
+.PHONY: demo test test-slow lint
+
+demo: $(STAMP)
+	rm -rf runs/demo
+	$(LAUNCH) training/train_feta_pro.py --output_dir runs/demo $(DEMO_ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q $(TEST_ARGS)
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -q -m slow $(TEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@$(BIN)/python -c 'import configparser, setuptools; \
+	cfg = configparser.ConfigParser(); cfg.read("setup.cfg"); \
+	named = set(cfg["options"]["packages"].split()); \
+	found = {"diffusers_dp.pipelines", *setuptools.find_packages(include=["diffusers_dp", "diffusers_dp.*"])}; \
+	raise SystemExit(f"setup.cfg: [options] packages and the folders differ in {sorted(named ^ found)}" if named != found else 0)'
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo "diffusers_dp needs Python 3.10 or newer, and \"$(PYTHON)\" is not one: choose another with PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install "torch==2.13.0" -c constraints.txt $(PIP_ARGS)
+	$(BIN)/python -m pip install -e ".[dev]" -c constraints.txt $(PIP_ARGS)
+	@touch $@

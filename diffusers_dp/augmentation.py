@@ -1,0 +1,132 @@
+"""The augmentation bag of the spatial warm-up: RandAugment's 14 operations in PIL.
+
+It varies the few noisy central images, so that the model does not learn them by heart. **It only ever touches noisy
+answers**, which are public by post-processing, and therefore draws from the public `--seed`. No sensitive image comes
+near it.
+
+Operations and ranges follow RandAugment (https://huggingface.co/papers/1909.13719) with the 31 magnitude bins of common
+implementations; FETA-Pro draws the magnitude anew for every fetch.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+
+
+NUM_BINS = 31
+MAX_SHEAR = 0.3
+MAX_TRANSLATION = 150 / 331  # of the side of the image
+MAX_DEGREES = 30.0
+MAX_ENHANCEMENT = 0.9
+BITS_PER_PIXEL = 8
+
+Operation = Callable[[Image.Image, float, int], Image.Image]
+
+
+def _affine(image: Image.Image, matrix: tuple[float, float, float, float, float, float]) -> Image.Image:
+    # Bilinear: on images this small, nearest would round most shears and translations to nothing.
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=0)
+
+
+def _rotate(image: Image.Image, strength: float, sign: int) -> Image.Image:
+    return image.rotate(sign * strength * MAX_DEGREES, Image.Resampling.BILINEAR, fillcolor=0)
+
+
+def _posterize(image: Image.Image, strength: float, sign: int) -> Image.Image:
+    return ImageOps.posterize(image, BITS_PER_PIXEL - round(4 * strength))
+
+
+def _enhance(enhancer: Callable[[Image.Image], Any]) -> Operation:
+    return lambda image, strength, sign: enhancer(image).enhance(1 + sign * strength * MAX_ENHANCEMENT)
+
+
+# Each takes an image of mode L or RGB, a strength in [0, 1] and a sign; the result has the same mode and size.
+OPERATIONS: dict[str, Operation] = {
+    "identity": lambda image, strength, sign: image,
+    "autocontrast": lambda image, strength, sign: ImageOps.autocontrast(image),
+    "equalize": lambda image, strength, sign: ImageOps.equalize(image),
+    "rotate": _rotate,
+    "solarize": lambda image, strength, sign: ImageOps.solarize(image, round(255 * (1 - strength))),
+    "color": _enhance(ImageEnhance.Color),
+    "posterize": _posterize,
+    "contrast": _enhance(ImageEnhance.Contrast),
+    "brightness": _enhance(ImageEnhance.Brightness),
+    "sharpness": _enhance(ImageEnhance.Sharpness),
+    "shear_x": lambda image, strength, sign: _affine(image, (1, sign * strength * MAX_SHEAR, 0, 0, 1, 0)),
+    "shear_y": lambda image, strength, sign: _affine(image, (1, 0, 0, sign * strength * MAX_SHEAR, 1, 0)),
+    "translate_x": lambda image, strength, sign: _affine(
+        image, (1, 0, sign * strength * MAX_TRANSLATION * image.width, 0, 1, 0)
+    ),
+    "translate_y": lambda image, strength, sign: _affine(
+        image, (1, 0, 0, 0, 1, sign * strength * MAX_TRANSLATION * image.height)
+    ),
+}
+
+
+class AugmentationBag:
+    """
+    Applies `num_ops` operations, drawn uniformly with replacement, to each image. One magnitude is drawn for each image
+    and shared by its operations; each operation draws its own sign.
+
+    Strength = bin / 30. It scales shear 0 to 0.3, translation 0 to 150/331 of the side, rotation 0 to 30 degrees,
+    brightness, color, contrast and sharpness by 1 +- 0 to 0.9, posterize 8 to 4 bits, solarize thresholds 255 to 0.
+    Uncovered pixels are black. As ever in PIL, equalize leaves images of fewer than 256 pixels as they are.
+
+    Args:
+        generator (`np.random.Generator`):
+            Seeded with the public `--seed`. The images follow from it alone.
+        num_ops (`int`, defaults to 2):
+            Operations for each image.
+        magnitudes (`tuple[int, int]`, defaults to `(1, 9)`):
+            Smallest and largest of the 31 magnitude bins (0 to 30), both included.
+
+    Raises:
+        ValueError: `num_ops` below 1, or bins outside 0 to 30 or in the wrong order.
+    """
+
+    def __init__(self, generator: np.random.Generator, num_ops: int = 2, magnitudes: tuple[int, int] = (1, 9)):
+        if num_ops < 1:
+            raise ValueError(f"`num_ops` must be at least 1, got {num_ops}.")
+        if not 0 <= magnitudes[0] <= magnitudes[1] < NUM_BINS:
+            raise ValueError(f"`magnitudes` must be two ascending bins from 0 to {NUM_BINS - 1}, got {magnitudes}.")
+        self.generator = generator
+        self.num_ops = num_ops
+        self.magnitudes = magnitudes
+
+    def draw(self) -> list[tuple[str, float, int]]:
+        """What befalls the next image: (name of the operation, strength in [0, 1], sign), `num_ops` of them."""
+        strength = float(self.generator.integers(self.magnitudes[0], self.magnitudes[1] + 1)) / (NUM_BINS - 1)
+        names = list(OPERATIONS)
+        picks = self.generator.integers(len(names), size=self.num_ops)
+        signs = 2 * self.generator.integers(2, size=self.num_ops) - 1
+        return [(names[pick], strength, int(sign)) for pick, sign in zip(picks, signs, strict=True)]
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            images (`torch.Tensor` of uint8, shape `[B, C, H, W]`): Noisy central images, C = 1 (grey) or 3 (RGB).
+
+        Returns:
+            `torch.Tensor` of uint8, shape `[B, C, H, W]`, on the device of `images`; `images` are not changed.
+
+        Raises:
+            ValueError: Another shape or type.
+        """
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise ValueError(
+                "`images` must be uint8 of shape [B, 1, H, W] or [B, 3, H, W], "
+                f"got {images.dtype} of shape {list(images.shape)}."
+            )
+        augmented = torch.empty_like(images, device="cpu")
+        for index, image in enumerate(images.cpu()):
+            pixels = image.permute(1, 2, 0).numpy()
+            picture = Image.fromarray(pixels[..., 0] if len(image) == 1 else pixels)
+            for name, strength, sign in self.draw():
+                picture = OPERATIONS[name](picture, strength, sign)
+            augmented[index] = (
+                torch.from_numpy(np.array(picture)).reshape(*image.shape[1:], len(image)).permute(2, 0, 1)
+            )
+        return augmented.to(images.device)

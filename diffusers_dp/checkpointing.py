@@ -1,0 +1,363 @@
+"""What survives a crash: the run's folder and its lock, noisy answers, checkpoints.
+
+Everything that must be whole or absent is written to a temporary sibling, synced, and renamed. Tensors are safetensors
+and the rest is JSON; nothing is pickled. **No state of a random generator is ever written**: noise that is drawn twice
+can be subtracted, so a run that resumes draws from fresh entropy (Poisson sampling has no memory, hence nothing to
+restore). The ledger is not restored either, for steps lost in a crash stay spent; a checkpoint only remembers how long
+the ledger was.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from diffusers.training_utils import EMAModel
+
+from .errors import IntegrityError, UsageError
+from .ledger import PrivacyLedger
+
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "state.json"
+CHECKPOINT_PREFIX = "checkpoint-"
+
+
+class RunFolder:
+    """
+    The folder of one run. `private/` never leaves the house, `release/` may.
+
+    Args:
+        output_dir (`str` or `Path`): `--output_dir`.
+
+    Attributes:
+        private, release (`Path`): The two folders; `create` makes the first one, mode 700.
+    """
+
+    def __init__(self, output_dir: str | Path):
+        self.output_dir = Path(output_dir)
+        self.private = self.output_dir / "private"
+        self.release = self.output_dir / "release"
+        self._lock: int | None = None
+        self._made = False
+
+    def create(self, *, resume: bool = False) -> None:
+        """
+        Make `private/` and lock the folder until [`close`] or the end of the process.
+
+        Args:
+            resume (`bool`, defaults to `False`): Go on in a folder that holds a run; it may also be new.
+
+        Raises:
+            UsageError: The folder holds another run, another process works in it, or it cannot be made.
+        """
+        if not resume and (self.private.exists() or self.release.exists()):
+            raise UsageError(
+                f"--output_dir {self.output_dir} holds another run: choose another folder, or go on with that run by "
+                "--resume_from_checkpoint latest."
+            )
+        try:
+            self._made = not self.private.exists()
+            self.private.mkdir(parents=True, exist_ok=True)
+            self.private.chmod(0o700)
+            lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise UsageError(f"--output_dir {self.output_dir} cannot be used: {error.strerror}.") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(lock, 20).decode()
+            os.close(lock)
+            raise UsageError(
+                f"--output_dir {self.output_dir} is in use by process {pid}: wait for it, or choose another folder."
+            ) from None
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+        self._lock = lock
+
+    @contextmanager
+    def discarded_on_usage_error(self) -> Iterator[None]:
+        """Leave nothing half-written: if flags and data turn out not to fit, remove `private/`, provided that this run's
+        `create` made it."""
+        try:
+            yield
+        except UsageError:
+            if self._made:
+                self.close()
+                shutil.rmtree(self.private)
+            raise
+
+    def write_status(self, exit_code: int, message: str) -> None:
+        """
+        Write `private/status.json`, for launchers swallow the exit code: 0 done, 2 usage, 3 budget, 4 integrity, 75
+        resumable. A run that was refused the folder owns nothing in it and writes nothing.
+        """
+        if self._lock is None:
+            return
+        temporary = self.private / ".status.json.tmp"
+        _write(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
+        os.replace(temporary, self.private / "status.json")
+        _sync_folder(self.private)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class NoisyAnswers:
+    """
+    Answers of the one-shot queries, each written once. Asking again and keeping the nicer answer would be a second
+    release; so a run that resumes reads the stored one, and a stored one is never replaced.
+
+    Args:
+        folder (`str` or `Path`): Where the answers lie, a folder for each; made when needed.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    def get(self, name: str) -> dict[str, torch.Tensor] | None:
+        """
+        The answer as it was put, on the CPU, or `None` if the query has not been answered.
+
+        Raises:
+            IntegrityError: The stored answer is damaged.
+        """
+        if not (self.folder / name).exists():
+            return None
+        return _open_sealed(self.folder / name)[1]["answer"]
+
+    def put(self, name: str, tensors: dict[str, torch.Tensor]) -> None:
+        """
+        Store an answer (tensors of any shape and type), atomically.
+
+        Raises:
+            IntegrityError: There is an answer of that name.
+        """
+        if (self.folder / name).exists():
+            raise IntegrityError(f"{self.folder / name} holds an answer already; a noisy answer is never replaced.")
+        _seal(self.folder / name, {"answer": tensors}, {})
+
+
+def position_of(ledger: PrivacyLedger) -> dict[str, int]:
+    """How long a ledger is: `{"rows": ..., "steps_reserved": ...}`."""
+    rows = ledger.rows
+    return {"rows": len(rows), "steps_reserved": sum(row["steps_reserved"] for row in rows)}
+
+
+def save_checkpoint(
+    folder: str | Path,
+    step: int,
+    *,
+    unet: torch.nn.Module,
+    ema: EMAModel,
+    optimizer: torch.optim.Optimizer,
+    ledger_position: dict[str, int],
+    keep: int = 2,
+) -> Path:
+    """
+    Write `folder/checkpoint-{step}`, atomically, then remove what is no longer needed: checkpoints of later steps (the
+    run went back behind them) and all but the last `keep`.
+
+    Args:
+        folder (`str` or `Path`): The private folder of the run.
+        step (`int`): Number of training steps taken.
+        unet, ema, optimizer: What is in training. The optimiser is Adam, or another one whose state is tensors only.
+        ledger_position (`dict[str, int]`): How long the ledger is, `{"rows": ..., "steps_reserved": ...}`.
+        keep (`int`, defaults to 2): Number of checkpoints that stay, at least 1 (`ValueError`).
+
+    Returns:
+        `Path`: The checkpoint.
+    """
+    if keep < 1:
+        raise ValueError(f"`keep` must be at least 1, got {keep}.")
+    folder = Path(folder)
+    ema_state, optimizer_state = ema.state_dict(), optimizer.state_dict()
+    shadows = {str(index): shadow for index, shadow in enumerate(ema_state.pop("shadow_params"))}
+    moments = {f"{index}.{name}": m for index, parts in optimizer_state["state"].items() for name, m in parts.items()}
+    tensors = {"unet": unet.state_dict(), "ema": shadows, "optimizer": moments}
+    state = {"step": step, "ledger_position": ledger_position, "ema": ema_state}
+    state["optimizer"] = optimizer_state["param_groups"]
+    checkpoint = folder / f"{CHECKPOINT_PREFIX}{step}"
+    _clear_leftovers(folder)
+    _seal(checkpoint, tensors, state, replace=True)
+    _clear_leftovers(folder)
+    kept = [past for past in _steps(folder) if past <= step][-keep:]
+    for needless in set(_steps(folder)) - set(kept):
+        shutil.rmtree(folder / f"{CHECKPOINT_PREFIX}{needless}")
+    return checkpoint
+
+
+def find_checkpoint(folder: str | Path, which: str) -> Path | None:
+    """
+    Args:
+        folder (`str` or `Path`): The private folder of the run.
+        which (`str`): `--resume_from_checkpoint`: `"latest"` (a damaged one is passed over with a warning), or the
+            name or path of a checkpoint in `folder`.
+
+    Returns:
+        `Path`, *optional*: The checkpoint, verified; `None` if there is none yet and `which` is `"latest"`.
+
+    Raises:
+        UsageError: The named checkpoint does not exist or belongs to another run.
+        IntegrityError: The named checkpoint is damaged, or all are.
+    """
+    folder = Path(folder)
+    if which != "latest":
+        checkpoint = folder / Path(which).name
+        elsewhere = len(Path(which).parts) > 1 and Path(which).resolve() != checkpoint.resolve()
+        if elsewhere or not checkpoint.is_dir():
+            raise UsageError(
+                f"--resume_from_checkpoint {which} is no checkpoint of this run: give 'latest', or a name in {folder}."
+            )
+        _open_sealed(checkpoint)
+        return checkpoint
+    damage = None
+    for step in reversed(_steps(folder)):
+        checkpoint = folder / f"{CHECKPOINT_PREFIX}{step}"
+        try:
+            _open_sealed(checkpoint)
+            return checkpoint
+        except IntegrityError as error:
+            logger.warning("%s The checkpoint before it is tried.", error)
+            damage = error
+    if damage is not None:
+        raise damage
+    return None
+
+
+def load_checkpoint(
+    checkpoint: str | Path,
+    *,
+    unet: torch.nn.Module,
+    ema: EMAModel,
+    optimizer: torch.optim.Optimizer,
+    ledger_position: dict[str, int],
+) -> dict[str, Any]:
+    """
+    Verify a checkpoint against its hashes and the ledger, then restore the model, its moving average and the optimiser
+    in place. Nothing is changed unless everything fits.
+
+    Args:
+        checkpoint (`str` or `Path`): As returned by [`find_checkpoint`].
+        unet, ema, optimizer: Built as for the run that saved them, on any device.
+        ledger_position (`dict[str, int]`): How long the ledger is **now**: longer than the checkpoint says (steps lost
+            in a crash stay spent) or as long, never shorter.
+
+    Returns:
+        `dict[str, Any]`: `step`, the saved `ledger_position`, and the scalars of `ema` and `optimizer`.
+
+    Raises:
+        IntegrityError: A file is damaged or missing (named), or the ledger is shorter than the checkpoint says.
+        UsageError: The model has other weights.
+    """
+    state, tensors = _open_sealed(Path(checkpoint))
+    for name, saved in state["ledger_position"].items():
+        if ledger_position[name] < saved:
+            raise IntegrityError(
+                f"The ledger is shorter than {checkpoint} says ({name}: {ledger_position[name]} < {saved}): put back "
+                "the whole ledger.jsonl of this run, for what was spent stays spent."
+            )
+    expected, found = ({name: w.shape for name, w in ws.items()} for ws in (unet.state_dict(), tensors["unet"]))
+    if found != expected:
+        raise UsageError(f"{checkpoint} was made by a model of another shape: resume with the flags of that run.")
+    unet.load_state_dict(tensors["unet"])
+    ema.load_state_dict(state["ema"])
+    for index, shadow in enumerate(ema.shadow_params):
+        shadow.copy_(tensors["ema"][str(index)])
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for key, moment in tensors["optimizer"].items():
+        parameter, name = key.split(".", 1)
+        moments.setdefault(int(parameter), {})[name] = moment
+    optimizer.load_state_dict({"state": moments, "param_groups": state["optimizer"]})
+    return state
+
+
+def _steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in `folder`, ascending."""
+    names = (path.name.removeprefix(CHECKPOINT_PREFIX) for path in folder.glob(f"{CHECKPOINT_PREFIX}*"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove what a crash in the middle of `save_checkpoint` leaves, and a checkpoint that was replaced."""
+    for leftover in folder.glob(f".{CHECKPOINT_PREFIX}*"):
+        shutil.rmtree(leftover)
+
+
+def _seal(
+    folder: Path, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any], *, replace: bool = False
+) -> None:
+    """Write `folder`, whole or not at all: a safetensors file per entry of `tensors`, and `state` with all hashes."""
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    if temporary.exists():
+        shutil.rmtree(temporary)
+    temporary.mkdir(parents=True)
+    hashes = {}
+    for name, group in tensors.items():
+        # Cloned, for safetensors refuses tensors that share memory.
+        data = safetensors.torch.save(
+            {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in group.items()}
+        )
+        _write(temporary / f"{name}.safetensors", data)
+        hashes[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
+    state = {**state, "sha256": hashes}
+    state["sha256_of_state"] = _hash_state(state)
+    _write(temporary / STATE_FILE, json.dumps(state, indent=2).encode())
+    _sync_folder(temporary)
+    if replace and folder.exists():
+        os.replace(folder, folder.with_name(f".{folder.name}.old"))
+    os.replace(temporary, folder)  # fails if `folder` exists
+    _sync_folder(folder.parent)
+
+
+def _open_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+    """Read what [`_seal`] wrote. Raises `IntegrityError`, which names the file, if a hash does not fit."""
+    try:
+        state = json.loads(_read(folder / STATE_FILE))
+    except ValueError:
+        raise IntegrityError(f"{folder / STATE_FILE} is damaged.") from None
+    if state.pop("sha256_of_state", None) != _hash_state(state):
+        raise IntegrityError(f"{folder / STATE_FILE} is damaged.")
+    tensors = {}
+    for name, expected in state.pop("sha256").items():
+        data = _read(folder / name)
+        if hashlib.sha256(data).hexdigest() != expected:
+            raise IntegrityError(f"{folder / name} is damaged.")
+        tensors[name.removesuffix(".safetensors")] = safetensors.torch.load(data)
+    return state, tensors
+
+
+def _hash_state(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise IntegrityError(f"{path} is missing.") from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)

@@ -1,0 +1,333 @@
+"""From the command line and a recipe to one checked configuration. Nothing here reads an image or writes a file."""
+
+import argparse
+import difflib
+import logging
+import math
+import sys
+import types
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from .errors import UsageError
+from .flags import ACCOUNTANTS, CURRICULA, FLAG_GROUPS, FETAProConfig, parse_rate
+
+
+__all__ = ["FETAProConfig", "SamplingFacts", "load_config", "resolve", "validate"]
+
+logger = logging.getLogger(__name__)
+
+_UNSET = object()
+
+# Of each pair one flag says what the other would; the command line's choice replaces the recipe's.
+_EXCLUSIVE = (
+    ("dataset_name", "train_data_dir"),
+    ("train_batch_size", "sample_rate"),
+    ("spatial_noise_multiplier", "spatial_budget_share"),
+    ("frequency_noise_multiplier", "frequency_budget_share"),
+)
+
+_AT_LEAST = {
+    "noise_multiplicity": 1,
+    "max_train_steps": 1,
+    "train_batch_size": 1,
+    "max_physical_batch_size": 1,
+    "num_train_images": 1,
+    "validation_size": 0,
+    "resolution": 1,
+    "num_central_images": 1,
+    "spatial_steps": 1,
+    "spatial_batch_size": 1,
+    "num_frequency_features": 2,
+    "frequency_steps": 1,
+    "frequency_batch_size": 1,
+    "generator_steps": 1,
+    "generator_batch_size": 1,
+    "generator_channels": 1,
+    "num_auxiliary_images": 1,
+    "layers_per_block": 1,
+    "patch_size": 1,
+    "checkpointing_steps": 1,
+    "num_inference_steps": 1,
+    "seed": 0,
+}
+_POSITIVE = (
+    "target_epsilon",
+    "max_grad_norm",
+    "learning_rate",
+    "spatial_noise_multiplier",
+    "spatial_learning_rate",
+    "frequency_noise_multiplier",
+    "frequency_length_scale",
+    "frequency_learning_rate",
+    "generator_learning_rate",
+    "sigma_data",
+)
+_FRACTIONS = ("spatial_budget_share", "frequency_budget_share", "target_delta")
+_RATES = ("sample_rate", "spatial_sample_rate")
+
+
+@dataclass(frozen=True)
+class SamplingFacts:
+    """
+    The public numbers of DP-SGD's Poisson sampling, which follow from the flags and N.
+
+    Args:
+        num_images (`int`): N, the declared number of images.
+        sample_rate (`float`): q, the probability with which each image joins a step.
+        normaliser (`int`): The constant that divides a sum of clipped gradients.
+        expected_batch_size (`float`): qN.
+        target_delta (`float`): delta of the guarantee.
+    """
+
+    num_images: int
+    sample_rate: float
+    normaliser: int
+    expected_batch_size: float
+    target_delta: float
+
+
+def load_config(argv: list[str] | None = None) -> FETAProConfig:
+    """
+    Reads the flags: the command line wins over the recipe of `--config`, and that over the defaults.
+
+    Args:
+        argv (`list[str]`, *optional*): The command line without the program's name. Defaults to `sys.argv[1:]`.
+
+    Returns:
+        `FETAProConfig`: The validated configuration.
+
+    Raises:
+        `UsageError`: A flag or a key of the recipe is unknown, contradicts another, or has a value that cannot be.
+    """
+    given = _parse_command_line(sys.argv[1:] if argv is None else argv)
+    recipe = _read_recipe(given["config"]) if given.get("config") else {}
+    for source in (given, recipe):
+        for first, second in _EXCLUSIVE:
+            if source.get(first) is not None and source.get(second) is not None:
+                raise UsageError(f"--{first} and --{second} exclude each other; give one of them.")
+    for first, second in _EXCLUSIVE:
+        for chosen, dropped in ((first, second), (second, first)):
+            if chosen in given:
+                recipe.pop(dropped, None)
+    config = FETAProConfig(**{**recipe, **given})
+    validate(config)
+    return config
+
+
+def _parse_command_line(argv: list[str]) -> dict[str, Any]:
+    """Returns only the flags that were given, so that a recipe can supply the others."""
+    from transformers import HfArgumentParser  # takes a second, and needs no torch
+
+    parser = HfArgumentParser(
+        FLAG_GROUPS,
+        prog="train_feta_pro.py",
+        description="Trains a diffusion model on sensitive images with FETA-Pro, under one total (epsilon, delta).",
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    names = [flag.name for flag in fields(FETAProConfig)]
+    # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
+    namespace = argparse.Namespace(**dict.fromkeys(names, _UNSET))
+    try:
+        namespace, unknown = parser.parse_known_args(argv, namespace)
+    except argparse.ArgumentError as error:
+        flag = (error.argument_name or "The command line").split("/")[0]
+        raise UsageError(f"{flag}: {error.message}; see --help.") from None
+    if unknown:
+        if not unknown[0].startswith("-"):
+            raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
+        flag = unknown[0].split("=")[0]
+        raise UsageError(f"{flag} is not a flag; the nearest is --{_nearest(flag.lstrip('-'), names)}.")
+    return {name: value for name, value in vars(namespace).items() if value is not _UNSET}
+
+
+def _read_recipe(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise UsageError(f"--config {path} cannot be read ({reason}); give the path of a recipe.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise UsageError(f"--config {path} is not valid YAML{where}; correct the file.") from None
+    if recipe is None:
+        return {}
+    if not isinstance(recipe, dict):
+        raise UsageError(f"--config {path} holds no 'flag: value' lines; see training/recipes/feta_pro for examples.")
+    hints = get_type_hints(FETAProConfig)
+    names = [flag.name for flag in fields(FETAProConfig) if flag.name != "config"]
+    for key in recipe:
+        if key not in names:
+            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{_nearest(str(key), names)}'.")
+    return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
+
+
+def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
+    """Checks a YAML value against the flag's type; lists become the command line's comma-separated text."""
+    optional = get_origin(hint) in (Union, types.UnionType)
+    kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is None and optional:
+        return None
+    if kind is str and (isinstance(value, str) or number):
+        return str(value)
+    if kind is str and isinstance(value, list) and not any(isinstance(item, (bool, dict, list)) for item in value):
+        return ",".join(str(item) for item in value)
+    if kind is float and number:
+        return float(value)
+    if kind is float and isinstance(value, str):
+        try:
+            return float(value)  # YAML takes 1e-3, without a dot, for text
+        except ValueError:
+            pass
+    if kind in (int, bool) and type(value) is kind:
+        return value
+    raise UsageError(f"--config {path}: '{key}' must be of type {kind.__name__}, not {value!r}; correct the recipe.")
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+
+
+def validate(config: FETAProConfig) -> None:
+    """
+    Refuses values that cannot be, before anything is read, spent or written.
+
+    Raises:
+        `UsageError`: One sentence that names the flag and the remedy.
+    """
+    for name, least in _AT_LEAST.items():
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
+    for name in _POSITIVE:
+        value = getattr(config, name)
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise UsageError(f"--{name} is {value}; give a finite number above 0.")
+    for name in _FRACTIONS:
+        value = getattr(config, name)
+        if value is not None and not 0 < value < 1:
+            raise UsageError(f"--{name} is {value}; give a number between 0 and 1, both excluded.")
+    for name in ("label_dropout", "ema_decay"):
+        if not 0 <= getattr(config, name) < 1:
+            raise UsageError(f"--{name} is {getattr(config, name)}; give a number from 0 to below 1.")
+    for name in _RATES:
+        text = getattr(config, name)
+        if text is not None and not _is_rate(text):
+            raise UsageError(f"--{name} is '{text}'; give a number above 0 and up to 1, such as 0.1 or 1/14.")
+    for name, known in (("curriculum", CURRICULA), ("accountant", ACCOUNTANTS)):
+        if getattr(config, name) not in known:
+            raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
+    if config.num_frequency_features % 2:
+        raise UsageError(
+            f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
+        )
+    _validate_data(config)
+    _validate_model(config)
+
+
+def _is_rate(text: str) -> bool:
+    try:
+        return 0 < parse_rate(text) <= 1
+    except ValueError:
+        return False
+
+
+def _validate_data(config: FETAProConfig) -> None:
+    names = config.declared_class_names
+    for name in ("dataset_name", "train_data_dir", "train_split", "image_column", "label_column", "output_dir"):
+        if getattr(config, name) is not None and not getattr(config, name).strip():
+            raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
+    if config.dataset_name is not None and config.train_data_dir is not None:
+        raise UsageError("--dataset_name and --train_data_dir exclude each other; give one of them.")
+    if config.train_data_dir is not None and names is None:
+        raise UsageError(
+            "--train_data_dir needs --class_names (comma-separated), for the label set must be public and declared."
+        )
+    if names is not None and (not names or len(set(names)) < len(names)):
+        raise UsageError("--class_names is empty or names a class twice; give each class once, comma-separated.")
+    if not (config.uses_digits or config.dataset_name or config.train_data_dir or config.dry_run):
+        raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
+    if config.num_channels not in (None, 1, 3):
+        raise UsageError(f"--num_channels is {config.num_channels}; give 1 (grey) or 3 (RGB).")
+
+
+def _validate_model(config: FETAProConfig) -> None:
+    try:
+        levels = config.channels_per_level
+    except ValueError:
+        levels = ()
+    if not levels or min(levels) < 1:
+        raise UsageError(
+            f"--block_out_channels is '{config.block_out_channels}'; give a positive integer per level, such as 32,64."
+        )
+    side = config.image_shape[1]
+    factor = config.patch_size * 2 ** (len(levels) - 1)
+    if side % factor:
+        raise UsageError(
+            f"--resolution {side} is not divisible by {factor} (--patch_size times 2 for each further level of "
+            f"--block_out_channels); give --resolution {math.ceil(side / factor) * factor}, or fewer levels."
+        )
+    sizes = [side // config.patch_size // 2**level for level in range(len(levels))]
+    try:
+        unknown = set(config.attention_sizes) - set(sizes)
+    except ValueError:
+        unknown = {0}
+    if unknown:
+        raise UsageError(
+            f"--attention_resolutions is '{config.attention_resolutions}', but this model has feature maps of size "
+            f"{', '.join(map(str, sizes))}; give some of these, or nothing."
+        )
+
+
+def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
+    """
+    Works out the public numbers of DP-SGD's sampling.
+
+    With `--train_batch_size` B the sample rate is B/N and the normaliser B; with `--sample_rate` q it is floor(qN).
+    A delta of 1/N or more is only warned of: the guarantee then allows to publish one image outright.
+
+    Args:
+        config (`FETAProConfig`): The configuration.
+        num_images (`int`): N, the declared number of images.
+
+    Returns:
+        `SamplingFacts`: The numbers.
+
+    Raises:
+        `UsageError`: The expected batch is larger than N or smaller than one image, or N is too small for the
+            default delta.
+    """
+    if config.sample_rate is not None:
+        rate = parse_rate(config.sample_rate)
+        normaliser = math.floor(rate * num_images)
+        if normaliser < 1:
+            raise UsageError(
+                f"--sample_rate {config.sample_rate} of {num_images} images is less than one image a step; "
+                f"give at least 1/{num_images}."
+            )
+        sample_rate, expected = float(rate), float(rate * num_images)
+    else:
+        normaliser = config.train_batch_size or min(1024, num_images)
+        if normaliser > num_images:
+            raise UsageError(
+                f"--train_batch_size {normaliser} is more than the {num_images} images; give at most {num_images}."
+            )
+        sample_rate, expected = normaliser / num_images, float(normaliser)
+    delta = config.target_delta
+    if delta is None:
+        if num_images < 2:
+            raise UsageError("--target_delta has no default for a single image; give it.")
+        delta = 1 / (num_images * math.log(num_images))
+    if delta >= 1 / num_images:
+        logger.warning(
+            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one image outright.",
+            delta,
+            1 / num_images,
+        )
+    return SamplingFacts(num_images, sample_rate, normaliser, expected, delta)

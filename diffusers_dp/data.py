@@ -1,0 +1,132 @@
+"""From flags to images: first the public facts, which no image decides, then uint8 arrays for the door."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from .errors import UsageError
+from .flags import FETAProConfig
+from .image_decoding import decode_image
+from .image_sources import load_digits_split, open_source
+
+
+__all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "public_facts"]
+
+# Public and fixed: the validation images of a dataset are the same in every run, whatever --seed is.
+_VALIDATION_SEED = 0
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """
+    What may be known of the images by everybody.
+
+    Args:
+        num_images (`int`): N, the declared number of images to train on.
+        image_shape (`tuple[int, int, int]`): (channels, height, width).
+        class_names (`tuple[str, ...]`, *optional*): The label set, `None` for unlabelled images.
+        source (`str`): Where the images come from, in words that may be published.
+    """
+
+    num_images: int
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class ImageArrays:
+    """
+    The private images, ready for the door.
+
+    Args:
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= N images; zeros where not readable.
+        labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image, `None` for unlabelled images.
+        readable (`np.ndarray` of bool, shape `[n]`): False for an image that contributes nothing, because it or its
+            label could not be read.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray | None
+    readable: np.ndarray
+
+
+def public_facts(config: FETAProConfig) -> PublicFacts:
+    """
+    Finds out what is public, from flags and metadata, without reading an image or writing a file.
+
+    A dry run with a declared number of images does not even look at the metadata.
+
+    Args:
+        config (`FETAProConfig`): The configuration.
+
+    Returns:
+        `PublicFacts`: The facts.
+
+    Raises:
+        `UsageError`: A dataset, split or column is missing or unknown, or N or the label set cannot be known
+            without reading images.
+    """
+    if config.dry_run and config.num_train_images is not None and not config.uses_digits:
+        named = config.dataset_name is not None and not Path(config.dataset_name).expanduser().exists()
+        name = f"{config.dataset_name} ({config.train_split})" if named else "declared images"
+        return PublicFacts(config.num_train_images, config.image_shape, config.declared_class_names, name)
+    source = open_source(config)
+    count = source.count()
+    num_images = config.num_train_images
+    if count == 0:
+        raise UsageError(f"--{_source_flag(config)} holds no images; name a source that does.")
+    if num_images is None:
+        if count is None:
+            raise UsageError("--num_train_images must be given: the dataset's metadata does not tell its length.")
+        num_images = count - config.validation_size
+        if num_images < 1:
+            raise UsageError(f"--validation_size {config.validation_size} leaves no image to train on; lower it.")
+    return PublicFacts(num_images, config.image_shape, source.class_names(), source.name)
+
+
+def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
+    """
+    Reads, converts, resizes and crops the images. A damaged one stays, as zeros that contribute nothing.
+
+    Args:
+        config (`FETAProConfig`): The configuration.
+        facts (`PublicFacts`): Its public facts.
+        cache_dir (`str` or `Path`): A private folder for what `datasets` caches.
+
+    Returns:
+        `ImageArrays`: The images in the order of their source, without the validation images.
+
+    Raises:
+        `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown.
+    """
+    capacity = facts.num_images + config.validation_size
+    held_out = np.zeros(capacity, dtype=bool)
+    held_out[np.random.default_rng(_VALIDATION_SEED).permutation(capacity)[: config.validation_size]] = True
+    images = np.zeros((facts.num_images, *facts.image_shape), dtype=np.uint8)
+    labels = np.zeros(facts.num_images, dtype=np.int64)
+    readable = np.zeros(facts.num_images, dtype=bool)
+    row = 0
+    with tqdm(total=capacity, desc="Reading images", unit="image") as bar:
+        for position, (encoded, label) in enumerate(open_source(config).records(facts.class_names, Path(cache_dir))):
+            if position >= capacity:
+                raise UsageError(
+                    f"--num_train_images {facts.num_images} is less than --{_source_flag(config)} holds; raise it."
+                )
+            bar.update()
+            if held_out[position]:
+                continue
+            image = decode_image(encoded, facts.image_shape)
+            if image is not None and (facts.class_names is None or label is not None):
+                images[row], labels[row], readable[row] = image, label or 0, True
+            row += 1
+        bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
+    if row == 0:
+        raise UsageError(f"--{_source_flag(config)} holds no images; name a source that does.")
+    return ImageArrays(images[:row], None if facts.class_names is None else labels[:row], readable[:row])
+
+
+def _source_flag(config: FETAProConfig) -> str:
+    return "train_data_dir" if config.train_data_dir is not None else "dataset_name"

@@ -1,0 +1,73 @@
+"""One DP-SGD step: clip each image's gradient, sum, add noise once, divide by a public constant (Abadi et al. 2016, Alg. 1)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from ..randomness import PrivateGenerator
+from .per_example import per_example_gradients
+
+
+# (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None) -> losses [rows], each a function of its own row alone
+RowLoss = Callable[[nn.Module, torch.Tensor, torch.Tensor | None], torch.Tensor]
+Gradients = dict[str, torch.Tensor]
+
+
+def clip_factors(squared_norms: torch.Tensor, max_norm: float) -> torch.Tensor:
+    """Factors that bring vectors to L2 norm at most `max_norm`; 0 for a vector whose norm is not finite, so that a broken
+    record contributes nothing.
+
+    Args:
+        squared_norms (`torch.Tensor` of shape `[B]`): Squared L2 norms.
+        max_norm (`float`): The clip norm C.
+
+    Returns:
+        `torch.Tensor` of shape `[B]` in [0, 1].
+    """
+    norms = squared_norms.sqrt()
+    return torch.where(norms.isfinite(), max_norm / norms.clamp_min(max_norm), 0.0)
+
+
+def clipped_gradient_sum(
+    model: nn.Module,
+    row_loss: RowLoss,
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor | None]],
+    *,
+    max_grad_norm: float,
+    noise_multiplicity: int,
+) -> Gradients:
+    """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
+
+    Each image takes part as K = `noise_multiplicity` rows (noise multiplicity, Dockhorn et al. 2022, Section 3.2). The mean of
+    their gradients is formed first and clipped as one vector, so removing an image moves the sum by at most `max_grad_norm`
+    in L2 norm, whatever K is and however the images are spread over physical batches.
+
+    Args:
+        batches (iterable of `(images [b, C, H, W], labels [b] or None)`): The physical batches; possibly none.
+
+    Returns:
+        `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
+    """
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
+    for images, labels in batches:
+        rows = images.repeat_interleave(noise_multiplicity, dim=0)
+        row_labels = None if labels is None else labels.repeat_interleave(noise_multiplicity)
+        with per_example_gradients(model, group_size=noise_multiplicity) as gradients:
+            row_loss(model, rows, row_labels).sum().backward()
+        factors = clip_factors(gradients.squared_norms(), max_grad_norm)
+        for name, part in gradients.weighted_sum(factors).items():
+            total[name] += part
+    return total
+
+
+def add_noise(total: Gradients, *, std: float, normaliser: float, generator: PrivateGenerator) -> Gradients:
+    """`(total + N(0, std^2)) / normaliser`: the noise of one logical step, drawn once for each coordinate.
+
+    Args:
+        std (`float`): Noise multiplier times clip norm.
+        normaliser (`float`): A declared public constant, never a count of what was there.
+    """
+    return {
+        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for name, value in total.items()
+    }

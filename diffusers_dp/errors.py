@@ -1,0 +1,34 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The errors a user can meet, each with the exit code of the command that stops because of it.
+
+Every message is one sentence or two that name the flag or the file and the remedy. Faults of the program itself
+(a wrong shape, a missing key) stay ordinary Python exceptions.
+"""
+
+
+class DiffusersDPError(Exception):
+    """Base of all errors that end a command on purpose.
+
+    Attributes:
+        exit_code (`int`): what the process returns to the shell.
+    """
+
+    exit_code = 1
+
+
+class UsageError(DiffusersDPError):
+    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written."""
+
+    exit_code = 2
+
+
+class BudgetExceeded(DiffusersDPError):
+    """The next question would cost more than the target; it was not asked."""
+
+    exit_code = 3
+
+
+class IntegrityError(DiffusersDPError):
+    """A file on disk does not say what it must say (ledger, checkpoint, receipt)."""
+
+    exit_code = 4

@@ -1,0 +1,245 @@
+"""Every flag of `training/train_feta_pro.py`, with its default and its help text, in one place."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+
+#: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
+CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
+#: Who may compute epsilon.
+ACCOUNTANTS = ("pld", "rdp", "prv")
+#: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
+DEFAULT_RESOLUTION = 32
+DIGITS_RESOLUTION = 8
+
+
+def _flag(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class DataFlags:
+    """Which images, and the public facts about them."""
+
+    _argument_group_name = "data"
+
+    dataset_name: str | None = _flag(
+        None, "Hub id or local dataset folder. Without this and --train_data_dir: the embedded scikit-learn digits."
+    )
+    dataset_config_name: str | None = _flag(None, "Configuration of the dataset, where it has several.")
+    train_split: str = _flag("train", "Split of --dataset_name to train on.")
+    train_data_dir: str | None = _flag(None, "Folder that holds one folder of images per class; needs --class_names.")
+    image_column: str = _flag("image", "Column of --dataset_name that holds the images.")
+    label_column: str | None = _flag(
+        None, "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional."
+    )
+    class_names: str | None = _flag(
+        None, "The public label set, comma-separated (a list in a recipe); unset: that of the dataset's ClassLabel."
+    )
+    resolution: int | None = _flag(
+        None,
+        "Images are resized (shorter side) and centre-cropped to this side length in pixels; "
+        f"unset: {DIGITS_RESOLUTION} for the embedded digits, else {DEFAULT_RESOLUTION}.",
+    )
+    num_channels: int | None = _flag(None, "1 (grey) or 3 (RGB); unset: 1 for the embedded digits, else 3.")
+    num_train_images: int | None = _flag(
+        None,
+        "N, the declared, public number of images to train on, without the validation images; "
+        "unset: the length of the split minus --validation_size.",
+    )
+    validation_size: int = _flag(
+        0, "Images held out of the split, chosen by position with a fixed public seed; never trained on."
+    )
+
+
+@dataclass
+class PrivacyFlags:
+    """The guarantee, and what each stage may spend of it."""
+
+    _argument_group_name = "privacy"
+
+    target_epsilon: float = _flag(10.0, "Total epsilon of all stages together.")
+    target_delta: float | None = _flag(None, "delta of the guarantee; unset: 1/(N ln N).")
+    accountant: str = _flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
+    spatial_noise_multiplier: float | None = _flag(
+        None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share."
+    )
+    spatial_budget_share: float = _flag(0.05, "Share of the composed RDP that the central images may spend.")
+    frequency_noise_multiplier: float | None = _flag(
+        None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
+    )
+    frequency_budget_share: float = _flag(0.2, "Share of the composed RDP that the frequency features may spend.")
+
+
+@dataclass
+class CurriculumFlags:
+    """The two noisy queries and the warm-up stages that learn from their answers."""
+
+    _argument_group_name = "curriculum (queries and warm-up)"
+
+    curriculum: str = _flag("spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.")
+    num_central_images: int = _flag(5, "Noisy central images per class, each its own query.")
+    spatial_sample_rate: str = _flag(
+        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10."
+    )
+    spatial_steps: int = _flag(300, "Warm-up steps on the central images.")
+    spatial_batch_size: int = _flag(50, "Batch size of the warm-up on the central images.")
+    spatial_learning_rate: float = _flag(1e-3, "Learning rate of the warm-up on the central images.")
+    num_frequency_features: int = _flag(2000, "Random Fourier features: half cosines, half sines, so an even number.")
+    frequency_length_scale: float = _flag(
+        10.247, "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; the paper's runs use sqrt(105)."
+    )
+    frequency_steps: int = _flag(300, "Warm-up steps on the auxiliary generator's images.")
+    frequency_batch_size: int = _flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
+    frequency_learning_rate: float = _flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
+    generator_steps: int = _flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
+    generator_batch_size: int = _flag(100, "Images that the auxiliary generator draws per step.")
+    generator_learning_rate: float = _flag(1e-2, "Learning rate of the auxiliary generator.")
+    generator_channels: int = _flag(32, "Base channels of the auxiliary generator.")
+    num_auxiliary_images: int = _flag(5000, "Images drawn from the fitted generator for the warm-up.")
+
+
+@dataclass
+class DPSGDFlags:
+    """The private fine-tuning."""
+
+    _argument_group_name = "DP-SGD"
+
+    max_train_steps: int = _flag(100, "DP-SGD steps.")
+    train_batch_size: int | None = _flag(
+        None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(1024, N)."
+    )
+    sample_rate: str | None = _flag(
+        None,
+        "Poisson sample rate q in place of --train_batch_size: a decimal or a fraction such as 1/14; "
+        "the gradient sum is divided by floor(qN).",
+    )
+    noise_multiplicity: int = _flag(
+        4, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
+    )
+    max_grad_norm: float = _flag(1e-3, "Clip norm of one image's gradient.")
+    learning_rate: float = _flag(1e-3, "Learning rate of Adam during DP-SGD.")
+    max_physical_batch_size: int = _flag(
+        64, "Images (each with its K draws) that are computed at once; memory only, no effect on the result."
+    )
+
+
+@dataclass
+class ModelFlags:
+    """The denoiser, and how its weights are averaged."""
+
+    _argument_group_name = "model"
+
+    block_out_channels: str = _flag("32,64", "Channels per level, comma-separated (a list in a recipe).")
+    layers_per_block: int = _flag(1, "Residual blocks per level.")
+    attention_resolutions: str = _flag(
+        "", "Feature-map sizes (after patching) that get self-attention, comma-separated (a list in a recipe)."
+    )
+    patch_size: int = _flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
+    sigma_data: float = _flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
+    label_dropout: float = _flag(0.1, "Probability that a label is replaced by 'no label' during training.")
+    ema_decay: float = _flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
+
+
+@dataclass
+class RunFlags:
+    """Where the run lives, and how it starts."""
+
+    _argument_group_name = "run"
+
+    config: str | None = _flag(None, "Recipe: a YAML file with flags that differ from the defaults.")
+    output_dir: str = _flag("runs/feta_pro", "Folder of the run: private/ stays in the house, release/ is public.")
+    seed: int = _flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
+    dry_run: bool = _flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
+    checkpointing_steps: int = _flag(500, "Training steps between two checkpoints.")
+    resume_from_checkpoint: str | None = _flag(None, "'latest', or the path of a checkpoint to go on from.")
+    num_inference_steps: int = _flag(20, "Sampling steps for samples.png.")
+
+
+FLAG_GROUPS: tuple[Any, ...] = (DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelFlags, RunFlags)
+
+
+@dataclass
+class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelFlags, RunFlags):
+    """
+    All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
+
+    Example:
+        ```python
+        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
+        >>> config.curriculum_stages
+        ('spatial', 'frequency')
+        ```
+    """
+
+    @property
+    def uses_digits(self) -> bool:
+        """True where no flag names or describes other images: the embedded digits."""
+        return self.dataset_name is None and self.train_data_dir is None and self.class_names is None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the images that the model sees, with defaults filled in."""
+        side = self.resolution or (DIGITS_RESOLUTION if self.uses_digits else DEFAULT_RESOLUTION)
+        channels = self.num_channels or (1 if self.uses_digits else 3)
+        return channels, side, side
+
+    @property
+    def declared_class_names(self) -> tuple[str, ...] | None:
+        """`--class_names` as a tuple, `None` where not given."""
+        return None if self.class_names is None else split_list(self.class_names)
+
+    @property
+    def channels_per_level(self) -> tuple[int, ...]:
+        """`--block_out_channels` as integers. Raises `ValueError` where they are none."""
+        return tuple(int(item) for item in split_list(self.block_out_channels))
+
+    @property
+    def attention_sizes(self) -> tuple[int, ...]:
+        """`--attention_resolutions` as integers. Raises `ValueError` where they are none."""
+        return tuple(int(item) for item in split_list(self.attention_resolutions))
+
+    @property
+    def curriculum_stages(self) -> tuple[str, ...]:
+        """`--curriculum` as its stages, in order; empty for `none`."""
+        return () if self.curriculum == "none" else split_list(self.curriculum)
+
+    @property
+    def asks_spatial(self) -> bool:
+        """Whether the curriculum asks for, and pays for, the central images."""
+        return self.curriculum == "mix" or "spatial" in self.curriculum_stages
+
+    @property
+    def asks_frequency(self) -> bool:
+        """Whether the curriculum asks for, and pays for, the frequency features."""
+        return self.curriculum == "mix" or "frequency" in self.curriculum_stages
+
+    @property
+    def spatial_rate(self) -> float:
+        """`--spatial_sample_rate` as a number. Raises `ValueError` where it is none."""
+        return float(parse_rate(self.spatial_sample_rate))
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Splits a comma-separated flag; spaces around the items and empty items do not count."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def parse_rate(text: str) -> Fraction:
+    """
+    Reads a sample rate exactly, so that floor(qN) is not at the mercy of rounding.
+
+    Args:
+        text (`str`): A decimal (`"0.1"`) or a fraction (`"1/14"`).
+
+    Returns:
+        `Fraction`: The rate.
+
+    Raises:
+        `ValueError`: It is neither.
+    """
+    try:
+        return Fraction(text.strip())
+    except ZeroDivisionError as error:
+        raise ValueError(f"{text} divides by zero") from error

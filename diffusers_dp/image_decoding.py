@@ -1,0 +1,81 @@
+"""One image file -> one uint8 array of the declared shape, or nothing; no image has a say in another's."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+
+IMAGE_SUFFIXES = frozenset(".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tga .tif .tiff .webp".split())
+
+
+def decode_image(source: bytes | Path | Image.Image | None, shape: tuple[int, int, int]) -> np.ndarray | None:
+    """
+    Decodes an image, turns it upright, converts its mode, resizes its shorter side and crops its centre.
+
+    The colours of a palette are looked up, an alpha channel is dropped, of several frames the first counts. Images of
+    16 and 32 bits per pixel are read as 0..65535, floating-point ones as 0..1, or as 0..255 where they exceed 1.
+
+    Args:
+        source (`bytes`, `Path` or `PIL.Image.Image`, *optional*): The encoded image, its file, or an opened one.
+        shape (`tuple[int, int, int]`): The wanted (channels, height, width), with 1 or 3 channels.
+
+    Returns:
+        `np.ndarray` of shape `shape`, uint8, or `None` where the image is absent, unreadable or not finite.
+    """
+    if source is None:
+        return None
+    channels, height, width = shape
+    with _silence():
+        try:
+            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source))
+            if image is None:
+                return None
+            image = image.convert("L" if channels == 1 else "RGB")
+            image = ImageOps.fit(image, (width, height), method=Image.Resampling.LANCZOS)
+            return np.asarray(image, dtype=np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
+        except Exception:  # a damaged file raises almost anything; whatever it is, this image contributes nothing
+            return None
+
+
+def _open(source: bytes | Path) -> Image.Image:
+    with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
+        image.load()
+        return ImageOps.exif_transpose(image)
+
+
+def _to_8_bits(image: Image.Image) -> Image.Image | None:
+    """Scales modes that PIL's `convert` would clip; `None` where a value is not finite."""
+    if image.mode == "F":
+        values = np.asarray(image, dtype=np.float64)
+        if not np.isfinite(values).all():
+            return None
+        values = values * 255 if values.max() <= 1 else values
+    elif image.mode == "I" or image.mode.startswith("I;16"):
+        values = np.asarray(image, dtype=np.float64) / 257
+    else:
+        return image
+    return Image.fromarray(np.rint(values.clip(0, 255)).astype(np.uint8))
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Mutes warnings and the standard error of C libraries, so that a damaged image leaves no line in a log."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)

@@ -1,0 +1,105 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A file of JSON objects, one per line, that is on disk before anybody acts on it. No torch."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .errors import IntegrityError
+
+
+class Journal:
+    """Appends durably, rewrites atomically, and notices when somebody else wrote.
+
+    Args:
+        path (`Path`): the file. It appears with the first `rewrite`.
+
+    Attributes:
+        size (`int`, *optional*): bytes in the file after our last read or write; `None` while we know of no file.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.size: int | None = None
+
+    def read(self) -> list[Any]:
+        """All objects, from the first line; nothing if there is no file.
+
+        A last line without its newline is what a crash leaves in mid-append. If it parses, it counts. If it does not,
+        `append` never returned from it, so that nobody acted upon it, and it is dropped. Any other line that does not
+        parse is damage.
+
+        Raises:
+            IntegrityError: if a line is damaged, or the file is empty.
+        """
+        if not self.path.exists():
+            return []
+        content = self.path.read_bytes()
+        self.size = len(content)
+        *lines, torn = content.split(b"\n")
+        objects = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                objects.append(json.loads(line))
+            except ValueError as error:
+                raise IntegrityError(f"Line {number} of {self.path} is damaged: restore the file.") from error
+        if torn:
+            try:
+                objects.append(json.loads(torn))
+            except ValueError:
+                pass
+        if not objects:
+            raise IntegrityError(f"{self.path} is empty or damaged: restore the file, or use another --output_dir.")
+        if torn:
+            self.rewrite(objects)  # else the next line would be appended to the torn one
+        return objects
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Adds one line; when this returns, file and directory are synced.
+
+        After a failure the file may differ from what we know, and then every later write is refused.
+        """
+        self._check_untouched()
+        line = _line(entry)
+        with open(self.path, "ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(self.path.parent)
+        self.size = (self.size or 0) + len(line)
+
+    def rewrite(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Replaces the whole file: after a crash there is either the old one or the new one."""
+        self._check_untouched()
+        content = b"".join(map(_line, entries))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
+        _sync_folder(self.path.parent)
+        self.size = len(content)
+
+    def _check_untouched(self) -> None:
+        size = self.path.stat().st_size if self.path.exists() else None
+        if size != self.size:
+            raise IntegrityError(
+                f"{self.path} changed since this process last wrote it (a second run, or a write that failed): stop "
+                "the other run and start this one again; what the file reserves stays spent."
+            )
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, allow_nan=False).encode() + b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,398 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The ledger: every question put to the sensitive images, and what they cost together.
+
+One `PrivacyLedger` belongs to one run. A question (a `LedgerRow`) is written down and synced to disk *before* it is
+asked, and refused if the total would exceed the target. What was reserved counts as spent, whether it was executed
+or not; a crash can therefore waste budget but never hide any.
+
+Privacy is counted for neighbouring data sets in which **one image is zeroed out**, with the number of images and the
+label set public; `accounting.py` holds the numbers. Nothing here loads torch.
+"""
+
+import copy
+import json
+import math
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from . import accounting
+from .accounting import Composition
+from .errors import BudgetExceeded, IntegrityError, UsageError
+from .journal import Journal
+
+
+SCHEMA_VERSION = 1
+MECHANISMS = ("gaussian", "poisson_gaussian")
+
+_ROUNDING = 1e-9
+_IDENTITY = ("stage", "mechanism", "noise_multiplier", "sampling_probability", "query", "partition")
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One question, before it is asked.
+
+    Args:
+        name (`str`): the stage that asks, for example `"central_images"`.
+        mechanism (`str`): `"gaussian"` (every image is looked at) or `"poisson_gaussian"` (each with a probability).
+        noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite.
+        sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`.
+        steps (`int`): how many times it is asked.
+        query (`dict`): public facts only, for example sensitivity or clip norm, normaliser, parameters.
+        partition (`str`, *optional*): `"label"` when asked once per class in parallel (an image has one class).
+
+    Raises:
+        UsageError: if a value lies outside its range.
+    """
+
+    name: str
+    mechanism: str
+    noise_multiplier: float
+    sampling_probability: float = 1.0
+    steps: int = 1
+    query: dict = field(default_factory=dict)
+    partition: str | None = None
+
+    def __post_init__(self) -> None:
+        sigma = _number(self.noise_multiplier, f"The noise multiplier of {self.name!r}")
+        q = _number(self.sampling_probability, f"The sampling probability of {self.name!r}")
+        if not sigma > 0:
+            raise UsageError(f"The noise multiplier of {self.name!r} must be above 0, not {sigma}.")
+        if not 0 < q <= 1:
+            raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
+        if self.mechanism not in MECHANISMS or (self.mechanism == "gaussian") != (q == 1):
+            raise UsageError(
+                f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
+                "for a sampling probability of 1 and 'poisson_gaussian' below it."
+            )
+        if not isinstance(self.steps, numbers.Integral) or self.steps < 1:
+            raise UsageError(f"The steps of {self.name!r} must be a whole number above 0, not {self.steps!r}.")
+        for key, value in (("noise_multiplier", sigma), ("sampling_probability", q), ("steps", int(self.steps))):
+            object.__setattr__(self, key, value)  # Python's own numbers, whatever came (numpy's are not JSON)
+
+
+class PrivacyLedger:
+    """Rows of questions, their total cost, and the gate in front of the next one.
+
+    Args:
+        path (`Path`, *optional*): `private/ledger.jsonl`. `None` keeps the ledger in memory (planning). An existing
+            file is continued: what it reserved stays spent. A new file appears with the first reservation.
+        target_epsilon, target_delta (`float`): the budget.
+        num_images (`int`): the declared, public number of images.
+        accountant (`str`): `"pld"`, `"rdp"` or `"prv"`; the one that gates and calibrates.
+        public_facts (`dict`, *optional*): what else is public and must not change in mid-run.
+
+    Raises:
+        UsageError: if a value lies outside its range.
+        IntegrityError: if the file is damaged or was written for another budget or other public facts.
+    """
+
+    def __init__(
+        self,
+        path: Path | str | None,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        num_images: int,
+        accountant: str = "pld",
+        public_facts: dict | None = None,
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.target_epsilon = _number(target_epsilon, "--target_epsilon")
+        self.target_delta = _number(target_delta, "--target_delta")
+        if not self.target_epsilon > 0:
+            raise UsageError(f"--target_epsilon must be above 0, not {target_epsilon}.")
+        if not 0 < self.target_delta < 1:
+            raise UsageError(f"--target_delta must lie strictly between 0 and 1, not {target_delta}.")
+        if not isinstance(num_images, numbers.Integral) or num_images < 1:
+            raise UsageError(f"--num_train_images must be a whole number of at least 1, not {num_images!r}.")
+        self.num_images: int = int(num_images)
+        self.accountant: str = _known(accountant)
+        self.header: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "header",
+            "target_epsilon": self.target_epsilon,
+            "target_delta": self.target_delta,
+            "adjacency": "zero_out",
+            "unit_of_privacy": "image",
+            "num_images": self.num_images,
+            "accountant": self.accountant,
+            "public_facts": _plain(public_facts or {}, "public_facts"),
+        }
+        self._rows: list[dict[str, Any]] = []
+        self._open: list[int] = []  # reservations of this process that `take_step` may draw on
+        self._affordable: Composition = ()  # the largest composition that is known to meet the target
+        self._journal: Journal | None = None if self.path is None else Journal(self.path)
+        if self._journal is not None:
+            for number, entry in enumerate(self._journal.read(), start=-1):
+                if number < 0:
+                    self._check_header(entry)
+                else:
+                    self._check_row(entry, number)
+                    self._rows.append(entry)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One JSON object per reservation, in order of asking; copies."""
+        return copy.deepcopy(self._rows)
+
+    # What it costs.
+
+    def epsilon(self, accountant: str | None = None, *, extra: Sequence[LedgerRow] = ()) -> float:
+        """Epsilon at the target delta over all reserved steps, and over `extra` rows that are not reserved yet.
+
+        How fine PLD's grid is stands at `accounting.cost`.
+        """
+        return self._cost(self._composition(extra), accountant)
+
+    def epsilon_by_stage(self) -> list[tuple[str, float]]:
+        """Cumulative epsilon after each stage, in order of asking."""
+        names = list(dict.fromkeys(row["stage"] for row in self._rows))
+        stages = []
+        for last, name in enumerate(names):
+            so_far = [row for row in self._rows if row["stage"] in names[: last + 1]]
+            stages.append((name, self._cost(accounting.merge(map(_entry_question, so_far)))))
+        return stages
+
+    def budget_shares(self) -> dict[str, float]:
+        """Share of each stage in the composed RDP at the order that is optimal for the target delta.
+
+        RDP adds up, so that shares do too (FETA-Pro paper, Table 12).
+        """
+        shares: dict[str, float] = {}
+        if self._rows:
+            _, at = accounting.rdp_epsilon(self._composition(), self.target_delta)
+            total = accounting.rdp(self._composition())[at]
+            for row in self._rows:
+                spent = accounting.rdp(accounting.merge([_entry_question(row)]))[at]
+                shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
+        return shares
+
+    def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
+        """The largest n <= `at_most` such that all reserved rows and n steps of `row` meet the target."""
+        low, high = 0, at_most + 1
+        guess = at_most  # most callers ask for a number that was planned: try it first
+        while high - low > 1:
+            if self._affords(self._composition([replace(row, steps=guess)])):
+                low = guess
+            else:
+                high = guess
+            guess = (low + high) // 2
+        return low
+
+    # What noise it takes.
+
+    def calibrate(self, sample_rate: float, steps: int, *, at_least: float = 1e-2) -> float:
+        """The smallest noise multiplier with which the rows so far and `steps` more steps meet the target.
+
+        Found by bracketing and false position on the ledger's own accountant; the answer meets the target and is
+        at most 1e-4 (relative) above the smallest that does.
+
+        Args:
+            sample_rate (`float`): Poisson sampling probability, in (0, 1].
+            steps (`int`): number of steps.
+            at_least (`float`): never answer with less noise than this.
+
+        Raises:
+            UsageError: if the rows so far leave nothing of the target.
+        """
+
+        row = _sampled("the remaining steps", 1.0, sample_rate, steps)  # reports a wrong rate or number of steps first
+        spent = self.epsilon()
+        if not spent < self.target_epsilon:
+            raise UsageError(
+                f"The questions asked before already cost epsilon {spent:.6g}, {spent - self.target_epsilon:.6g} over "
+                f"--target_epsilon {self.target_epsilon:g}; however much noise the remaining steps get, the smallest "
+                f"epsilon that can be reached is {spent:.6g}. Raise --target_epsilon above it, or the noise "
+                "multipliers of those questions."
+            )
+        sigma = accounting.calibrate(
+            self._composition(), row.sampling_probability, row.steps, *self._target, self.accountant, spent, at_least
+        )
+        self._affords(self._composition([replace(row, noise_multiplier=sigma)]))  # known from here on, see there
+        return sigma
+
+    def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:
+        """The noise multiplier of a question that is to take `share` of the whole budget.
+
+        A share is a share of composed RDP at one order, for RDP adds up. The order and the whole are those of a plain
+        Gaussian mechanism that just meets the target (`accounting.gaussian_budget`); in the published settings DP-SGD
+        has the same order or its neighbour. `budget_shares` tells what a plan came to. Rows that are in the ledger
+        already play no role.
+
+        Raises:
+            UsageError: if the share is not in (0, 1), or the target is too small for RDP at the known orders.
+        """
+        if not 0 < share < 1:
+            raise UsageError(f"The share of the budget must lie strictly between 0 and 1, not {share}.")
+        row = _sampled("the query", 1.0, sampling_probability, steps)
+        return accounting.noise_for_share(share, row.sampling_probability, row.steps, *self._target)
+
+    # Asking.
+
+    def reserve(self, row: LedgerRow) -> int:
+        """Writes a question down, durably, and returns its id. Only then may the question be asked.
+
+        Raises:
+            BudgetExceeded: if the total would exceed the target; nothing was written.
+            IntegrityError: if somebody else changed the file since our last write.
+            OSError: if the file cannot be written or synced; nothing is granted.
+        """
+        entry = self._entry(row)
+        if not self._affords(self._composition([row])):
+            raise BudgetExceeded(
+                f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over the "
+                f"target {self.target_epsilon:g} ({self.epsilon():.6g} is spent); the question was not asked."
+            )
+        if self._journal is not None:
+            if self._journal.size is None:  # the first question brings the header with it
+                self._journal.rewrite([self.header, entry])
+            else:
+                self._journal.append(entry)
+        self._rows.append(entry)
+        self._open.append(entry["id"])
+        return entry["id"]
+
+    def executed(self, reservation: int, steps: int) -> None:
+        """Records that a reservation is finished, after `steps` of its steps. What it did not use stays spent."""
+        if reservation not in range(len(self._rows)):
+            raise IntegrityError(f"There is no reservation {reservation} in this ledger.")
+        entry = self._rows[reservation]
+        if not entry["steps_executed"] <= steps <= entry["steps_reserved"]:
+            raise IntegrityError(
+                f"Reservation {reservation} ({entry['stage']!r}) cannot have executed {steps} steps: "
+                f"{entry['steps_executed']} were executed before and {entry['steps_reserved']} are reserved."
+            )
+        entry.update(steps_executed=int(steps), state="executed")
+        self._open = [number for number in self._open if number != reservation]
+        self._rewrite()
+
+    def take_step(self, row: LedgerRow, *, reserve_steps: int = 1) -> int:
+        """Takes one reserved step for a question that is asked again and again, and returns its reservation's id.
+
+        Draws on the newest open reservation that *this process* made for the same question (all but `steps`), and
+        reserves `reserve_steps` more when none is left. What an earlier process reserved is never drawn on: nobody
+        knows which of its steps were executed. The step counts as executed from here on, in memory; `flush_executed`
+        writes the count down.
+        """
+        wanted = _identity(self._entry(row))
+        number = next((n for n in reversed(self._open) if _identity(self._rows[n]) == wanted), None)
+        if number is None:
+            number = self.reserve(replace(row, steps=reserve_steps))
+        entry = self._rows[number]
+        entry["steps_executed"] += 1
+        if entry["steps_executed"] == entry["steps_reserved"]:
+            self.executed(number, entry["steps_executed"])
+        return number
+
+    def flush_executed(self) -> None:
+        """Writes the counted steps of open reservations (at checkpoints, and when a run ends)."""
+        if any(self._rows[number]["steps_executed"] for number in self._open):
+            self._rewrite()
+
+    # Counting.
+
+    @property
+    def _target(self) -> tuple[float, float]:
+        return self.target_epsilon, self.target_delta
+
+    def _composition(self, extra: Sequence[LedgerRow] = ()) -> Composition:
+        return accounting.merge([*map(_entry_question, self._rows), *map(_row_question, extra)])
+
+    def _cost(self, composition: Composition, accountant: str | None = None) -> float:
+        accountant = self.accountant if accountant is None else _known(accountant)
+        return accounting.cost(composition, *self._target, accountant)
+
+    def _affords(self, composition: Composition) -> bool:
+        # Fewer steps never cost more, so that a training loop whose total was checked once needs no further numbers.
+        known = {(sigma, q): steps for sigma, q, steps in self._affordable}
+        if all(steps <= known.get((sigma, q), 0) for sigma, q, steps in composition):
+            return True
+        cost = accounting.cost(composition, *self._target, self.accountant, refine=False)
+        affordable = cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
+        if affordable:
+            self._affordable = composition
+        return affordable
+
+    def _entry(self, row: LedgerRow) -> dict[str, Any]:
+        return {
+            "id": len(self._rows),
+            "stage": row.name,
+            "mechanism": row.mechanism,
+            "noise_multiplier": row.noise_multiplier,
+            "sampling_probability": row.sampling_probability,
+            "dataset_size": self.num_images,
+            "steps_reserved": row.steps,
+            "steps_executed": 0,
+            "query": _plain(row.query, f"The query facts of {row.name!r}"),
+            "partition": row.partition,
+            "state": "reserved",
+        }
+
+    def _check_header(self, found: Any) -> None:
+        there, here = _flat(found), _flat(self.header)
+        for key in (*here, *there):
+            if key not in there or key not in here or there[key] != here[key]:
+                raise IntegrityError(
+                    f"{self.path} was written with {key} = {there.get(key)!r}, but this run has {here.get(key)!r}: use "
+                    "the same settings, or another --output_dir."
+                )
+
+    def _check_row(self, entry: Any, number: int) -> None:
+        try:
+            LedgerRow(entry["stage"], entry["mechanism"], *_entry_question(entry), entry["query"], entry["partition"])
+            sound = entry["id"] == number and entry["state"] in ("reserved", "executed")
+            sound = sound and 0 <= entry["steps_executed"] <= entry["steps_reserved"]
+            sound = sound and entry["dataset_size"] == self.num_images
+        except (KeyError, TypeError, UsageError) as error:
+            raise IntegrityError(f"Row {number} of {self.path} is not a row of a ledger: {error}") from error
+        if not sound:
+            raise IntegrityError(f"Row {number} of {self.path} contradicts itself or its place: restore the file.")
+
+    def _rewrite(self) -> None:
+        if self._journal is not None:
+            self._journal.rewrite([self.header, *self._rows])
+
+
+def _row_question(row: LedgerRow) -> tuple[float, float, int]:
+    return row.noise_multiplier, row.sampling_probability, row.steps
+
+
+def _entry_question(entry: dict[str, Any]) -> tuple[float, float, int]:
+    return entry["noise_multiplier"], entry["sampling_probability"], entry["steps_reserved"]
+
+
+def _identity(entry: dict[str, Any]) -> list[Any]:
+    return [entry[key] for key in _IDENTITY]
+
+
+def _sampled(name: str, sigma: float, q: float, steps: int) -> LedgerRow:
+    return LedgerRow(name, "gaussian" if q == 1 else "poisson_gaussian", sigma, q, steps)
+
+
+def _known(accountant: str) -> str:
+    if accountant not in accounting.ACCOUNTANTS:
+        raise UsageError(f"--accountant must be one of {', '.join(accounting.ACCOUNTANTS)}, not {accountant!r}.")
+    return accountant
+
+
+def _number(value: Any, what: str) -> float:
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise UsageError(f"{what} must be a finite number, not {value!r}.")
+    return float(value)
+
+
+def _plain(facts: dict, what: str) -> dict:
+    try:
+        return json.loads(json.dumps(facts, allow_nan=False))  # what a reader of the file will see
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} must be plain JSON: {error}.") from error
+
+
+def _flat(header: Any) -> dict[str, Any]:
+    header = dict(header) if isinstance(header, dict) else {}
+    facts = header.pop("public_facts", None)
+    return {**header, **{f"public_facts.{key}": value for key, value in dict(facts or {}).items()}}

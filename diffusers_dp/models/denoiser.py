@@ -1,0 +1,75 @@
+"""EDM preconditioning and loss around a plain `UNet2DModel`."""
+
+import torch
+from diffusers import UNet2DModel
+from torch import nn
+
+
+class EDMDenoiser(nn.Module):
+    """Training-time wrapper: a denoiser `D(x; sigma)` made of a `UNet2DModel`.
+
+    `D(x; sigma) = c_skip(sigma) x + c_out(sigma) F(c_in(sigma) x, ln(sigma) / 4)` (Karras et al. 2022, Equation 7 and Table 1),
+    which is what Diffusers' EDM schedulers expect of a UNet. The wrapper holds no parameters of its own, so that the release
+    contains the plain `UNet2DModel`; `sigma_data` travels in the scheduler's config.
+
+    Args:
+        unet (`UNet2DModel`): Class-conditional if it has `num_class_embeds` rows; the last row is the null label.
+        sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public constant.
+    """
+
+    def __init__(self, unet: UNet2DModel, sigma_data: float = 0.577):
+        super().__init__()
+        self.unet = unet
+        self.sigma_data = sigma_data
+
+    def forward(self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None) -> torch.Tensor:
+        """Denoise.
+
+        Args:
+            sample (`torch.Tensor` of shape `[B, C, H, W]`): Images in [-1, 1] plus noise of standard deviation `sigma`.
+            sigma (`torch.Tensor` of shape `[B]`): Noise levels, > 0.
+            class_labels (`torch.LongTensor` of shape `[B]`, *optional*): Rows of the class table.
+
+        Returns:
+            `torch.Tensor` of shape `[B, C, H, W]`: The estimate of the clean images.
+        """
+        variance = sigma**2 + self.sigma_data**2
+        c_skip = self.sigma_data**2 / variance
+        c_out = sigma * self.sigma_data / variance.sqrt()
+        c_in = 1 / variance.sqrt()
+        output = self.unet(_broadcast(c_in) * sample, sigma.log() / 4, class_labels=class_labels).sample
+        return _broadcast(c_skip) * sample + _broadcast(c_out) * output
+
+
+class EDMLoss:
+    """The weighted denoising loss of EDM, one value per row (Karras et al. 2022, Equation 8 and Table 1).
+
+    Each row draws its own noise level, `ln(sigma) ~ N(P_mean, P_std^2)`, its own noise, and drops its label for the null label
+    with probability `label_dropout`. These draws are ordinary training randomness: they need not stay secret.
+
+    Args:
+        label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
+        mean (`float`, defaults to -1.2): P_mean.
+        std (`float`, defaults to 1.2): P_std.
+    """
+
+    def __init__(self, label_dropout: float = 0.1, mean: float = -1.2, std: float = 1.2):
+        self.label_dropout = label_dropout
+        self.mean = mean
+        self.std = std
+
+    def __call__(self, denoiser: EDMDenoiser, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or `None`."""
+        sigma = (torch.randn(len(images), device=images.device) * self.std + self.mean).exp()
+        if labels is not None:
+            null_label = denoiser.unet.config.num_class_embeds - 1
+            dropped = torch.rand(len(labels), device=labels.device) < self.label_dropout
+            labels = labels.masked_fill(dropped, null_label)
+        noisy = images + _broadcast(sigma) * torch.randn_like(images)
+        error = (denoiser(noisy, sigma, labels) - images).square().flatten(1).mean(1)
+        weight = (sigma**2 + denoiser.sigma_data**2) / (sigma * denoiser.sigma_data) ** 2
+        return weight * error
+
+
+def _broadcast(values: torch.Tensor) -> torch.Tensor:
+    return values.view(-1, 1, 1, 1)

@@ -1,0 +1,103 @@
+"""The auxiliary one-step generator: noise and a label to an image whose frequency features match the noisy ones."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from diffusers import ConfigMixin, ModelMixin
+from diffusers.configuration_utils import register_to_config
+from torch import nn
+
+
+SMALLEST_SIZE = 4
+
+
+class ConditionalBatchNorm(nn.Module):
+    """Batch normalisation whose scale and shift come from a conditioning vector (BigGAN)."""
+
+    def __init__(self, channels: int, condition_dim: int):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels, affine=False)
+        self.affine = nn.Linear(condition_dim, 2 * channels)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        scale, shift = self.affine(condition)[:, :, None, None].chunk(2, dim=1)
+        return self.norm(x) * (1 + scale) + shift
+
+
+class UpBlock(nn.Module):
+    """Residual block that doubles height and width."""
+
+    def __init__(self, in_channels: int, out_channels: int, condition_dim: int):
+        super().__init__()
+        self.norm1 = ConditionalBatchNorm(in_channels, condition_dim)
+        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
+        self.norm2 = ConditionalBatchNorm(out_channels, condition_dim)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1)
+        self.shortcut = nn.Conv2d(in_channels, out_channels, 1)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        hidden = F.interpolate(F.relu(self.norm1(x, condition)), scale_factor=2.0)
+        hidden = self.conv2(F.relu(self.norm2(self.conv1(hidden), condition)))
+        return hidden + F.interpolate(self.shortcut(x), scale_factor=2.0)
+
+
+class FeatureGenerator(ModelMixin, ConfigMixin):
+    """A small class-conditional residual generator in the manner of BigGAN (FETA-Pro Section 3.3).
+
+    It is trained on noisy answers only, so batch normalisation is allowed here: nothing it sees is private.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W), H = W.
+        num_classes (`int`): Classes; 1 for unlabelled data.
+        channels (`int`, defaults to 64): Width.
+        latent_dim (`int`, defaults to 60): Length of the noise vector.
+    """
+
+    @register_to_config
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, channels: int = 64, latent_dim: int = 60):
+        super().__init__()
+        out_channels, height, _ = image_shape
+        num_blocks = 0
+        while height % 2 == 0 and height > SMALLEST_SIZE:
+            height, num_blocks = height // 2, num_blocks + 1
+        self.smallest_size = height
+        condition_dim = latent_dim + 64
+        self.class_embedding = nn.Embedding(num_classes, 64)
+        self.project = nn.Linear(condition_dim, channels * height * height)
+        self.blocks = nn.ModuleList(UpBlock(channels, channels, condition_dim) for _ in range(num_blocks))
+        self.norm_out = nn.BatchNorm2d(channels)
+        self.conv_out = nn.Conv2d(channels, out_channels, 3, padding=1)
+
+    def forward(self, latents: torch.Tensor, class_labels: torch.Tensor) -> torch.Tensor:
+        """Latents `[B, latent_dim]` and labels `[B]` to images `[B, C, H, W]` in [0, 1]."""
+        condition = torch.cat([latents, self.class_embedding(class_labels)], dim=1)
+        hidden = self.project(condition).unflatten(1, (-1, self.smallest_size, self.smallest_size))
+        for block in self.blocks:
+            hidden = block(hidden, condition)
+        return torch.tanh(self.conv_out(F.relu(self.norm_out(hidden)))) / 2 + 0.5
+
+    @torch.no_grad()
+    def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
+        """One image for each label, uint8, `[len(class_labels), C, H, W]`, in evaluation mode."""
+        self.eval()
+        images = []
+        for labels in class_labels.to(self.device).split(batch_size):
+            latents = torch.randn(len(labels), self.config.latent_dim, device=self.device)
+            images.append(self(latents, labels).mul(255).round().byte().cpu())
+        return torch.cat(images)
+
+
+def frequency_matching_loss(
+    features: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, labels: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
+    """Squared distance between the mean embedding of generated images and the noisy one (FETA-Pro Equation 8).
+
+    Args:
+        features (`Callable`): Images `[B, C, H, W]` in [0, 1] to features `[B, D]`.
+        images (`torch.Tensor` of shape `[B, C, H, W]`): Generated.
+        labels (`torch.LongTensor` of shape `[B]`): Uniform over classes.
+        target (`torch.Tensor` of shape `[classes, D]`): The noisy mean embedding of the sensitive images.
+    """
+    embedding = torch.zeros_like(target).index_add(0, labels, features(images)) / len(images)
+    return (target - embedding).square().sum()

@@ -1,0 +1,117 @@
+"""What a run will ask and what it will cost, worked out before an image is read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .config import FETAProConfig, SamplingFacts, resolve
+from .data import PublicFacts
+from .errors import UsageError
+from .ledger import LedgerRow, PrivacyLedger
+from .sensitive import gradient_row
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The questions of a run in their order, and what follows from them.
+
+    Args:
+        sampling (`SamplingFacts`): N, delta, and DP-SGD's sample rate and divisor.
+        rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, and `dp_sgd`.
+        epsilon (`float`): The total.
+        table (`str`): All of it for a person to read.
+    """
+
+    sampling: SamplingFacts
+    rows: dict[str, LedgerRow]
+    epsilon: float
+    table: str
+
+
+def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
+    """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what they
+    leave of the budget.
+
+    Raises:
+        UsageError: The queries alone exceed the budget, or a flag is out of range.
+    """
+    sampling = resolve(config, facts.num_images)
+    ledger = new_ledger(None, config, facts)
+    rows, flags = {}, []
+    if config.asks_spatial:
+        sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
+            config.spatial_budget_share, sampling_probability=config.spatial_rate, steps=config.num_central_images
+        )
+        rows["central_images"] = _row("central_images", sigma, config.spatial_rate, config.num_central_images)
+        flags += ["--spatial_noise_multiplier", "--spatial_budget_share"]
+    if config.asks_frequency:
+        sigma = config.frequency_noise_multiplier or ledger.calibrate_gaussian(config.frequency_budget_share)
+        rows["frequency_features"] = _row("frequency_features", sigma, 1.0, 1)
+        flags += ["--frequency_noise_multiplier", "--frequency_budget_share"]
+    spent = ledger.epsilon(extra=list(rows.values()))
+    if spent >= config.target_epsilon:
+        raise UsageError(
+            f"The queries alone cost epsilon {spent:.4g}, {spent - config.target_epsilon:.4g} more than --target_epsilon "
+            f"{config.target_epsilon:g}: raise it above {spent:.4g}, the smallest that these queries can reach, or give the "
+            f"queries more noise ({', '.join(flags)})."
+        )
+    for row in rows.values():
+        ledger.reserve(row)
+    sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps)
+    rows["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps)
+    ledger.reserve(rows["dp_sgd"])
+    return Plan(sampling, rows, ledger.epsilon(), _table(ledger, rows))
+
+
+def new_ledger(path: Path | None, config: FETAProConfig, facts: PublicFacts) -> PrivacyLedger:
+    """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
+
+    Raises:
+        IntegrityError: The ledger at `path` is for another budget or other public facts.
+    """
+    sampling = resolve(config, facts.num_images)
+    return PrivacyLedger(
+        path,
+        target_epsilon=config.target_epsilon,
+        target_delta=sampling.target_delta,
+        num_images=facts.num_images,
+        accountant=config.accountant,
+        public_facts={
+            "image_shape": list(facts.image_shape),
+            "class_names": None if facts.class_names is None else list(facts.class_names),
+            "value_range": [0, 1],
+            "normaliser": sampling.normaliser,
+        },
+    )
+
+
+def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
+    """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of the
+    budget asks for."""
+    earlier = [row["noise_multiplier"] for row in ledger.rows if row["stage"] == "dp_sgd"]
+    sigma = earlier[-1] if earlier else ledger.calibrate(plan.sampling.sample_rate, config.max_train_steps)
+    return gradient_row(
+        max_grad_norm=config.max_grad_norm,
+        noise_multiplier=sigma,
+        sample_rate=plan.sampling.sample_rate,
+        normaliser=plan.sampling.normaliser,
+        noise_multiplicity=config.noise_multiplicity,
+    )
+
+
+def _row(name: str, sigma: float, sample_rate: float, steps: int) -> LedgerRow:
+    return LedgerRow(name, "gaussian" if sample_rate == 1 else "poisson_gaussian", sigma, sample_rate, steps)
+
+
+def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:
+    shares = ledger.budget_shares()
+    lines = [f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'share':>7} {'epsilon so far':>15}"]
+    for name, epsilon in ledger.epsilon_by_stage():
+        row = rows[name]
+        lines.append(
+            f"{name:<20} {row.noise_multiplier:>16.4f} {row.sampling_probability:>12.5f} {row.steps:>7}"
+            f" {shares[name]:>7.1%} {epsilon:>15.4f}"
+        )
+    lines.append(
+        f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N {ledger.num_images}"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,55 @@
+"""The private source of randomness: noise and Poisson draws.
+
+Whoever can replay these draws can subtract the noise. They therefore never depend on `--seed`, are never serialised and never
+replayed. Torch's CPU generator is not used: it keeps only 32 bits of a seed, so that all its streams can be tried in a few
+hours. The stream is numpy's Philox 4x64 counter generator under a 128-bit key of operating-system entropy.
+"""
+
+import os
+
+import numpy as np
+import torch
+
+
+KEY_BYTES = 16
+
+RNG_FACTS = {
+    "kind": "numpy Philox 4x64, 128-bit key; on CUDA torch's Philox 4x32, a fresh 64-bit seed per draw",
+    "os_entropy": True,
+    "seed_published": False,
+}
+
+
+class PrivateGenerator:
+    """Gaussian and uniform draws from a keyed stream.
+
+    Args:
+        key (`bytes`, *optional*): 16 bytes. For tests only; by default fresh operating-system entropy.
+    """
+
+    def __init__(self, key: bytes | None = None):
+        self._injected = key is not None
+        key = os.urandom(KEY_BYTES) if key is None else key
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"The key must have {KEY_BYTES} bytes, got {len(key)}.")
+        self._generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key, dtype=np.uint64)))
+
+    def normal(self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
+        """Independent `N(0, std^2)` draws, float32, of shape `shape`.
+
+        On CUDA the card's own generator is reseeded with 64 fresh bits of operating-system entropy for every call, unless a
+        key was injected.
+        """
+        device = torch.device(device)
+        if device.type == "cuda" and not self._injected:
+            generator = torch.Generator(device).manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))
+            return torch.randn(shape, generator=generator, device=device).mul_(std)
+        noise = self._generator.standard_normal(tuple(shape), dtype=np.float32)
+        return torch.from_numpy(np.asarray(noise)).mul_(std).to(device)
+
+    def uniform(self, size: int) -> np.ndarray:
+        """`size` independent draws from [0, 1), float64."""
+        return self._generator.random(size)
+
+    def __reduce__(self):
+        raise TypeError("A PrivateGenerator is never serialised: whoever holds its state can subtract the noise.")

@@ -1,0 +1,131 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`privacy_receipt.json`: the trainer's statement of what was asked of the sensitive images, beside the weights.
+
+It shows consistency, not honesty: anybody can recompute epsilon from its events and compare its hashes with the files.
+It never holds seeds, counts of classes or batches, losses, paths, or hashes of data. This module loads no torch.
+"""
+
+import hashlib
+import json
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .accounting import PLD_FINE_INTERVAL, PLD_INTERVAL, RDP_ORDERS
+from .ledger import PrivacyLedger
+
+
+RECEIPT_NAME = "privacy_receipt.json"
+SCHEMA_VERSION = 1
+NOT_HASHED = ("README.md", RECEIPT_NAME)
+
+ASSUMPTIONS = [
+    "Arithmetic on real numbers: attacks on floating-point noise are not covered.",
+    "The noise and the Poisson samples come from the generator under `rng`; its state was not kept or reused.",
+    "One image is one unit: several images of the same person are not protected as a group.",
+    "The number of images and the label set are public, and so is all else under `public_facts`.",
+    "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
+]
+
+
+def canonical_json(value: Any) -> str:
+    """The one way in which a value is written: keys sorted, indented by 2, ASCII, with a final newline.
+
+    Raises:
+        `ValueError`: If a number is not finite, for JSON has no word for it.
+    """
+    return json.dumps(value, sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+
+def hash_release(folder: str | Path) -> list[dict[str, str]]:
+    """SHA-256 of every released file but the card and the receipt itself.
+
+    `model_index.json` carries the receipt's hash in its field `privacy`, so it is hashed as `canonical_json` of its
+    content without that field; whoever verifies compares `privacy` with the receipt. All other files are hashed
+    as they are.
+
+    Args:
+        folder (`str` or `Path`): The release.
+
+    Returns:
+        `list[dict]`: `{"name": path in the release with forward slashes, "sha256": hexadecimal digest}`, by name.
+    """
+    folder = Path(folder)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = []
+    for name in names:
+        if name in NOT_HASHED:
+            continue
+        content = (folder / name).read_bytes()
+        if name == "model_index.json":
+            index = json.loads(content)
+            index.pop("privacy", None)
+            content = canonical_json(index).encode()
+        files.append({"name": name, "sha256": hashlib.sha256(content).hexdigest()})
+    return files
+
+
+def build_receipt(
+    ledger: PrivacyLedger,
+    *,
+    files: list[dict[str, str]],
+    method: dict[str, Any],
+    curriculum: dict[str, Any] | None,
+    rng: dict[str, Any],
+) -> dict[str, Any]:
+    """States what the ledger proves about the files.
+
+    Args:
+        ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
+        files (`list[dict]`): What `hash_release` returned.
+        method (`dict`): `name` and `paper` of the method.
+        curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only; entries that start with an
+            underscore (added by Diffusers) are left out.
+        rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
+            state.
+
+    Returns:
+        `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP and by the run's own accountant.
+    """
+    header = ledger.header
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "library": {"name": "diffusers_dp", "version": __version__},
+        "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
+        "created_utc": datetime.now(timezone.utc).date().isoformat(),
+        "adjacency": header["adjacency"],
+        "unit_of_privacy": header["unit_of_privacy"],
+        "public_facts": {"num_images": ledger.num_images, **header["public_facts"]},
+        "delta": ledger.target_delta,
+        "target_epsilon": ledger.target_epsilon,
+        "accountant": ledger.accountant,
+        "claimed_epsilon": _claims(ledger),
+        "status": "proven_with_assumptions",
+        "assumptions": ASSUMPTIONS,
+        "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
+        "composition": "sequential; the classes of an event with partition `label` are parallel",
+        "rng": rng,
+        "method": method,
+        "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
+        "leaky_outputs": [],
+        "private_evaluations": 0,
+        "files": files,
+    }
+
+
+def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
+    pld = ledger.epsilon("pld")
+    # The ledger's rule; it widens the interval above an RDP epsilon of 60, which is still an upper bound.
+    interval = PLD_FINE_INTERVAL if ledger.target_epsilon < 0.2 or pld < 0.1 else PLD_INTERVAL
+    claims: dict[str, dict[str, Any]] = {
+        "pld": {"epsilon": pld, "value_discretization_interval": interval},
+        "rdp": {
+            "epsilon": ledger.epsilon("rdp"),
+            "orders": f"smallest of {len(RDP_ORDERS)} orders from {RDP_ORDERS[0]} to {RDP_ORDERS[-1]}",
+        },
+    }
+    if ledger.accountant == "prv":
+        claims["prv"] = {"epsilon": ledger.epsilon("prv")}
+    return claims

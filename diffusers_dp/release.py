@@ -1,0 +1,180 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The public folder: an allow-list of files, built aside and put in place at once."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DModel
+from huggingface_hub import ModelCard, ModelCardData
+from PIL import Image
+
+from .ledger import PrivacyLedger
+from .pipelines import DPImagePipeline, pipeline_dp_image
+from .randomness import RNG_FACTS
+from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
+
+
+COMPONENT_FILES = (
+    "scheduler/scheduler_config.json",
+    "unet/config.json",
+    "unet/diffusion_pytorch_model.safetensors",
+)
+RELEASE_FILES = ("README.md", "model_index.json", "pipeline.py", RECEIPT_NAME, "samples.png", *COMPONENT_FILES)
+
+TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
+TILE_GAP = 2
+
+
+def build_release(
+    output_dir: str | Path,
+    *,
+    unet: UNet2DModel,
+    scheduler: EDMDPMSolverMultistepScheduler | EDMEulerScheduler,
+    ledger: PrivacyLedger,
+    id2label: dict[int, str] | None,
+    patch_size: int,
+    method: dict[str, Any],
+    curriculum: dict[str, Any] | None,
+    samples: Image.Image,
+) -> Path:
+    """Writes `output_dir/release/` with exactly `RELEASE_FILES`.
+
+    The folder is built in a temporary sibling and renamed, so that a release is there whole or not at all; an earlier
+    one is replaced. Nothing is read from `output_dir`.
+
+    Args:
+        output_dir (`str` or `Path`): The run's folder.
+        unet (`UNet2DModel`): The model to publish, with its final (averaged) weights.
+        scheduler (`EDMDPMSolverMultistepScheduler` or `EDMEulerScheduler`): Its config carries `sigma_data`.
+        ledger (`PrivacyLedger`): The ledger of the run, complete.
+        id2label (`dict` or `None`): The declared label set, by class id; `None` for an unconditional model.
+        patch_size (`int`): Pixels that were folded into channels, per side; 1 for none.
+        method (`dict`): `name` and `paper` of the method.
+        curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only.
+        samples (`PIL.Image.Image`): Images drawn from the model, see `sample_grid`.
+
+    Returns:
+        `Path`: `output_dir/release`.
+    """
+    output_dir = Path(output_dir)
+    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".release-") as temporary:
+        saved, release = Path(temporary, "saved"), Path(temporary, "release")
+        DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=patch_size).save_pretrained(saved)
+        for name in COMPONENT_FILES:
+            (release / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(saved / name, release / name)
+        shutil.copyfile(pipeline_dp_image.__file__, release / "pipeline.py")
+        samples.save(release / "samples.png")
+        _strip_path(release / "unet" / "config.json")
+        model_index = json.loads((saved / "model_index.json").read_text())
+        _write(release / "model_index.json", canonical_json(model_index))
+
+        receipt = build_receipt(
+            ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS
+        )
+        content = canonical_json(receipt)
+        _write(release / RECEIPT_NAME, content)
+        model_index["privacy"] = privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest())
+        _write(release / "model_index.json", canonical_json(model_index))
+        _write(release / "README.md", f"{model_card(receipt, id2label)}\n")
+
+        if (output_dir / "release").exists():
+            os.rename(output_dir / "release", Path(temporary, "previous"))
+        os.rename(release, output_dir / "release")
+    return output_dir / "release"
+
+
+def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str, Any]:
+    """What `model_index.json` says about privacy: the claim by the run's accountant, and the hash of the receipt."""
+    accountant = receipt["accountant"]
+    return {
+        "epsilon": receipt["claimed_epsilon"][accountant]["epsilon"],
+        "delta": receipt["delta"],
+        "accountant": accountant,
+        "adjacency": receipt["adjacency"],
+        "unit_of_privacy": receipt["unit_of_privacy"],
+        "status": receipt["status"],
+        "receipt_sha256": receipt_sha256,
+    }
+
+
+def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> ModelCard:
+    """The card of a release, filled from its receipt; epsilon is rounded up to four decimals, never down."""
+    tags = ["differential-privacy", "dp-sgd", "image-generation"]
+    if id2label is not None:
+        tags.append("class-conditional")
+    epsilon = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    return ModelCard.from_template(
+        ModelCardData(library_name="diffusers", pipeline_tag="unconditional-image-generation", tags=tags),
+        template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
+        title="Differentially private image generator",
+        receipt=receipt,
+        questions=_questions(receipt["events"]),
+        epsilon=f"{math.ceil(epsilon * 1e4) / 1e4:.4f}",
+        delta=f"{receipt['delta']:.4g}",
+        labels=id2label,
+        arguments="batch_size=8" if id2label is None else f"class_labels={list(range(len(id2label)))}",
+    )
+
+
+def sample_grid(pipeline: DPImagePipeline, num_per_class: int, seed: int) -> Image.Image:
+    """Images drawn from a model, one row per class; 8 rows of 8 if it is unconditional.
+
+    Each image is magnified by a whole number to at least 56 pixels, without smoothing. The rows are drawn one after
+    the other; silence the pipeline's progress bar beforehand if need be.
+
+    Args:
+        pipeline (`DPImagePipeline`): The model, in evaluation mode.
+        num_per_class (`int`): Columns; without effect on an unconditional model.
+        seed (`int`): Public: drawing images is post-processing.
+
+    Returns:
+        `PIL.Image.Image`: Mode L for one channel, else RGB.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if pipeline.num_classes is None:
+        rows = [pipeline(batch_size=8, generator=generator).images for _ in range(8)]
+    else:
+        rows = [
+            pipeline(batch_size=num_per_class, class_labels=label, generator=generator).images
+            for label in range(pipeline.num_classes)
+        ]
+    first = rows[0][0]
+    zoom = math.ceil(TILE_SIZE / min(first.size))
+    width, height = first.width * zoom, first.height * zoom
+    size = (len(rows[0]) * (width + TILE_GAP) - TILE_GAP, len(rows) * (height + TILE_GAP) - TILE_GAP)
+    grid = Image.new(first.mode, size, "white")
+    for row, images in enumerate(rows):
+        for column, image in enumerate(images):
+            tile = image.resize((width, height), Image.Resampling.NEAREST)
+            grid.paste(tile, (column * (width + TILE_GAP), row * (height + TILE_GAP)))
+    return grid
+
+
+def _questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Events that differ only in their reservation, as one line with the sum of their steps."""
+    questions: dict[str, dict[str, Any]] = {}
+    for event in events:
+        facts = {key: value for key, value in event.items() if key not in ("id", "steps_reserved", "steps_executed")}
+        question = questions.setdefault(canonical_json(facts), {**facts, "steps": 0})
+        question["steps"] += event["steps_reserved"]
+    return list(questions.values())
+
+
+def _strip_path(config_file: Path) -> None:
+    """Diffusers notes from which folder a model was loaded: that path stays in the house."""
+    config = json.loads(config_file.read_text())
+    config.pop("_name_or_path", None)
+    _write(config_file, canonical_json(config))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,217 @@
+"""The door. While a model is made, private images live in one object and leave it only as noisy sums.
+
+Adjacency: two datasets are neighbours if one image is zeroed out, that is, contributes nothing; the number of images N and the
+label set are public. Every public method below either answers with noise, after writing a row to the ledger, or makes another
+`SensitiveImages` record by record.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample
+from .dpsgd.step import Gradients, RowLoss
+from .errors import UsageError
+from .ledger import LedgerRow, PrivacyLedger
+from .randomness import PrivateGenerator
+
+
+QUERY_BATCH_SIZE = 500
+
+
+class SensitiveImages:
+    """Private images behind one door.
+
+    Args:
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= `num_images`; images that are missing contribute zero.
+        labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image.
+        readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay in N and
+            contribute zero to every answer.
+        num_images (`int`): The declared, public N.
+        image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
+        class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
+        device (`torch.device`, *optional*): Where answers are computed.
+
+    Raises:
+        UsageError: More images than `num_images`, or images of another shape.
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray | None = None,
+        readable: np.ndarray | None = None,
+        *,
+        num_images: int,
+        image_shape: Sequence[int],
+        class_names: Sequence[str] | None = None,
+        device: torch.device | str = "cpu",
+    ):
+        if len(images) > num_images:
+            raise UsageError("There are more images than --num_train_images declares; raise --num_train_images.")
+        if tuple(images.shape[1:]) != tuple(image_shape):
+            raise UsageError(f"Images of shape {tuple(image_shape)} were declared, see --resolution and --num_channels.")
+        self.num_images = num_images
+        self.image_shape = tuple(image_shape)
+        self.class_names = None if class_names is None else list(class_names)
+        self.device = torch.device(device)
+        self._images = torch.from_numpy(images)
+        self._labels = None if class_names is None or labels is None else torch.from_numpy(labels)
+        self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.from_numpy(readable)
+        self._generator = PrivateGenerator()
+
+    def __reduce__(self):
+        raise TypeError("SensitiveImages is never serialised.")
+
+    def noisy_sum(
+        self,
+        fn: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        clip_norm: float,
+        noise_multiplier: float,
+        sample_rate: float = 1.0,
+        by_label: bool,
+        name: str,
+        ledger: PrivacyLedger,
+        repeats: int = 1,
+        query: dict | None = None,
+        generator: PrivateGenerator | None = None,
+    ) -> torch.Tensor:
+        """A noisy sum of `fn` over the images, asked `repeats` times: `sum_i clip(fn(x_i)) + N(0, (sigma * clip_norm)^2)`.
+
+        Zeroing out one image moves the sum by at most `clip_norm` in L2 norm: the door clips each `fn(x)` and replaces what is
+        not finite by zero, so that this never rests on `fn`. With `by_label` each image is added to the row of its class
+        alone, so the bound holds for all rows together (parallel composition, FETA-Pro Theorem 3).
+
+        Args:
+            fn (`Callable`): Images `[b, C, H, W]` in [0, 1] to features `[b, d]`, each row a function of its own image.
+            clip_norm (`float`): Bound on the L2 norm of a feature vector; the sensitivity.
+            noise_multiplier (`float`): sigma.
+            sample_rate (`float`, defaults to 1): Each ask takes its own Poisson sample at this rate.
+            by_label (`bool`): One sum for each class instead of one for all.
+            name (`str`): Name of the ledger's row.
+            ledger (`PrivacyLedger`): Is written **before** an image is looked at.
+            repeats (`int`, defaults to 1): Independent asks under one row.
+            query (`dict`, *optional*): Public facts about the query for the ledger.
+            generator (`PrivateGenerator`, *optional*): For tests.
+
+        Returns:
+            `torch.Tensor` of shape `[repeats, classes, d]` (`classes` = 1 without `by_label`), float32. Unscaled: divide by a
+            public constant.
+
+        Raises:
+            BudgetExceeded: The answer would exceed the budget; nothing was asked.
+        """
+        by_label = by_label and self.class_names is not None
+        row = LedgerRow(
+            name=name,
+            mechanism="gaussian" if sample_rate == 1 else "poisson_gaussian",
+            noise_multiplier=noise_multiplier,
+            sampling_probability=sample_rate,
+            steps=repeats,
+            query={"sensitivity": clip_norm, "clip_norm": clip_norm, **(query or {})},
+            partition="label" if by_label else None,
+        )
+        reservation = ledger.reserve(row)
+        generator = generator or self._generator
+        answers = []
+        for _ in range(repeats):
+            total: torch.Tensor | float = 0.0
+            for images, labels in self._batches(poisson_sample(self.num_images, sample_rate, generator), QUERY_BATCH_SIZE):
+                features = _clip(fn(images.float() / 255), clip_norm)
+                classes = labels if by_label else torch.zeros(len(images), dtype=torch.long, device=self.device)
+                rows = len(self.class_names) if by_label else 1
+                total = total + features.new_zeros(rows, features.shape[1]).index_add_(0, classes, features)
+            if not isinstance(total, torch.Tensor):  # nobody was drawn: the answer's shape comes from a blank image
+                blank = fn(torch.zeros(1, *self.image_shape, device=self.device))
+                total = blank.new_zeros(len(self.class_names) if by_label else 1, blank.shape[1])
+            answers.append(total + generator.normal(total.shape, noise_multiplier * clip_norm, self.device))
+        ledger.executed(reservation, repeats)
+        return torch.stack(answers)
+
+    def noisy_gradient(
+        self,
+        model: nn.Module,
+        row_loss: RowLoss,
+        *,
+        max_grad_norm: float,
+        noise_multiplier: float,
+        sample_rate: float,
+        normaliser: float,
+        noise_multiplicity: int,
+        max_physical_batch_size: int,
+        ledger: PrivacyLedger,
+        reserve_steps: int = 1,
+        generator: PrivateGenerator | None = None,
+    ) -> Gradients:
+        """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of DP-SGD.
+
+        Sensitivity `max_grad_norm` (see `clipped_gradient_sum`). An empty sample takes the same path: zero plus noise.
+
+        Args:
+            model (`nn.Module`): Its trainable parameters get a gradient; nothing else of it changes.
+            row_loss (`Callable`): Model, images `[rows, C, H, W]` in [-1, 1] and labels to one loss per row.
+            max_grad_norm (`float`): Clip norm C.
+            noise_multiplier (`float`): sigma; the noise has standard deviation sigma * C.
+            sample_rate (`float`): q.
+            normaliser (`float`): The public divisor, the expected batch size qN.
+            noise_multiplicity (`int`): K rows per image, averaged before clipping.
+            max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
+            ledger (`PrivacyLedger`): One step of an open reservation is taken **before** an image is looked at.
+            reserve_steps (`int`, defaults to 1): Steps to reserve at once when no reservation is open.
+            generator (`PrivateGenerator`, *optional*): For tests.
+
+        Returns:
+            `dict[str, torch.Tensor]`: Parameter name to noisy gradient.
+
+        Raises:
+            BudgetExceeded: The step would exceed the budget; nothing was looked at.
+        """
+        row = gradient_row(
+            max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
+            normaliser=normaliser, noise_multiplicity=noise_multiplicity,
+        )  # fmt: skip
+        ledger.take_step(row, reserve_steps=reserve_steps)
+        generator = generator or self._generator
+        batches = self._batches(poisson_sample(self.num_images, sample_rate, generator), max_physical_batch_size)
+        total = clipped_gradient_sum(
+            model,
+            row_loss,
+            ((images.float() / 127.5 - 1, labels) for images, labels in batches),
+            max_grad_norm=max_grad_norm,
+            noise_multiplicity=noise_multiplicity,
+        )
+        return add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
+
+    def _batches(self, indices: torch.Tensor, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Readable images among the drawn ones, uint8 and in the clear, `size` at a time: for the door's own methods alone."""
+        indices = indices[indices < len(self._images)]
+        indices = indices[self._readable[indices]]
+        for chunk in indices.split(size) if len(indices) else ():
+            labels = None if self._labels is None else self._labels[chunk].to(self.device)
+            yield self._images[chunk].to(self.device), labels
+
+
+def gradient_row(
+    *, max_grad_norm: float, noise_multiplier: float, sample_rate: float, normaliser: float, noise_multiplicity: int
+) -> LedgerRow:
+    """The ledger's row for one step of DP-SGD with these parameters."""
+    return LedgerRow(
+        name="dp_sgd",
+        mechanism="gaussian" if sample_rate == 1 else "poisson_gaussian",
+        noise_multiplier=noise_multiplier,
+        sampling_probability=sample_rate,
+        query={
+            "sensitivity": max_grad_norm,
+            "clip_norm": max_grad_norm,
+            "normaliser": normaliser,
+            "noise_multiplicity": noise_multiplicity,
+        },
+    )
+
+
+def _clip(features: torch.Tensor, clip_norm: float) -> torch.Tensor:
+    factors = clip_factors(features.square().sum(1), clip_norm)
+    return torch.where(factors[:, None] > 0, features * factors[:, None], 0.0)

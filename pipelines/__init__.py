@@ -1,0 +1,4 @@
+from .pipeline_dp_image import DPImagePipeline
+
+
+__all__ = ["DPImagePipeline"]

@@ -1,0 +1,358 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+import torch
+from diffusers import UNet2DModel
+from diffusers.training_utils import EMAModel
+from safetensors import safe_open
+
+from diffusers_dp.checkpointing import NoisyAnswers, RunFolder, find_checkpoint, load_checkpoint, save_checkpoint
+from diffusers_dp.errors import IntegrityError, UsageError
+
+
+LEDGER = {"rows": 3, "steps_reserved": 40}
+FILES = ["ema.safetensors", "optimizer.safetensors", "state.json", "unet.safetensors"]
+
+
+class Trainee:
+    """A tiny model with its moving average and optimiser."""
+
+    def __init__(self, seed: int = 0, lr: float = 1e-3, channels: tuple[int, int] = (4, 8)):
+        torch.manual_seed(seed)
+        self.unet = UNet2DModel(
+            sample_size=8,
+            in_channels=1,
+            out_channels=1,
+            layers_per_block=1,
+            block_out_channels=channels,
+            norm_num_groups=4,
+            down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+            up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        )
+        self.ema = EMAModel(self.unet.parameters(), decay=0.99)
+        self.optimizer = torch.optim.Adam(self.unet.parameters(), lr=lr, betas=(0.8, 0.95))
+
+    @property
+    def parts(self) -> dict:
+        return {"unet": self.unet, "ema": self.ema, "optimizer": self.optimizer}
+
+    def train(self, num_steps: int = 1) -> "Trainee":
+        for step in range(num_steps):
+            generator = torch.Generator().manual_seed(step)
+            images = torch.randn(2, 1, 8, 8, generator=generator)
+            self.optimizer.zero_grad()
+            (self.unet(images, 5).sample - images).square().mean().backward()
+            self.optimizer.step()
+            self.ema.step(self.unet.parameters())
+        return self
+
+    def save(self, folder, step: int = 3, **kwargs):
+        return save_checkpoint(folder, step, **self.parts, ledger_position=LEDGER, **kwargs)
+
+    def load(self, checkpoint, ledger_position=LEDGER) -> dict:
+        return load_checkpoint(checkpoint, **self.parts, ledger_position=ledger_position)
+
+    def values(self) -> list[torch.Tensor]:
+        states = [self.optimizer.state.get(parameter, {}) for parameter in self.unet.parameters()]
+        moments = [value for state in states for _, value in sorted(state.items())]
+        return [*self.unet.state_dict().values(), *self.ema.shadow_params, *moments]
+
+    def equals(self, other: "Trainee") -> bool:
+        mine, theirs = self.values(), other.values()
+        return len(mine) == len(theirs) and all(map(torch.equal, mine, theirs))
+
+
+@pytest.fixture
+def trained() -> Trainee:
+    return Trainee().train(3)
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def flip(path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(bytes(data))
+
+
+class TestRoundTrip:
+    def test_bit_equal_and_the_next_step_is_too(self, trained, tmp_path):
+        other = Trainee(seed=1, lr=5.0).train()
+        state = other.load(trained.save(tmp_path))
+        assert (state["step"], state["ledger_position"]) == (3, LEDGER)
+        assert other.equals(trained)
+        assert other.ema.optimization_step == 3
+        assert other.optimizer.param_groups[0]["lr"] == 1e-3
+        assert other.train().equals(trained.train())
+        assert other.ema.cur_decay_value == trained.ema.cur_decay_value
+
+    def test_before_the_first_step(self, tmp_path):
+        trainee, other = Trainee(), Trainee(seed=1)
+        other.load(trainee.save(tmp_path, 0))
+        assert other.equals(trainee)
+        assert other.train().equals(trainee.train())
+
+    def test_saving_changes_nothing(self, trained, tmp_path):
+        trained.save(tmp_path)
+        assert trained.equals(Trainee().train(3))
+
+    def test_a_checkpoint_is_what_it_was_after_more_training(self, trained, tmp_path):
+        checkpoint = trained.save(tmp_path)
+        trained.train()
+        other = Trainee(seed=1)
+        other.load(checkpoint)
+        assert other.equals(Trainee().train(3))
+
+    def test_another_architecture_is_refused_and_left_alone(self, trained, tmp_path):
+        checkpoint = trained.save(tmp_path)
+        wider = Trainee(channels=(8, 8))
+        with pytest.raises(UsageError, match="another shape"):
+            wider.load(checkpoint)
+        assert wider.equals(Trainee(channels=(8, 8)))
+
+
+class TestContent:
+    def test_no_pickle_and_no_random_state(self, trained, tmp_path):
+        checkpoint = trained.save(tmp_path)
+        assert names(checkpoint) == FILES
+        state = json.loads((checkpoint / "state.json").read_text())
+        words = json.dumps(state).lower()
+        for name in FILES:
+            if name.endswith(".safetensors"):
+                with safe_open(checkpoint / name, "pt") as file:
+                    words += " ".join(file.keys()).lower()
+            assert not (checkpoint / name).read_bytes().startswith((b"\x80", b"PK"))
+        assert not any(word in words for word in ("rng", "seed", "generator", "random", "philox"))
+
+    def test_no_state_of_a_generator_in_any_bytes(self, trained, tmp_path):
+        state = torch.get_rng_state().numpy().tobytes()
+        content = b"".join((trained.save(tmp_path) / name).read_bytes() for name in FILES)
+        assert state[:64] not in content and state[1024:1088] not in content
+
+
+class TestDamage:
+    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize("where", [0, 0.1, 0.5, 0.9, 1])
+    def test_a_flipped_bit_is_named_and_restores_nothing(self, trained, tmp_path, name, where):
+        checkpoint = trained.save(tmp_path)
+        flip(checkpoint / name, int(where * ((checkpoint / name).stat().st_size - 1)))
+        other = Trainee(seed=1)
+        with pytest.raises(IntegrityError, match=f"{name} is damaged"):
+            other.load(checkpoint)
+        assert other.equals(Trainee(seed=1))
+
+    @pytest.mark.parametrize("name", FILES)
+    def test_truncated_or_missing(self, trained, tmp_path, name):
+        path = trained.save(tmp_path) / name
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(IntegrityError, match=f"{name} is damaged"):
+            find_checkpoint(tmp_path, "checkpoint-3")
+        path.unlink()
+        with pytest.raises(IntegrityError, match=f"{name} is missing"):
+            find_checkpoint(tmp_path, "checkpoint-3")
+
+    def test_a_changed_number_in_the_state_is_found(self, trained, tmp_path):
+        path = trained.save(tmp_path) / "state.json"
+        path.write_text(path.read_text().replace('"steps_reserved": 40', '"steps_reserved": 10'))
+        with pytest.raises(IntegrityError, match="state.json is damaged"):
+            Trainee().load(path.parent)
+
+
+class TestFind:
+    def test_nothing_yet(self, tmp_path):
+        assert find_checkpoint(tmp_path, "latest") is None
+        assert find_checkpoint(tmp_path / "missing", "latest") is None
+
+    def test_latest_is_the_highest_number(self, trained, tmp_path):
+        for step in (9, 10):
+            trained.save(tmp_path, step)
+        assert find_checkpoint(tmp_path, "latest") == tmp_path / "checkpoint-10"
+        assert find_checkpoint(tmp_path, "checkpoint-9") == tmp_path / "checkpoint-9"
+        assert find_checkpoint(tmp_path, str(tmp_path / "checkpoint-9")) == tmp_path / "checkpoint-9"
+
+    def test_latest_passes_a_damaged_one_over_and_says_so(self, trained, tmp_path, caplog):
+        trained.save(tmp_path, 1)
+        flip(trained.save(tmp_path, 2) / "unet.safetensors", 500)
+        assert find_checkpoint(tmp_path, "latest") == tmp_path / "checkpoint-1"
+        assert "checkpoint-2/unet.safetensors is damaged" in caplog.text
+        with pytest.raises(IntegrityError):
+            find_checkpoint(tmp_path, "checkpoint-2")
+
+    def test_all_damaged_is_no_new_start(self, trained, tmp_path):
+        flip(trained.save(tmp_path) / "ema.safetensors", 500)
+        with pytest.raises(IntegrityError, match="ema.safetensors"):
+            find_checkpoint(tmp_path, "latest")
+
+    def test_unknown_or_of_another_run(self, trained, tmp_path):
+        for folder in ("mine", "theirs"):
+            trained.save(tmp_path / folder)
+        with pytest.raises(UsageError, match="--resume_from_checkpoint"):
+            find_checkpoint(tmp_path / "mine", "checkpoint-4")
+        with pytest.raises(UsageError, match="--resume_from_checkpoint"):
+            find_checkpoint(tmp_path / "mine", str(tmp_path / "theirs" / "checkpoint-3"))
+
+
+class TestPruning:
+    def test_the_last_ones_stay(self, trained, tmp_path):
+        for step in (8, 9, 10, 11):
+            trained.save(tmp_path, step)
+        assert names(tmp_path) == ["checkpoint-10", "checkpoint-11"]
+        trained.save(tmp_path, 12, keep=1)
+        assert names(tmp_path) == ["checkpoint-12"]
+
+    def test_going_back_drops_what_lay_ahead_and_never_the_new_one(self, trained, tmp_path):
+        for step in (10, 20, 30):
+            trained.save(tmp_path, step, keep=3)
+        trained.save(tmp_path, 15, keep=2)
+        assert names(tmp_path) == ["checkpoint-10", "checkpoint-15"]
+        assert find_checkpoint(tmp_path, "latest") == tmp_path / "checkpoint-15"
+
+    def test_the_same_step_again_replaces(self, trained, tmp_path):
+        flip(trained.save(tmp_path) / "unet.safetensors", 500)
+        trained.save(tmp_path)
+        assert names(tmp_path) == ["checkpoint-3"]
+        assert find_checkpoint(tmp_path, "latest") is not None
+
+    def test_keeping_none_is_refused(self, trained, tmp_path):
+        with pytest.raises(ValueError, match="keep"):
+            trained.save(tmp_path, keep=0)
+
+
+class TestCrash:
+    @pytest.fixture
+    def dying_rename(self, monkeypatch):
+        def die(*paths):
+            raise OSError("the machine died here")
+
+        monkeypatch.setattr("diffusers_dp.checkpointing.os.replace", die)
+        return monkeypatch
+
+    @pytest.mark.parametrize("step", [3, 4])
+    def test_between_write_and_rename_the_old_one_stays(self, trained, tmp_path, request, step):
+        trained.save(tmp_path, 3, keep=1)
+        dying = request.getfixturevalue("dying_rename")
+        with pytest.raises(OSError, match="died"):
+            Trainee().train(4).save(tmp_path, step, keep=1)
+        other = Trainee(seed=1)
+        other.load(find_checkpoint(tmp_path, "latest"))
+        assert other.equals(trained)
+        dying.undo()
+        trained.save(tmp_path, 5)  # goes on, and clears what the crash left
+        assert names(tmp_path) == ["checkpoint-3", "checkpoint-5"]
+
+    def test_an_answer_is_whole_or_absent(self, tmp_path, dying_rename):
+        answers = NoisyAnswers(tmp_path)
+        with pytest.raises(OSError, match="died"):
+            answers.put("central_images", {"sums": torch.ones(2)})
+        assert answers.get("central_images") is None
+        dying_rename.undo()
+        answers.put("central_images", {"sums": torch.ones(2)})
+        assert torch.equal(answers.get("central_images")["sums"], torch.ones(2))
+
+
+class TestLedgerPosition:
+    @pytest.mark.parametrize("now", [{"rows": 2, "steps_reserved": 40}, {"rows": 3, "steps_reserved": 39}])
+    def test_a_shorter_ledger_is_refused_and_restores_nothing(self, trained, tmp_path, now):
+        checkpoint, other = trained.save(tmp_path), Trainee(seed=1)
+        with pytest.raises(IntegrityError, match="shorter"):
+            other.load(checkpoint, now)
+        assert other.equals(Trainee(seed=1))
+
+    def test_a_longer_ledger_is_what_a_crash_leaves(self, trained, tmp_path):
+        assert Trainee().load(trained.save(tmp_path), {"rows": 4, "steps_reserved": 60})["ledger_position"] == LEDGER
+
+
+class TestNoisyAnswers:
+    def test_round_trip_of_all_shapes_and_types(self, tmp_path):
+        sums = torch.randn(3, 4)
+        stored = {
+            "sums": sums,
+            "view": sums.T,
+            "scalar": torch.tensor(2.0),
+            "labels": torch.arange(3),
+            "none": sums[:0],
+        }
+        NoisyAnswers(tmp_path / "answers").put("frequency", stored)
+        read = NoisyAnswers(tmp_path / "answers").get("frequency")
+        assert read.keys() == stored.keys()
+        assert all(torch.equal(read[name], stored[name]) and read[name].dtype == stored[name].dtype for name in stored)
+
+    def test_not_asked_yet(self, tmp_path):
+        assert NoisyAnswers(tmp_path / "answers").get("frequency") is None
+        assert not (tmp_path / "answers").exists()
+
+    def test_never_replaced(self, tmp_path):
+        answers = NoisyAnswers(tmp_path)
+        answers.put("frequency", {"sums": torch.zeros(2)})
+        with pytest.raises(IntegrityError, match="never replaced"):
+            answers.put("frequency", {"sums": torch.ones(2)})
+        assert torch.equal(answers.get("frequency")["sums"], torch.zeros(2))
+
+    def test_damage_is_found(self, tmp_path):
+        answers = NoisyAnswers(tmp_path)
+        answers.put("frequency", {"sums": torch.zeros(2)})
+        flip(tmp_path / "frequency" / "answer.safetensors", -1)
+        with pytest.raises(IntegrityError, match="answer.safetensors is damaged"):
+            answers.get("frequency")
+
+
+class TestRunFolder:
+    def test_private_is_private_and_status_is_written(self, tmp_path):
+        run = RunFolder(tmp_path / "runs" / "one")
+        run.create()
+        assert stat.S_IMODE(run.private.stat().st_mode) == 0o700
+        assert (run.private / "lock").read_text() == str(os.getpid())
+        run.write_status(3, "No budget is left.")
+        run.write_status(0, "Done.")
+        assert json.loads((run.private / "status.json").read_text()) == {"exit_code": 0, "message": "Done."}
+        assert names(run.private) == ["lock", "status.json"]
+        assert not run.release.exists()
+        run.close()
+
+    @pytest.mark.parametrize("part", ["private", "release"])
+    def test_another_run_is_refused_unless_resuming(self, tmp_path, part):
+        (tmp_path / part).mkdir()
+        run = RunFolder(tmp_path)
+        with pytest.raises(UsageError, match="holds another run") as refusal:
+            run.create()
+        assert refusal.value.exit_code == 2
+        run.write_status(2, "Refused.")
+        assert names(tmp_path) == [part] and names(tmp_path / part) == []
+        run.create(resume=True)
+        assert stat.S_IMODE(run.private.stat().st_mode) == 0o700
+        run.close()
+
+    def test_one_run_at_a_time(self, tmp_path):
+        run, second = RunFolder(tmp_path), RunFolder(tmp_path)
+        run.create()
+        with pytest.raises(UsageError, match=f"in use by process {os.getpid()}"):
+            second.create(resume=True)
+        run.close()
+        second.create(resume=True)
+        second.close()
+
+    def test_the_lock_holds_between_processes_and_ends_with_one(self, tmp_path):
+        script = (
+            "import sys; from diffusers_dp.checkpointing import RunFolder\n"
+            "RunFolder(sys.argv[1]).create(); print('locked', flush=True); sys.stdin.read()"
+        )
+        command = [sys.executable, "-c", script, str(tmp_path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout.readline() == "locked\n"
+            with pytest.raises(UsageError, match=f"in use by process {other.pid}"):
+                RunFolder(tmp_path).create(resume=True)
+            other.kill()
+        run = RunFolder(tmp_path)
+        run.create(resume=True)
+        run.close()
+
+    def test_an_output_dir_that_is_a_file(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError, match="--output_dir .* cannot be used"):
+            RunFolder(tmp_path / "file").create()

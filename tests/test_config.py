@@ -1,0 +1,240 @@
+"""Flags, recipes and their refusals: one sentence that names the flag, exit code 2, nothing written."""
+
+import logging
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from diffusers_dp.config import FETAProConfig, load_config, resolve, validate
+from diffusers_dp.errors import UsageError
+from diffusers_dp.flags import CURRICULA, parse_rate
+
+
+RECIPES = sorted((Path(__file__).parents[1] / "training/recipes/feta_pro").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_written(tmp_path, monkeypatch):
+    """Runs every test in an empty folder, and finds it without a run afterwards."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".yaml"]
+
+
+def recipe(text: str) -> list[str]:
+    Path("recipe.yaml").write_text(text)
+    return ["--config", "recipe.yaml"]
+
+
+def refusal(argv: list[str]) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_config(argv)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_defaults_are_valid_and_train_on_the_digits():
+    config = load_config([])
+    assert config == FETAProConfig()
+    assert config.uses_digits and config.image_shape == (1, 8, 8)
+    assert config.curriculum_stages == ("spatial", "frequency")
+
+
+def test_command_line_wins_over_recipe_and_recipe_over_defaults():
+    config = load_config([*recipe("seed: 3\nmax_train_steps: 7\n"), "--seed", "4"])
+    assert (config.seed, config.max_train_steps, config.noise_multiplicity) == (4, 7, 4)
+    # A flag that is given with its default value is given all the same.
+    assert load_config([*recipe("max_train_steps: 7\n"), "--max_train_steps", "100"]).max_train_steps == 100
+
+
+def test_recipe_takes_lists_fractions_and_exponents_without_a_dot():
+    config = load_config(
+        recipe("block_out_channels: [16, 32]\nsample_rate: 1/14\nlearning_rate: 1e-3\ntarget_epsilon: 1\n")
+    )
+    assert config.channels_per_level == (16, 32)
+    assert parse_rate(config.sample_rate) == Fraction(1, 14)
+    assert (config.learning_rate, config.target_epsilon) == (1e-3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("noise_multiplicty: 3\n", ["noise_multiplicty", "noise_multiplicity"]),
+        ("max_train_steps: many\n", ["max_train_steps", "int"]),
+        ("max_train_steps: 1.5\n", ["max_train_steps"]),
+        ("max_train_steps: true\n", ["max_train_steps"]),
+        ("max_train_steps:\n", ["max_train_steps"]),
+        ("learning_rate: fast\n", ["learning_rate", "float"]),
+        ("dry_run: 1\n", ["dry_run", "bool"]),
+        ("class_names: [no, yes]\n", ["class_names"]),
+        ("config: other.yaml\n", ["config"]),
+        ("- seed\n", ["--config"]),
+        ("seed: [1\n", ["--config", "line"]),
+    ],
+)
+def test_recipe_refusals(text, words):
+    message = refusal(recipe(text))
+    assert all(word in message for word in words), message
+
+
+def test_absent_recipe_is_refused():
+    assert "--config nowhere.yaml" in refusal(["--config", "nowhere.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--noise_multiplicty", "3"], ["--noise_multiplicty", "--noise_multiplicity"]),
+        (["--max_train_step=3"], ["--max_train_step ", "--max_train_steps"]),
+        (["stray"], ["stray"]),
+        (["--seed", "abc"], ["--seed"]),
+        (["--seed"], ["--seed"]),
+        (["--seed", "-1"], ["--seed"]),
+        (["--target_epsilon", "0"], ["--target_epsilon"]),
+        (["--target_epsilon", "-1"], ["--target_epsilon"]),
+        (["--target_epsilon", "nan"], ["--target_epsilon"]),
+        (["--target_epsilon", "inf"], ["--target_epsilon"]),
+        (["--target_delta", "0"], ["--target_delta"]),
+        (["--target_delta", "1"], ["--target_delta"]),
+        (["--noise_multiplicity", "0"], ["--noise_multiplicity"]),
+        (["--max_train_steps", "0"], ["--max_train_steps"]),
+        (["--train_batch_size", "0"], ["--train_batch_size"]),
+        (["--max_grad_norm", "0"], ["--max_grad_norm"]),
+        (["--max_grad_norm", "nan"], ["--max_grad_norm"]),
+        (["--sample_rate", "0"], ["--sample_rate"]),
+        (["--sample_rate", "1.5"], ["--sample_rate"]),
+        (["--sample_rate", "1/0"], ["--sample_rate"]),
+        (["--sample_rate", "often"], ["--sample_rate"]),
+        (["--spatial_sample_rate", "2"], ["--spatial_sample_rate"]),
+        (["--spatial_noise_multiplier", "0"], ["--spatial_noise_multiplier"]),
+        (["--frequency_budget_share", "1"], ["--frequency_budget_share"]),
+        (["--num_frequency_features", "3"], ["--num_frequency_features", "even"]),
+        (["--curriculum", "spatial,time"], ["--curriculum", "mix"]),
+        (["--accountant", "moments"], ["--accountant", "pld"]),
+        (["--num_channels", "2"], ["--num_channels"]),
+        (["--label_dropout", "1"], ["--label_dropout"]),
+        (["--validation_size", "-1"], ["--validation_size"]),
+        (["--num_train_images", "0"], ["--num_train_images"]),
+        (["--dataset_name", ""], ["--dataset_name"]),
+        (["--dataset_name", "a", "--train_data_dir", "b"], ["--dataset_name", "--train_data_dir"]),
+        (["--train_data_dir", "b"], ["--train_data_dir", "--class_names"]),
+        (["--class_names", "a,b"], ["--class_names", "--train_data_dir"]),
+        (["--train_data_dir", "b", "--class_names", "a,a"], ["--class_names"]),
+        (["--train_data_dir", "b", "--class_names", ","], ["--class_names"]),
+        (["--train_batch_size", "8", "--sample_rate", "0.1"], ["--train_batch_size", "--sample_rate"]),
+        (["--spatial_noise_multiplier", "5", "--spatial_budget_share", "0.1"], ["--spatial_budget_share"]),
+        (["--frequency_noise_multiplier", "5", "--frequency_budget_share", "0.1"], ["--frequency_budget_share"]),
+        (["--resolution", "9"], ["--resolution", "10"]),
+        (["--resolution", "10", "--patch_size", "4"], ["--resolution", "--patch_size"]),
+        (["--block_out_channels", "32,x"], ["--block_out_channels"]),
+        (["--block_out_channels", ""], ["--block_out_channels"]),
+        (["--attention_resolutions", "5"], ["--attention_resolutions", "8, 4"]),
+        (["--attention_resolutions", "all"], ["--attention_resolutions"]),
+    ],
+)
+def test_refusals_name_the_flag(argv, words):
+    message = refusal(argv)
+    assert all(word in message for word in words), message
+
+
+def test_same_level_contradiction_is_refused_in_a_recipe_too():
+    text = "spatial_noise_multiplier: 5\nspatial_budget_share: 0.1\n"
+    assert "--spatial_noise_multiplier" in refusal(recipe(text))
+
+
+def test_command_line_replaces_the_recipe_s_other_way_to_say_it():
+    argv = recipe("spatial_noise_multiplier: 5\nsample_rate: 0.1\ndataset_name: some/thing\n")
+    config = load_config(
+        [*argv, "--spatial_budget_share", "0.1", "--train_batch_size", "9", "--train_data_dir", "x", "--class_names=a"]
+    )
+    assert config.spatial_noise_multiplier is None and config.spatial_budget_share == 0.1
+    assert config.sample_rate is None and config.train_batch_size == 9
+    assert config.dataset_name is None and config.train_data_dir == "x"
+
+
+@pytest.mark.parametrize("curriculum", CURRICULA)
+def test_every_curriculum_says_what_it_asks(curriculum):
+    config = load_config(["--curriculum", curriculum])
+    assert config.asks_spatial == (curriculum == "mix" or "spatial" in curriculum)
+    assert config.asks_frequency == (curriculum == "mix" or "frequency" in curriculum)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_loads(path):
+    config = load_config(["--config", str(path), "--dry_run"])
+    assert config.num_train_images is not None
+    resolve(config, config.num_train_images)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_images", "rate", "normaliser", "delta"),
+    [
+        ("mnist", 55_000, 1 / 14, 3928, 1.666e-6),
+        ("fashion_mnist", 55_000, 1 / 14, 3928, 1.666e-6),
+        ("cifar10", 45_000, 1 / 11, 4090, 2.074e-6),
+        ("celeba", 145_064, 1 / 36, 4029, 5.800e-7),
+        ("camelyon", 269_538, 1 / 66, 4083, 2.967e-7),
+    ],
+)
+@pytest.mark.parametrize("epsilon", [1, 10])
+def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, epsilon):
+    path = next(path for path in RECIPES if path.stem == f"{name}_eps{epsilon}")
+    config = load_config(["--config", str(path), "--dry_run"])
+    facts = resolve(config, config.num_train_images)
+    assert (config.target_epsilon, config.accountant) == (epsilon, "rdp")
+    assert (facts.num_images, facts.normaliser) == (num_images, normaliser)
+    assert facts.sample_rate == pytest.approx(rate)
+    assert facts.target_delta == pytest.approx(delta, rel=1e-3)
+
+
+def test_resolve_batch_size_is_both_rate_and_normaliser():
+    facts = resolve(load_config(["--train_batch_size", "128"]), 1000)
+    assert (facts.sample_rate, facts.normaliser, facts.expected_batch_size) == (0.128, 128, 128.0)
+    assert resolve(load_config([]), 1437).normaliser == 1024
+    assert resolve(load_config([]), 50).normaliser == 50
+
+
+def test_resolve_refuses_impossible_batches():
+    with pytest.raises(UsageError, match="--train_batch_size 2000 .* 1437"):
+        resolve(load_config(["--train_batch_size", "2000"]), 1437)
+    with pytest.raises(UsageError, match="--sample_rate"):
+        resolve(load_config(["--sample_rate", "1/2000"]), 1437)
+    with pytest.raises(UsageError, match="--target_delta"):
+        resolve(load_config([]), 1)
+
+
+def test_resolve_rate_is_exact():
+    # 0.07 * 100 is 7.000000000000001 and 0.29 * 100 is 28.999999999999996 in floating point.
+    assert resolve(load_config(["--sample_rate", "0.29"]), 100).normaliser == 29
+
+
+def test_large_delta_is_only_warned_of(caplog):
+    with caplog.at_level(logging.WARNING):
+        facts = resolve(load_config(["--target_delta", "0.01"]), 1000)
+    assert facts.target_delta == 0.01
+    assert "--target_delta" in caplog.text
+
+
+def test_help_shows_groups_and_defaults(capsys):
+    with pytest.raises(SystemExit) as stop:
+        load_config(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "DP-SGD:" in text and "privacy:" in text and "(default: 10.0)" in text
+
+
+def test_validate_takes_a_configuration_made_in_python():
+    with pytest.raises(UsageError, match="--noise_multiplicity"):
+        validate(FETAProConfig(noise_multiplicity=0))
+
+
+def test_loading_a_configuration_needs_no_torch():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from diffusers_dp.config import load_config; load_config([]); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])

@@ -1,0 +1,226 @@
+"""The release: exactly the allow-list, hashes that match, and two doors that open onto the same images."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
+from huggingface_hub import ModelCard
+from PIL import Image
+
+from diffusers_dp import release as release_module
+from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.receipt import hash_release
+from diffusers_dp.release import RELEASE_FILES, build_release, sample_grid
+
+
+SECRET = "patient-4711"
+METHOD = {"name": "FETA-Pro", "paper": "https://example.org/paper"}
+
+
+def make_unet(num_classes, patch_size=1):
+    torch.manual_seed(0)
+    return UNet2DModel(
+        sample_size=8 // patch_size,
+        in_channels=patch_size**2,
+        out_channels=patch_size**2,
+        block_out_channels=(4, 8),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        layers_per_block=1,
+        attention_head_dim=4,
+        norm_num_groups=4,
+        num_class_embeds=None if num_classes is None else num_classes + 1,
+    ).eval()
+
+
+def make_ledger(folder):
+    ledger = PrivacyLedger(
+        folder / "private" / "ledger.jsonl",
+        target_epsilon=10.0,
+        target_delta=1e-5,
+        num_images=1437,
+        accountant="rdp",
+        public_facts={"image_shape": [1, 8, 8]},
+    )
+    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", 8.0)), 1)
+    for _ in range(2):
+        ledger.executed(ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 2.0, 0.25, 20)), 20)
+    return ledger
+
+
+def make_release(folder, num_classes=3, patch_size=1, unet=None):
+    id2label = None if num_classes is None else {i: f"class {i}" for i in range(num_classes)}
+    return build_release(
+        folder,
+        unet=unet or make_unet(num_classes, patch_size),
+        scheduler=EDMDPMSolverMultistepScheduler(sigma_data=0.577),
+        ledger=make_ledger(folder),
+        id2label=id2label,
+        patch_size=patch_size,
+        method=METHOD,
+        curriculum={"curriculum": "spatial,frequency"},
+        samples=Image.new("L", (16, 16)),
+    )
+
+
+def files_of(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+@pytest.fixture()
+def run(tmp_path):
+    """A run's folder with what must never leave it."""
+    private = tmp_path / "run" / "private"
+    (private / "checkpoint-5").mkdir(parents=True)
+    (private / "checkpoint-5" / "random_states_0.pkl").write_text(SECRET)
+    (private / "loss.csv").write_text(SECRET)
+    return tmp_path / "run"
+
+
+class TestAllowList:
+    def test_exactly_these_files(self, run):
+        release = make_release(run)
+        assert release == run / "release"
+        assert files_of(release) == sorted(RELEASE_FILES)
+        assert sorted(os.listdir(run)) == ["private", "release"]
+
+    def test_no_secret_and_no_path_in_any_file(self, run):
+        unet = make_unet(3)
+        unet.register_to_config(_name_or_path=f"{run}/private/checkpoint-5")  # as Diffusers notes it on loading
+        release = make_release(run, unet=unet)
+        for name in RELEASE_FILES:
+            content = (release / name).read_bytes()
+            assert SECRET.encode() not in content
+            assert str(run).encode() not in content
+
+    def test_pipeline_file_is_the_installed_one(self, run):
+        release = make_release(run)
+        installed = Path(sys.modules[DPImagePipeline.__module__].__file__)
+        assert (release / "pipeline.py").read_bytes() == installed.read_bytes()
+
+    def test_an_earlier_release_is_replaced_whole(self, run):
+        (make_release(run) / "stray.bin").write_text("")
+        (run / "private" / "ledger.jsonl").unlink()
+        assert files_of(make_release(run)) == sorted(RELEASE_FILES)
+        assert sorted(os.listdir(run)) == ["private", "release"]
+
+    def test_a_failure_leaves_nothing(self, run, monkeypatch):
+        def fail(*args, **kwargs):
+            raise OSError("disk full")
+
+        monkeypatch.setattr(release_module, "model_card", fail)
+        with pytest.raises(OSError, match="disk full"):
+            make_release(run)
+        assert os.listdir(run) == ["private"]
+
+
+class TestStatement:
+    def test_hashes_match(self, run):
+        release = make_release(run)
+        content = (release / "privacy_receipt.json").read_bytes()
+        receipt = json.loads(content)
+        assert receipt["files"] == hash_release(release)
+        hashed = {file["name"] for file in receipt["files"]}
+        assert hashed == set(RELEASE_FILES) - {"README.md", "privacy_receipt.json"}
+        index = json.loads((release / "model_index.json").read_text())
+        assert index["privacy"]["receipt_sha256"] == hashlib.sha256(content).hexdigest()
+        assert index["_class_name"] == "DPImagePipeline"
+
+    def test_a_changed_weight_shows(self, run):
+        release = make_release(run)
+        weights = release / "unet" / "diffusion_pytorch_model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        assert receipt["files"] != hash_release(release)
+
+    def test_statement_is_the_receipts_claim_by_the_runs_accountant(self, run):
+        release = make_release(run)
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        privacy = DPImagePipeline.from_pretrained(release).config.privacy
+        assert privacy["epsilon"] == receipt["claimed_epsilon"]["rdp"]["epsilon"] <= 10.0
+        assert (privacy["delta"], privacy["accountant"]) == (1e-5, "rdp")
+
+    def test_card(self, run):
+        release = make_release(run)
+        card = ModelCard.load(release / "README.md")
+        assert card.data.library_name == "diffusers"
+        assert card.data.pipeline_tag == "unconditional-image-generation"
+        assert {"differential-privacy", "dp-sgd", "image-generation", "class-conditional"} == set(card.data.tags)
+        epsilon = json.loads((release / "model_index.json").read_text())["privacy"]["epsilon"]
+        stated = float(card.text.split("epsilon = ")[1].split(",")[0])
+        assert epsilon <= stated < epsilon + 1e-4
+        assert "| dp sgd | poisson gaussian | 2 | 0.25 | 40 |" in card.text  # two reservations, one line
+        assert "class_labels=[0, 1, 2]" in card.text
+        assert "num images: 1437" in card.text
+
+    def test_card_of_an_unconditional_model(self, run):
+        card = ModelCard.load(make_release(run, num_classes=None) / "README.md")
+        assert "class-conditional" not in card.data.tags
+        assert "class_labels" not in card.text
+
+
+SECOND_DOOR = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "diffusers_dp":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocker())
+import numpy, torch
+from diffusers import DiffusionPipeline
+
+pipe = DiffusionPipeline.from_pretrained(sys.argv[1], custom_pipeline=sys.argv[1], trust_remote_code=True)
+numpy.save(sys.argv[2], pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images)
+assert not any(name.startswith("diffusers_dp.") for name in sys.modules)
+"""
+
+
+class TestDoors:
+    @pytest.mark.parametrize(("num_classes", "patch_size"), [(3, 1), (None, 2)])
+    def test_both_doors_give_the_same_images(self, run, tmp_path, num_classes, patch_size):
+        release = make_release(run, num_classes, patch_size)
+        pipe = DPImagePipeline.from_pretrained(release)
+        first = pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images
+        assert first.shape == (2, 8, 8, 1)
+        subprocess.run(
+            [sys.executable, "-c", SECOND_DOOR, str(release), str(tmp_path / "second.npy")],
+            env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
+            check=True,
+        )
+        np.testing.assert_allclose(np.load(tmp_path / "second.npy"), first, atol=1e-4)
+
+    def test_code_of_the_folder_needs_consent(self, run, tmp_path):
+        from diffusers import DiffusionPipeline
+
+        release = make_release(run)
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            DiffusionPipeline.from_pretrained(release, custom_pipeline=str(release))
+
+
+class TestSampleGrid:
+    def test_one_row_per_class(self):
+        pipe = DPImagePipeline(make_unet(3), EDMDPMSolverMultistepScheduler())
+        pipe.set_progress_bar_config(disable=True)
+        grid = sample_grid(pipe, num_per_class=4, seed=0)
+        assert grid.mode == "L"
+        assert grid.size == (4 * 58 - 2, 3 * 58 - 2)  # 8 pixels seven times as large, 2 between tiles
+        assert grid.tobytes() == sample_grid(pipe, num_per_class=4, seed=0).tobytes()
+        row = pipe(batch_size=4, class_labels=0, generator=torch.Generator().manual_seed(0)).images
+        assert np.array_equal(np.asarray(grid)[3:56:7, 61:114:7], np.asarray(row[1]))
+
+    def test_unconditional_is_eight_by_eight(self):
+        pipe = DPImagePipeline(make_unet(None, patch_size=2), EDMDPMSolverMultistepScheduler(), patch_size=2)
+        pipe.set_progress_bar_config(disable=True)
+        assert sample_grid(pipe, num_per_class=3, seed=0).size == (8 * 58 - 2, 8 * 58 - 2)

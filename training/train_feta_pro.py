@@ -1,0 +1,362 @@
+"""Train a diffusion model on sensitive images with FETA-Pro, under one total (epsilon, delta), and release it.
+
+    accelerate launch training/train_feta_pro.py
+    accelerate launch training/train_feta_pro.py --dataset_name ylecun/mnist --config training/recipes/feta_pro/mnist_eps1.yaml
+    accelerate launch training/train_feta_pro.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
+
+Stages, in the paper's order: noisy central images -> noisy frequency features -> warm-up on the central images -> one-step
+generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/. Only the two queries
+and DP-SGD touch the images, through `SensitiveImages`; each writes its row to the ledger first.
+
+Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
+"""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers.optimization import get_scheduler
+from diffusers.training_utils import EMAModel
+from tqdm.auto import tqdm
+
+from diffusers_dp import DiffusersDPError, FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages, UsageError
+from diffusers_dp.ledger import LedgerRow
+from diffusers_dp.schedulers import WarmupStage
+from diffusers_dp.augmentation import AugmentationBag
+from diffusers_dp.checkpointing import (
+    NoisyAnswers,
+    RunFolder,
+    find_checkpoint,
+    position_of,
+    load_checkpoint,
+    save_checkpoint,
+)
+from diffusers_dp.config import FETAProConfig, load_config
+from diffusers_dp.data import PublicFacts, load_images, public_facts
+from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.queries import (
+    RandomFourierFeatures,
+    noisy_central_images,
+    noisy_frequency_features,
+    restore_central_images,
+)
+from diffusers_dp.release import build_release, sample_grid
+
+
+METHOD = {"name": "FETA-Pro", "paper": "From Easy to Hard++ (FETA-Pro), Algorithm 2"}
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = load_config(argv)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
+    accelerator = Accelerator(mixed_precision="no", gradient_accumulation_steps=1)
+    if accelerator.device.type == "cpu":
+        torch.set_num_threads(len(os.sched_getaffinity(0)))  # `accelerate launch` leaves one process one thread
+    facts = public_facts(args)
+    plan = plan_run(args, facts)
+    print(plan.table)
+    if args.dry_run:
+        return
+
+    folder = RunFolder(args.output_dir)
+    folder.create(resume=args.resume_from_checkpoint is not None)
+    try:
+        run(args, accelerator, facts, plan, folder)
+        folder.write_status(0, "done")
+    except DiffusersDPError as error:
+        folder.write_status(error.exit_code, str(error))
+        raise
+    finally:
+        folder.close()
+
+
+def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
+    stages = StageTable()
+    with folder.discarded_on_usage_error():
+        arrays = load_images(args, facts, folder.private / "cache")
+        ledger = new_ledger(folder.private / "ledger.jsonl", args, facts)
+    images = SensitiveImages(
+        arrays.images, arrays.labels, arrays.readable,
+        num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
+        device=accelerator.device,
+    )  # fmt: skip
+    del arrays
+    set_seed(args.seed)  # all that is not private; the door draws noise and samples from its own source
+
+    # 1. Two questions, each answered once.
+    answers = NoisyAnswers(folder.private / "answers")
+    warmup_scheduler = FrequencyWarmupScheduler(
+        curriculum=args.curriculum,
+        spatial_steps=args.spatial_steps,
+        spatial_batch_size=args.spatial_batch_size,
+        spatial_learning_rate=args.spatial_learning_rate,
+        frequency_steps=args.frequency_steps,
+        frequency_batch_size=args.frequency_batch_size,
+        frequency_learning_rate=args.frequency_learning_rate,
+    )
+    warmup_scheduler.save_pretrained(folder.private / "warmup_scheduler")
+    features = RandomFourierFeatures(
+        facts.image_shape, args.num_frequency_features, args.frequency_length_scale, args.seed
+    )
+    if warmup_scheduler.needs("spatial"):
+        central = answered(
+            answers,
+            "central_images",
+            lambda row: noisy_central_images(
+                images,
+                num_images=row.steps,
+                sample_rate=row.sampling_probability,
+                noise_multiplier=row.noise_multiplier,
+                ledger=ledger,
+            ),
+            plan,
+        )
+        stages.done("central images", ledger)
+    if warmup_scheduler.needs("frequency"):
+        embedding = answered(
+            answers,
+            "frequency_features",
+            lambda row: noisy_frequency_features(
+                images, features, noise_multiplier=row.noise_multiplier, ledger=ledger
+            ),
+            plan,
+        )
+        stages.done("frequency features", ledger)
+
+    # 2. The model.
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)
+    denoiser = EDMDenoiser(unet, args.sigma_data)
+    loss = EDMLoss(args.label_dropout)
+    checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint) if args.resume_from_checkpoint else None
+
+    # 3. Warm-up: reads noisy answers only.
+    if checkpoint is None:
+        sources = {}
+        if warmup_scheduler.needs("spatial"):
+            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)
+        for stage in warmup_scheduler.stages:
+            if stage.name != "spatial" and "frequency" not in sources:
+                generator = fit_generator(args, features, embedding.to(accelerator.device), facts.image_shape)
+                generator.save_pretrained(folder.private / "auxiliary_generator")
+                sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
+                stages.done("auxiliary generator", ledger)
+            warm_up(args, warmup_scheduler, stage, sources, denoiser, loss)
+            save_pipeline(args, unet, facts, folder.private / f"warmed_up_{stage.name}")
+            stages.done(f"warm-up ({stage.name})", ledger)
+
+    # 4. DP-SGD on the sensitive images.
+    fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
+    stages.done("DP-SGD", ledger)
+
+    # 5. The release.
+    pipeline = save_pipeline(args, unet, facts, None)
+    samples = sample_grid(pipeline, num_per_class=10, seed=args.seed)
+    release = build_release(
+        folder.output_dir,
+        unet=unet.to("cpu"),
+        scheduler=pipeline.scheduler,
+        ledger=ledger,
+        id2label=pipeline.config.id2label,
+        patch_size=args.patch_size,
+        method=METHOD,
+        curriculum={key: value for key, value in warmup_scheduler.config.items() if not key.startswith("_")},
+        samples=samples,
+    )
+    stages.done("samples and release", ledger)
+    print(stages)
+    print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
+
+
+def answered(
+    answers: NoisyAnswers, name: str, ask: Callable[[LedgerRow], torch.Tensor], plan: Plan
+) -> torch.Tensor:
+    """The stored answer of a query, or, the first time, the answer: a noisy answer is never asked for twice."""
+    if answers.get(name) is None:
+        answers.put(name, {"answer": ask(plan.rows[name]).cpu()})
+    return answers.get(name)["answer"]
+
+
+def build_unet(args: FETAProConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> UNet2DModel:
+    channels, side, _ = image_shape
+    levels = args.channels_per_level
+    sizes = [side // args.patch_size // 2**level for level in range(len(levels))]
+    attention = [size in args.attention_sizes for size in sizes]
+    return UNet2DModel(
+        sample_size=sizes[0],
+        in_channels=channels * args.patch_size**2,
+        out_channels=channels * args.patch_size**2,
+        block_out_channels=levels,
+        layers_per_block=args.layers_per_block,
+        down_block_types=["AttnDownBlock2D" if a else "DownBlock2D" for a in attention],
+        up_block_types=["AttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)],
+        add_attention=any(attention),
+        attention_head_dim=min(levels),
+        norm_num_groups=min(32, math.gcd(*levels) // 4),
+        num_class_embeds=None if num_classes is None else num_classes + 1,  # the last row is the null label
+    )
+
+
+class CentralImages:
+    """Batches of augmented noisy central images and their labels."""
+
+    def __init__(self, noisy: torch.Tensor, image_shape: tuple[int, int, int], seed: int):
+        repeats, classes = noisy.shape[:2]
+        self.images = restore_central_images(noisy.flatten(0, 1), image_shape)
+        self.labels = torch.arange(classes).repeat(repeats)
+        self.augment = AugmentationBag(np.random.default_rng(seed))
+
+    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        index = torch.randint(len(self.images), (size,))
+        return self.augment(self.images[index]), self.labels[index]
+
+
+class AuxiliaryImages:
+    """Batches of images of the auxiliary generator and their labels, in equal parts."""
+
+    def __init__(self, generator: FeatureGenerator, num_images: int):
+        self.labels = torch.arange(num_images) % generator.config.num_classes
+        self.images = generator.generate(self.labels)
+
+    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        index = torch.randint(len(self.images), (size,))
+        return self.images[index], self.labels[index]
+
+
+def fit_generator(
+    args: FETAProConfig, features: RandomFourierFeatures, embedding: torch.Tensor, image_shape: tuple[int, int, int]
+) -> FeatureGenerator:
+    """Fit the one-step generator to the noisy frequency features."""
+    num_classes = len(embedding)
+    generator = FeatureGenerator(image_shape, num_classes, args.generator_channels).to(embedding.device)
+    optimizer = torch.optim.Adam(generator.parameters(), lr=args.generator_learning_rate)
+    lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=args.generator_steps)
+    labels = torch.arange(args.generator_batch_size, device=embedding.device) % num_classes
+    for _ in tqdm(range(args.generator_steps), desc="Auxiliary generator", unit="step"):
+        latents = torch.randn(len(labels), generator.config.latent_dim, device=embedding.device)
+        loss = frequency_matching_loss(features, generator(latents, labels), labels, embedding)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        lr_scheduler.step()
+    return generator
+
+
+def warm_up(
+    args: FETAProConfig,
+    scheduler: FrequencyWarmupScheduler,
+    stage: WarmupStage,
+    sources: dict[str, CentralImages | AuxiliaryImages],
+    denoiser: EDMDenoiser,
+    loss: EDMLoss,
+) -> None:
+    """One stage of the curriculum: ordinary training on images made from noisy answers. The averaged weights go on."""
+    unet, device = denoiser.unet, denoiser.unet.device
+    optimizer = torch.optim.Adam(unet.parameters(), lr=stage.learning_rate)
+    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
+    for _ in tqdm(range(stage.num_steps), desc=f"Warm-up ({stage.name})", unit="step"):
+        counts = dict(zip(("spatial", "frequency"), scheduler.split_batch(scheduler.step()), strict=True))
+        batches = [sources[name].batch(size) for name, size in counts.items() if size > 0]
+        images = torch.cat([images for images, _ in batches]).to(device)
+        labels = torch.cat([labels for _, labels in batches]).to(device)
+        optimizer.zero_grad()
+        loss(denoiser, images.float() / 127.5 - 1, labels if unet.config.num_class_embeds else None).mean().backward()
+        optimizer.step()
+        ema.step(unet.parameters())
+    ema.copy_to(unet.parameters())
+
+
+def fine_tune(
+    args: FETAProConfig,
+    plan: Plan,
+    images: SensitiveImages,
+    denoiser: EDMDenoiser,
+    loss: EDMLoss,
+    ledger: PrivacyLedger,
+    folder: RunFolder,
+    checkpoint: Path | None,
+) -> None:
+    """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images."""
+    unet = denoiser.unet
+    optimizer = torch.optim.Adam(unet.parameters(), lr=args.learning_rate)
+    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
+    step = 0
+    if checkpoint is not None:
+        step = load_checkpoint(
+            checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
+        )["step"]
+    row = dp_sgd_row(args, plan, ledger)
+    # Steps that a crash lost stay spent: what is left may be fewer than were planned.
+    last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
+    with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
+        while step < last_step:
+            gradients = images.noisy_gradient(
+                denoiser,
+                loss,
+                max_grad_norm=args.max_grad_norm,
+                noise_multiplier=row.noise_multiplier,
+                sample_rate=row.sampling_probability,
+                normaliser=plan.sampling.normaliser,
+                noise_multiplicity=args.noise_multiplicity,
+                max_physical_batch_size=args.max_physical_batch_size,
+                ledger=ledger,
+                reserve_steps=min(args.checkpointing_steps, last_step - step),
+            )
+            for name, parameter in denoiser.named_parameters():
+                parameter.grad = gradients[name]
+            optimizer.step()
+            ema.step(unet.parameters())
+            step += 1
+            bar.update()
+            if step % args.checkpointing_steps == 0 or step == last_step:
+                ledger.flush_executed()
+                save_checkpoint(
+                    folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
+                )
+    ema.copy_to(unet.parameters())
+
+
+def save_pipeline(args: FETAProConfig, unet: UNet2DModel, facts: PublicFacts, folder: Path | None) -> DPImagePipeline:
+    scheduler = EDMDPMSolverMultistepScheduler(sigma_data=args.sigma_data)
+    id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
+    pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=args.patch_size)
+    pipeline.set_progress_bar_config(disable=True)
+    if folder is not None:
+        pipeline.save_pretrained(folder)
+    return pipeline
+
+
+class StageTable:
+    """The closing table: stage, epsilon spent so far, seconds."""
+
+    def __init__(self):
+        self.rows: list[tuple[str, float, float]] = []
+        self.clock = time.perf_counter()
+
+    def done(self, stage: str, ledger: PrivacyLedger) -> None:
+        now = time.perf_counter()
+        self.rows.append((stage, ledger.epsilon(), now - self.clock))
+        self.clock = now
+
+    def __str__(self) -> str:
+        lines = [f"{'stage':<24} {'epsilon so far':>14} {'seconds':>9}"]
+        return "\n".join(lines + [f"{stage:<24} {epsilon:>14.4f} {seconds:>9.1f}" for stage, epsilon, seconds in self.rows])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DiffusersDPError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
