@@ -104,7 +104,9 @@ def _row(name: str, sigma: float, sample_rate: float, steps: int) -> LedgerRow:
 
 def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:
     shares = ledger.budget_shares()
-    lines = [f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'share':>7} {'epsilon so far':>15}"]
+    lines = [
+        f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'share':>7} {'epsilon so far':>15}"
+    ]
     for name, epsilon in ledger.epsilon_by_stage():
         row = rows[name]
         lines.append(

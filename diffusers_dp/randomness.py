@@ -34,7 +34,9 @@ class PrivateGenerator:
             raise ValueError(f"The key must have {KEY_BYTES} bytes, got {len(key)}.")
         self._generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key, dtype=np.uint64)))
 
-    def normal(self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
+    def normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
         """Independent `N(0, std^2)` draws, float32, of shape `shape`.
 
         On CUDA the card's own generator is reseeded with 64 fresh bits of operating-system entropy for every call, unless a

@@ -52,7 +52,9 @@ class SensitiveImages:
         if len(images) > num_images:
             raise UsageError("There are more images than --num_train_images declares; raise --num_train_images.")
         if tuple(images.shape[1:]) != tuple(image_shape):
-            raise UsageError(f"Images of shape {tuple(image_shape)} were declared, see --resolution and --num_channels.")
+            raise UsageError(
+                f"Images of shape {tuple(image_shape)} were declared, see --resolution and --num_channels."
+            )
         self.num_images = num_images
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
@@ -119,7 +121,9 @@ class SensitiveImages:
         answers = []
         for _ in range(repeats):
             total: torch.Tensor | float = 0.0
-            for images, labels in self._batches(poisson_sample(self.num_images, sample_rate, generator), QUERY_BATCH_SIZE):
+            for images, labels in self._batches(
+                poisson_sample(self.num_images, sample_rate, generator), QUERY_BATCH_SIZE
+            ):
                 features = _clip(fn(images.float() / 255), clip_norm)
                 classes = labels if by_label else torch.zeros(len(images), dtype=torch.long, device=self.device)
                 rows = len(self.class_names) if by_label else 1

@@ -28,19 +28,18 @@ from diffusers.training_utils import EMAModel
 from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError, FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages, UsageError
-from diffusers_dp.ledger import LedgerRow
-from diffusers_dp.schedulers import WarmupStage
 from diffusers_dp.augmentation import AugmentationBag
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
     RunFolder,
     find_checkpoint,
-    position_of,
     load_checkpoint,
+    position_of,
     save_checkpoint,
 )
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
+from diffusers_dp.ledger import LedgerRow
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
@@ -51,6 +50,7 @@ from diffusers_dp.queries import (
     restore_central_images,
 )
 from diffusers_dp.release import build_release, sample_grid
+from diffusers_dp.schedulers import WarmupStage
 
 
 METHOD = {"name": "FETA-Pro", "paper": "From Easy to Hard++ (FETA-Pro), Algorithm 2"}
@@ -137,7 +137,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     # 2. The model.
     num_classes = None if facts.class_names is None else len(facts.class_names)
     unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)
-    denoiser = EDMDenoiser(unet, args.sigma_data)
+    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size)
     loss = EDMLoss(args.label_dropout)
     checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint) if args.resume_from_checkpoint else None
 
@@ -179,9 +179,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
 
 
-def answered(
-    answers: NoisyAnswers, name: str, ask: Callable[[LedgerRow], torch.Tensor], plan: Plan
-) -> torch.Tensor:
+def answered(answers: NoisyAnswers, name: str, ask: Callable[[LedgerRow], torch.Tensor], plan: Plan) -> torch.Tensor:
     """The stored answer of a query, or, the first time, the answer: a noisy answer is never asked for twice."""
     if answers.get(name) is None:
         answers.put(name, {"answer": ask(plan.rows[name]).cpu()})
@@ -351,7 +349,9 @@ class StageTable:
 
     def __str__(self) -> str:
         lines = [f"{'stage':<24} {'epsilon so far':>14} {'seconds':>9}"]
-        return "\n".join(lines + [f"{stage:<24} {epsilon:>14.4f} {seconds:>9.1f}" for stage, epsilon, seconds in self.rows])
+        return "\n".join(
+            lines + [f"{stage:<24} {epsilon:>14.4f} {seconds:>9.1f}" for stage, epsilon, seconds in self.rows]
+        )
 
 
 if __name__ == "__main__":

@@ -84,12 +84,14 @@ class per_example_gradients:
         def collect(grad_output: torch.Tensor) -> None:
             nonlocal fired
             if fired or torch.is_grad_enabled():
-                raise RuntimeError("per_example_gradients needs a first-order loss: this one differentiates a gradient.")
+                raise RuntimeError(
+                    "per_example_gradients needs a first-order loss: this one differentiates a gradient."
+                )
             fired = True
+            grad_output = grad_output / self.group_size  # the mean over the K rows of an image
             for parameter, gradient in _RULES[type(module)](module, activation, grad_output, self.group_size):
                 if parameter in self._names:
                     name = self._names[parameter]
-                    gradient = gradient.div_(self.group_size) if self.group_size > 1 else gradient
                     # A layer used twice, or a shared parameter: its parts add up.
                     earlier = self._gradients.get(name)
                     self._gradients[name] = gradient if earlier is None else earlier + gradient
@@ -107,7 +109,8 @@ class per_example_gradients:
         """Squared L2 norm of each image's whole gradient, `[B]`, float32."""
         if not self._gradients:
             raise RuntimeError("No gradient was collected: run forward and backward inside the context.")
-        return torch.stack([g.flatten(1).float().square().sum(1) for g in self._gradients.values()]).sum(0)
+        norms = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float32) for g in self._gradients.values()]
+        return torch.stack(norms).square().sum(0)
 
     def weighted_sum(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
         """`sum_i weights[i] * gradient_i` for each parameter. An image of weight 0 contributes exactly zero, even if its
@@ -119,7 +122,9 @@ class per_example_gradients:
         kept = weights.nonzero().squeeze(1)
         if len(kept) == len(weights):
             return {name: torch.tensordot(weights.to(g.dtype), g, dims=1) for name, g in self._gradients.items()}
-        return {name: torch.tensordot(weights[kept].to(g.dtype), g[kept], dims=1) for name, g in self._gradients.items()}
+        return {
+            name: torch.tensordot(weights[kept].to(g.dtype), g[kept], dims=1) for name, g in self._gradients.items()
+        }
 
 
 ParameterGradients = list[tuple[nn.Parameter, torch.Tensor]]
@@ -138,7 +143,9 @@ def _conv2d(layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: i
     """One grouped convolution for several images at once: their activations become channels, `[K, images * channels, H, W]`,
     and `groups = images` keeps them apart, so the sum over the K rows is taken inside the call."""
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
-        raise TypeError("Conv2d with string padding or a padding mode other than 'zeros' has no per-example gradient rule.")
+        raise TypeError(
+            "Conv2d with string padding or a padding mode other than 'zeros' has no per-example gradient rule."
+        )
     images = len(x) // group_size
 
     def side_by_side(rows: torch.Tensor) -> torch.Tensor:

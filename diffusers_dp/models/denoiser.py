@@ -1,6 +1,7 @@
 """EDM preconditioning and loss around a plain `UNet2DModel`."""
 
 import torch
+import torch.nn.functional as F
 from diffusers import UNet2DModel
 from torch import nn
 
@@ -15,14 +16,18 @@ class EDMDenoiser(nn.Module):
     Args:
         unet (`UNet2DModel`): Class-conditional if it has `num_class_embeds` rows; the last row is the null label.
         sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public constant.
+        patch_size (`int`, defaults to 1): The UNet sees images whose patches of this side length are folded into channels.
     """
 
-    def __init__(self, unet: UNet2DModel, sigma_data: float = 0.577):
+    def __init__(self, unet: UNet2DModel, sigma_data: float = 0.577, patch_size: int = 1):
         super().__init__()
         self.unet = unet
         self.sigma_data = sigma_data
+        self.patch_size = patch_size
 
-    def forward(self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Denoise.
 
         Args:
@@ -37,8 +42,9 @@ class EDMDenoiser(nn.Module):
         c_skip = self.sigma_data**2 / variance
         c_out = sigma * self.sigma_data / variance.sqrt()
         c_in = 1 / variance.sqrt()
-        output = self.unet(_broadcast(c_in) * sample, sigma.log() / 4, class_labels=class_labels).sample
-        return _broadcast(c_skip) * sample + _broadcast(c_out) * output
+        folded = F.pixel_unshuffle(_broadcast(c_in) * sample, self.patch_size)
+        output = self.unet(folded, sigma.log() / 4, class_labels=class_labels).sample
+        return _broadcast(c_skip) * sample + _broadcast(c_out) * F.pixel_shuffle(output, self.patch_size)
 
 
 class EDMLoss:

@@ -1,0 +1,73 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The one-step generator and the loss that fits it to noisy frequency features."""
+
+import pytest
+import torch
+
+from diffusers_dp.models import FeatureGenerator, frequency_matching_loss
+from diffusers_dp.queries import RandomFourierFeatures
+
+
+def make_generator(shape=(1, 8, 8), num_classes=3):
+    torch.manual_seed(0)
+    return FeatureGenerator(shape, num_classes, channels=6, latent_dim=5)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 9, 9)])
+def test_shapes_and_range(shape):
+    generator = make_generator(shape)
+    with torch.no_grad():
+        for parameter in generator.conv_out.parameters():
+            parameter.mul_(100)  # far into saturation
+    labels = torch.arange(7) % 3
+    images = generator(torch.randn(7, 5), labels)
+    assert images.shape == (7, *shape) and images.dtype == torch.float32
+    assert 0 <= images.min() < 0.1 and 0.9 < images.max() <= 1
+    drawn = generator.generate(labels, batch_size=3)
+    assert drawn.shape == (7, *shape) and drawn.dtype == torch.uint8 and not generator.training
+
+
+def test_labels_condition_the_image():
+    generator = make_generator().eval()
+    latents = torch.randn(1, 5).expand(3, -1)
+    images = generator(latents, torch.arange(3))
+    assert not torch.allclose(images[0], images[1]) and not torch.allclose(images[1], images[2])
+
+
+def test_saved_and_loaded(tmp_path):
+    generator = make_generator().eval()
+    generator.save_pretrained(tmp_path)
+    loaded = FeatureGenerator.from_pretrained(tmp_path).eval()
+    latents, labels = torch.randn(2, 5), torch.tensor([0, 2])
+    assert torch.equal(generator(latents, labels), loaded(latents, labels))
+
+
+def test_the_loss_is_zero_at_the_target_alone():
+    """The target is the mean over all images of phi(x) (x) onehot(y), as the door answers without noise."""
+    features = RandomFourierFeatures((1, 8, 8), 40, 4.0, seed=0)
+    images, labels = torch.rand(6, 1, 8, 8), torch.tensor([0, 0, 1, 2, 2, 2])
+    target = torch.stack([features(images[labels == row]).sum(0) for row in range(3)]) / 6
+    assert frequency_matching_loss(features, images, labels, target).item() == pytest.approx(0, abs=1e-10)
+    assert frequency_matching_loss(features, images, labels.flip(0), target) > 1e-3
+    assert frequency_matching_loss(features, 1 - images, labels, target) > 1e-3
+    moved = target.clone()
+    moved[1, 3] += 0.5
+    assert frequency_matching_loss(features, images, labels, moved).item() == pytest.approx(0.25, rel=1e-3)
+
+
+def test_fitting_lowers_the_loss():
+    generator, features = make_generator(), RandomFourierFeatures((1, 8, 8), 60, 4.0, seed=0)
+    truth = torch.zeros(3, 1, 8, 8)
+    for row in range(3):
+        truth[row, :, :, row * 3] = 1
+    target, labels = features(truth) / 3, torch.arange(30) % 3
+    optimizer, losses = torch.optim.Adam(generator.parameters(), lr=1e-2), []
+    for _ in range(40):
+        loss = frequency_matching_loss(features, generator(torch.randn(30, 5), labels), labels, target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+    brightest = generator.generate(torch.arange(3)).float().mean((1, 2)).argmax(1)
+    assert brightest.tolist() == [0, 3, 6]

@@ -1,0 +1,408 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Per-example gradients against a one-by-one loop of ordinary autograd, on real small networks."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from diffusers import UNet2DModel
+from torch import nn
+
+from diffusers_dp.dpsgd import clipped_gradient_sum, per_example_gradients
+from diffusers_dp.dpsgd.per_example import IMAGES_PER_GROUPED_CALL
+from diffusers_dp.models import EDMDenoiser
+
+
+TOLERANCE = 1e-5  # ||a - b|| / ||b|| per parameter tensor, fp32
+
+
+def small_unet(**changes):
+    """Attention in both blocks and the middle, odd channel counts, a stride-2 convolution, class labels."""
+    torch.manual_seed(0)
+    unet = UNet2DModel(
+        **{
+            "sample_size": 8,
+            "in_channels": 3,
+            "out_channels": 3,
+            "block_out_channels": (5, 15),
+            "down_block_types": ("AttnDownBlock2D", "AttnDownBlock2D"),
+            "up_block_types": ("AttnUpBlock2D", "AttnUpBlock2D"),
+            "layers_per_block": 1,
+            "attention_head_dim": 5,
+            "norm_num_groups": 5,
+            "num_class_embeds": 4,
+            **changes,
+        }
+    )
+    return unet
+
+
+class SmallNet(nn.Module):
+    """Strides, dilation, groups, 1x1, no padding, with and without bias."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 6, 3, stride=2, padding=1)
+        self.norm = nn.GroupNorm(3, 6)
+        self.grouped = nn.Conv2d(6, 9, (1, 3), padding=(0, 2), dilation=(1, 2), groups=3)
+        self.pointwise = nn.Conv2d(9, 5, 1, bias=False)
+        self.out = nn.Linear(5 * 4 * 4, 7)
+
+    def forward(self, x):
+        hidden = F.silu(self.norm(self.first(x)))
+        return self.out(self.pointwise(F.silu(self.grouped(hidden))).flatten(1))
+
+
+def squares(output):
+    return output.flatten(1).square().sum(1)
+
+
+def one_by_one(model, row_losses, num_images, group_size):
+    """The truth: one backward pass of ordinary autograd per image, mean over its rows."""
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = []
+    for image in range(num_images):
+        rows = slice(image * group_size, (image + 1) * group_size)
+        loss = row_losses(rows).sum() / group_size
+        parts = torch.autograd.grad(loss, parameters, allow_unused=True)
+        gradients.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, parts, strict=True)])
+    return {name: torch.stack(parts) for name, parts in zip(names, zip(*gradients, strict=True), strict=True)}
+
+
+def collect(model, row_losses, num_rows, group_size):
+    with per_example_gradients(model, group_size=group_size) as gradients:
+        row_losses(slice(0, num_rows)).sum().backward()
+    return gradients
+
+
+def assert_equal_gradients(found, expected):
+    assert set(found) == set(expected)
+    whole = sum(gradient.square().sum() for gradient in expected.values()).sqrt()
+    for name, gradient in expected.items():
+        assert found[name].shape == gradient.shape, name
+        # Some are zero but for rounding (the key's bias under a softmax): for these the whole gradient is the measure.
+        scale = max(gradient.norm(), whole * 1e-2)
+        assert (found[name] - gradient).norm() <= TOLERANCE * scale, name
+
+
+def check(model, row_losses, num_images, group_size):
+    expected = one_by_one(model, row_losses, num_images, group_size)
+    gradients = collect(model, row_losses, num_images * group_size, group_size)
+    assert_equal_gradients(gradients.per_example, expected)
+    norms = sum(gradient.flatten(1).square().sum(1) for gradient in expected.values())
+    assert torch.allclose(gradients.squared_norms(), norms, rtol=1e-4)
+    weights = torch.linspace(0, 1, num_images)  # the first one is 0
+    for name, total in gradients.weighted_sum(weights).items():
+        wanted = torch.tensordot(weights, expected[name], dims=1)
+        assert (total - wanted).norm() <= TOLERANCE * max(wanted.norm(), norms.sum().sqrt() * 1e-2), name
+    return gradients
+
+
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_unet_with_attention_and_classes(group_size):
+    """The model of the training script: attention in the blocks and the middle, class table, EDM preconditioning."""
+    denoiser = EDMDenoiser(small_unet())
+    rows = 3 * group_size
+    images, noise = torch.randn(2, rows, 3, 8, 8)
+    sigma, labels = torch.rand(rows) + 0.1, torch.randint(0, 4, (rows,))
+
+    def row_losses(at):
+        noisy = images[at] + sigma[at].view(-1, 1, 1, 1) * noise[at]
+        return squares(denoiser(noisy, sigma[at], labels[at]) - images[at])
+
+    gradients = check(denoiser, row_losses, 3, group_size)
+    assert gradients.per_example["unet.class_embedding.weight"].abs().sum() > 0
+
+
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_every_kind_of_convolution(group_size):
+    """Stride 2, dilation, groups, 1x1, bias, and more images than one grouped call takes."""
+    images = IMAGES_PER_GROUPED_CALL + 3
+    rows, model = torch.randn(images * group_size, 3, 8, 8), SmallNet()
+    check(model, lambda at: squares(model(rows[at])), images, group_size)
+
+
+def layouts(rows):
+    wide = rows.new_zeros(len(rows), rows.shape[1] * 2, rows.shape[2], rows.shape[3] + 3)
+    wide[:, ::2, :, 1:-2] = rows
+    return {
+        "channels_last": rows.contiguous(memory_format=torch.channels_last),
+        "transposed": rows.transpose(2, 3).contiguous().transpose(2, 3),
+        "batch_last": rows.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2),
+        "strided": wide[:, ::2, :, 1:-2],
+        "expanded": rows[:, :, :1, :1].expand(-1, -1, 8, 8),
+    }
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "transposed", "batch_last", "strided", "expanded"])
+def test_non_contiguous_inputs(layout):
+    """F1 of the notes: Opacus' convolutions are silently wrong here."""
+    torch.manual_seed(1)
+    model = SmallNet()
+    rows = layouts(torch.randn(6, 3, 8, 8))[layout]
+    assert not rows.is_contiguous()
+    check(model, lambda at: squares(model(rows[at])), 2, 3)
+
+
+def test_channels_last_model():
+    """The layout spreads through a model whose weights are channels-last too."""
+    model = SmallNet().to(memory_format=torch.channels_last)
+    rows = torch.randn(4, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    check(model, lambda at: squares(model(rows[at])), 4, 1)
+
+
+class Shared(nn.Module):
+    """One layer used twice, one parameter in two layers, and an embedding that ties with a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.twice = nn.Conv2d(3, 3, 3, padding=1)
+        self.left, self.right = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.right.weight = self.left.weight
+        self.table = nn.Embedding(4, 3, padding_idx=1)
+        self.head = nn.Linear(3, 4, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x, labels):
+        hidden = self.twice(F.silu(self.twice(x))).mean((2, 3)) + self.table(labels)
+        return self.head(self.right(F.silu(self.left(hidden))))
+
+
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_shared_layers_and_parameters_add_up(group_size):
+    model, rows = Shared(), torch.randn(4, 3, 5, 5)
+    labels = torch.tensor([0, 1, 3, 3])
+    gradients = check(model, lambda at: squares(model(rows[at], labels[at])), 4 // group_size, group_size)
+    assert "right.weight" not in gradients.per_example and "head.weight" not in gradients.per_example
+
+
+def test_linear_layer_over_a_sequence():
+    """Attention's linear layers see `[rows, tokens, channels]`."""
+    torch.manual_seed(0)
+    model, rows = nn.Sequential(nn.Linear(5, 7), nn.SiLU(), nn.Linear(7, 3)), torch.randn(6, 4, 5)
+    check(model, lambda at: squares(model(rows[at])), 2, 3)
+
+
+def test_frozen_parameters_are_skipped():
+    model, rows = SmallNet(), torch.randn(2, 3, 8, 8)
+    model.first.weight.requires_grad_(False)
+    for parameter in model.norm.parameters():
+        parameter.requires_grad_(False)
+    gradients = check(model, lambda at: squares(model(rows[at])), 2, 1)
+    assert "first.weight" not in gradients.per_example and "norm.bias" not in gradients.per_example
+    assert not model.first.weight.requires_grad and model.first.bias.requires_grad
+
+
+def snapshot(model):
+    return [(name, p.requires_grad, p.grad, p.detach().clone()) for name, p in model.named_parameters()], [
+        len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()
+    ]
+
+
+def assert_unchanged(before, model):
+    after = snapshot(model)
+    assert after[1] == before[1]  # hooks
+    for (name, trainable, grad, value), (_, trainable_now, grad_now, value_now) in zip(
+        *[s[0] for s in (before, after)]
+    ):
+        assert trainable == trainable_now and grad is grad_now, name
+        assert torch.equal(value, value_now), name
+
+
+def model_with_history():
+    model = SmallNet()
+    model.norm.weight.requires_grad_(False)
+    model.out.weight.grad = torch.ones_like(model.out.weight)
+    return model
+
+
+def test_the_model_is_left_as_found():
+    model, rows = model_with_history(), torch.randn(4, 3, 8, 8)
+    before = snapshot(model)
+    collect(model, lambda at: squares(model(rows[at])), 4, 2)
+    assert_unchanged(before, model)
+    assert torch.equal(model.out.weight.grad, torch.ones_like(model.out.weight))
+
+
+@pytest.mark.parametrize("where", ["before", "forward", "between", "backward"])
+def test_the_model_is_left_as_found_after_an_exception(where):
+    model, rows = model_with_history(), torch.randn(4, 3, 8, 8)
+    before = snapshot(model)
+    with pytest.raises(RuntimeError):
+        with per_example_gradients(model):
+            if where == "before":
+                raise RuntimeError
+            loss = squares(model(rows if where != "forward" else rows[:, :2])).sum()
+            if where == "between":
+                raise RuntimeError
+            loss.register_hook(lambda grad: torch.ones(3, 3) @ torch.ones(2))
+            loss.backward()
+    assert_unchanged(before, model)
+
+
+def test_the_context_can_be_entered_again():
+    """Nothing of one step is left in the next."""
+    model, rows = SmallNet(), torch.randn(2, 3, 8, 8)
+    first = collect(model, lambda at: squares(model(rows[at])), 2, 1)
+    second = collect(model, lambda at: squares(model(rows[at])), 2, 1)
+    for name, gradient in first.per_example.items():
+        assert torch.equal(gradient, second.per_example[name])
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d(3), nn.LayerNorm(8), nn.Conv1d(3, 3, 1)])
+def test_layers_without_a_rule_are_refused_by_name(kind):
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), kind)
+    before = snapshot(model)
+    with pytest.raises(TypeError, match=rf"{type(kind).__name__} \('1'\)"):
+        per_example_gradients(model)
+    assert_unchanged(before, model)
+
+
+def test_a_trainable_parameter_outside_a_layer_is_refused():
+    model = nn.Sequential(nn.Conv2d(3, 3, 1))
+    model.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    with pytest.raises(TypeError, match="Sequential"):
+        per_example_gradients(model)
+
+
+def test_a_subclass_of_a_known_layer_is_refused():
+    """It may compute something else."""
+
+    class Weird(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + x.mean()
+
+    with pytest.raises(TypeError, match="Weird"):
+        per_example_gradients(nn.Sequential(Weird(3, 3)))
+
+
+@pytest.mark.parametrize("padding", [{"padding": "same"}, {"padding": 1, "padding_mode": "circular"}])
+def test_paddings_without_a_rule_are_refused(padding):
+    model = nn.Sequential(nn.Conv2d(3, 3, 3, **padding))
+    with pytest.raises(TypeError, match="padding"):
+        collect(model, lambda at: squares(model(torch.randn(2, 3, 8, 8)[at])), 2, 1)
+
+
+def test_rows_that_are_no_multiple_of_the_group_size():
+    model = SmallNet()
+    with pytest.raises(ValueError, match="5 rows cannot be split"):
+        collect(model, lambda at: squares(model(torch.randn(5, 3, 8, 8)[at])), 5, 2)
+
+
+@pytest.mark.parametrize("group_size", [0, -1])
+def test_group_size_below_one(group_size):
+    with pytest.raises(ValueError, match="group_size"):
+        per_example_gradients(SmallNet(), group_size=group_size)
+
+
+def test_no_gradient_was_collected():
+    with per_example_gradients(SmallNet()) as gradients:
+        pass
+    with pytest.raises(RuntimeError, match="No gradient"):
+        gradients.squared_norms()
+
+
+@pytest.mark.parametrize("create_graph", [True, False])
+def test_a_loss_that_differentiates_a_gradient_is_refused(create_graph):
+    """A gradient penalty would make the collected gradient silently wrong."""
+    model, rows = SmallNet(), torch.randn(2, 3, 8, 8, requires_grad=True)
+    with pytest.raises(RuntimeError, match="first-order"):
+        with per_example_gradients(model):
+            output = squares(model(rows))
+            penalty = torch.autograd.grad(output.sum(), rows, create_graph=create_graph, retain_graph=True)[0]
+            (output.sum() + penalty.square().sum()).backward()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 3e38])
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_a_non_finite_image_does_not_touch_the_others(bad, group_size):
+    model, rows = SmallNet(), torch.randn(4 * group_size, 3, 8, 8)
+    clean = collect(model, lambda at: squares(model(rows[at])), len(rows), group_size)
+    broken_rows = rows.clone()
+    broken_rows[group_size] = bad  # one row of the second image
+    broken = collect(model, lambda at: squares(model(broken_rows[at])), len(rows), group_size)
+    others = torch.tensor([0, 2, 3])
+    for name, gradient in clean.per_example.items():
+        assert torch.allclose(broken.per_example[name][others], gradient[others], rtol=1e-5, atol=1e-6), name
+    weights = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    for name, total in broken.weighted_sum(weights).items():
+        assert torch.allclose(total, clean.weighted_sum(weights)[name], rtol=1e-4, atol=1e-5), name
+
+
+def test_one_gradient_per_image_and_none_per_draw():
+    """Noise multiplicity multiplies activations, not gradients: no tensor of B*K times a weight is ever made."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    images, group_size, features = 2, 8, 64
+    model = nn.Sequential(nn.Conv2d(features, features, 3, padding=1), nn.Flatten(), nn.Linear(features * 4, features))
+    weight = model[0].weight.numel()
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            output = func(*args, **(kwargs or {}))
+            for tensor in output if isinstance(output, (tuple, list)) else [output]:
+                if isinstance(tensor, torch.Tensor):
+                    largest = max(largest, tensor.numel())
+            return output
+
+    rows = torch.randn(images * group_size, features, 2, 2)
+    with Watch():
+        gradients = collect(model, lambda at: squares(model(rows[at])), len(rows), group_size)
+    assert all(len(gradient) == images for gradient in gradients.per_example.values())
+    assert largest <= images * weight
+
+
+def test_saving_works_inside(tmp_path):
+    unet = small_unet()
+    with per_example_gradients(unet):
+        state = unet.state_dict()
+        unet.save_pretrained(tmp_path)
+    loaded = UNet2DModel.from_pretrained(tmp_path)
+    assert set(loaded.state_dict()) == set(state)
+    assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
+
+
+def test_sampling_inside_collects_nothing():
+    model = SmallNet()
+    with per_example_gradients(model) as gradients, torch.no_grad():
+        model(torch.randn(2, 3, 8, 8))
+    assert not gradients.per_example
+
+
+def tile(tensor, repeats, dim=0):
+    """The wrong layout: draw-major."""
+    return tensor.repeat(repeats, *[1] * (tensor.ndim - 1))
+
+
+def movement(scale, group_size):
+    """How far the clipped sum moves when the loudest of four images is left out."""
+    model = SmallNet()
+    torch.manual_seed(2)
+    images = torch.randn(4, 3, 8, 8)
+    images[2, 0, 0, 0] = scale
+
+    def row_loss(model, rows, labels):
+        return squares(model(rows)) * rows[:, 0, 0, 0].abs()
+
+    kept = torch.tensor([0, 1, 3])
+    sums = [
+        clipped_gradient_sum(model, row_loss, [(batch, None)], max_grad_norm=1.0, noise_multiplicity=group_size)
+        for batch in (images, images[kept])
+    ]
+    return sum((a - b).square().sum() for a, b in zip(*[total.values() for total in sums], strict=True)).sqrt()
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_one_image_moves_the_sum_by_the_clip_norm_at_most(scale, group_size):
+    assert movement(scale, group_size) <= 1 + 1e-5
+
+
+def test_draw_major_rows_break_the_bound(monkeypatch):
+    """The same measure catches the classic mistake, `repeat` for `repeat_interleave`."""
+    monkeypatch.setattr(torch.Tensor, "repeat_interleave", tile)
+    assert movement(1e6, 4) > 1.5

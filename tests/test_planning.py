@@ -1,0 +1,143 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The plan: never over the target, shares as asked, and refusals that name the way out."""
+
+import re
+
+import dp_accounting as dp
+import pytest
+from dp_accounting.pld import PLDAccountant
+
+from diffusers_dp.config import FETAProConfig
+from diffusers_dp.data import PublicFacts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
+
+
+FACTS = PublicFacts(1437, (1, 8, 8), tuple("0123456789"), "digits")
+
+
+def plan(**flags):
+    config = FETAProConfig(**{"accountant": "rdp", "max_train_steps": 60, **flags})
+    return config, plan_run(config, FACTS)
+
+
+def filled(config, rows):
+    ledger = new_ledger(None, config, FACTS)
+    for row in rows.values():
+        ledger.reserve(row)
+    return ledger
+
+
+def independent_epsilon(rows, delta):
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
+    for row in rows.values():
+        question = dp.GaussianDpEvent(row.noise_multiplier)
+        if row.sampling_probability < 1:
+            question = dp.PoissonSampledDpEvent(row.sampling_probability, question)
+        accountant.compose(question, row.steps)
+    return accountant.get_epsilon(delta)
+
+
+@pytest.mark.parametrize("target", [0.5, 1.0, 10.0, 30.0])
+def test_the_total_meets_the_target_and_uses_it(target):
+    """By the plan's own account (RDP) and by an independent one (PLD, which is never above it)."""
+    config, result = plan(target_epsilon=target)
+    assert 0.99 * target <= result.epsilon <= target
+    assert filled(config, result.rows).epsilon() == pytest.approx(result.epsilon)
+    assert independent_epsilon(result.rows, result.sampling.target_delta) <= target
+    assert f"epsilon {result.epsilon:.4f}" in result.table and all(name in result.table for name in result.rows)
+
+
+def test_the_total_by_pld():
+    _, result = plan(target_epsilon=10.0, accountant="pld")
+    assert 9.98 <= result.epsilon <= 10
+    assert independent_epsilon(result.rows, result.sampling.target_delta) == pytest.approx(result.epsilon, abs=2e-3)
+
+
+@pytest.mark.parametrize("target", [1.0, 10.0])
+def test_shares_are_close_to_those_asked(target):
+    config, result = plan(target_epsilon=target, spatial_budget_share=0.1, frequency_budget_share=0.3)
+    shares = filled(config, result.rows).budget_shares()
+    assert shares["central_images"] == pytest.approx(0.1, rel=0.35)
+    assert shares["frequency_features"] == pytest.approx(0.3, rel=0.2)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert f"{shares['frequency_features']:.1%}" in result.table
+
+
+def test_noise_multipliers_are_taken_as_given():
+    _, result = plan(spatial_noise_multiplier=7.0, frequency_noise_multiplier=9.0, num_central_images=3)
+    assert result.rows["central_images"].noise_multiplier == 7.0 and result.rows["central_images"].steps == 3
+    assert result.rows["frequency_features"].noise_multiplier == 9.0
+    assert result.rows["dp_sgd"].steps == 60 and result.rows["dp_sgd"].sampling_probability == 1024 / 1437
+
+
+@pytest.mark.parametrize(
+    ("curriculum", "asked"),
+    [
+        ("spatial,frequency", {"central_images", "frequency_features"}),
+        ("frequency,spatial", {"central_images", "frequency_features"}),
+        ("mix", {"central_images", "frequency_features"}),
+        ("frequency", {"frequency_features"}),
+        ("spatial", {"central_images"}),
+        ("none", set()),
+    ],
+)
+def test_a_curriculum_pays_for_what_it_asks_alone(curriculum, asked):
+    _, result = plan(curriculum=curriculum)
+    assert set(result.rows) == asked | {"dp_sgd"} and list(result.rows)[-1] == "dp_sgd"
+    _, everything = plan()
+    cheaper = result.rows["dp_sgd"].noise_multiplier < everything.rows["dp_sgd"].noise_multiplier
+    assert cheaper == (len(asked) < 2)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_queries_over_the_budget_are_refused(accountant):
+    """By how much, which flags, and the smallest reachable epsilon: a target just above it works."""
+    flags = {"accountant": accountant, "spatial_noise_multiplier": 3.0, "frequency_noise_multiplier": 2.0}
+    with pytest.raises(UsageError) as refusal:
+        plan(target_epsilon=1.0, **flags)
+    text = str(refusal.value)
+    for flag in ("--target_epsilon", "--spatial_noise_multiplier", "--frequency_noise_multiplier"):
+        assert flag in text
+    cost, excess, smallest = map(
+        float, re.search(r"epsilon ([\d.]+), ([\d.]+) more .* above ([\d.]+),", text).groups()
+    )
+    assert cost == smallest and excess == pytest.approx(cost - 1, abs=1e-3)
+    assert plan(target_epsilon=smallest * 1.02, **flags)[1].epsilon <= smallest * 1.02
+    with pytest.raises(UsageError):
+        plan(target_epsilon=smallest * 0.99, **flags)
+
+
+def test_only_flags_of_queries_that_are_asked_are_named():
+    with pytest.raises(UsageError) as refusal:
+        plan(target_epsilon=1.0, curriculum="frequency", frequency_noise_multiplier=1.0)
+    assert "--frequency_noise_multiplier" in str(refusal.value) and "--spatial" not in str(refusal.value)
+
+
+def test_dp_sgd_gets_what_the_queries_left():
+    """The row of a step has the plan's noise, and on resume that of the ledger, whatever the flags say then."""
+    config, result = plan()
+    ledger = filled(config, {name: row for name, row in result.rows.items() if name != "dp_sgd"})
+    row = dp_sgd_row(config, result, ledger)
+    assert row.noise_multiplier == pytest.approx(result.rows["dp_sgd"].noise_multiplier, rel=1e-6)
+    assert row.query["normaliser"] == result.sampling.normaliser == 1024
+    ledger.reserve(row)
+    again, other = plan(max_train_steps=90)
+    assert dp_sgd_row(again, other, ledger).noise_multiplier == row.noise_multiplier
+
+
+def test_a_plan_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_ledger_of_a_run_holds_the_public_facts(tmp_path):
+    config, result = plan()
+    ledger = new_ledger(tmp_path / "ledger.jsonl", config, FACTS)
+    assert isinstance(ledger, PrivacyLedger)
+    assert ledger.header["public_facts"] == {
+        "image_shape": [1, 8, 8], "class_names": list("0123456789"), "value_range": [0, 1], "normaliser": 1024,
+    }  # fmt: skip
+    assert ledger.target_delta == result.sampling.target_delta and ledger.num_images == 1437

@@ -1,0 +1,441 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The door: what one image can change, what is written before anything is read, and what never comes out."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from diffusers_dp.errors import BudgetExceeded, UsageError
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.queries import (
+    RandomFourierFeatures,
+    central_image_facts,
+    noisy_central_images,
+    noisy_frequency_features,
+)
+from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.sensitive import SensitiveImages
+
+
+KEY = bytes(range(16))
+SHAPE = (1, 8, 8)
+NUM_IMAGES = 12
+CLASSES = ("a", "b", "c")
+MANY = settings(max_examples=60, deadline=None, derandomize=True)
+WORST = [0.0, 1.0, -5.0, 1e-30, 1e18, 1e30, -3e38, math.inf, -math.inf, math.nan]
+
+
+def make_ledger(target_epsilon=1e9):
+    return PrivacyLedger(
+        None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp"
+    )
+
+
+def make_door(missing=(), *, kinds=None, count=NUM_IMAGES, labels="round", class_names=CLASSES, num_images=NUM_IMAGES):
+    """Images of noise; the first pixel says which of `WORST` a question makes of it."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+    if kinds is not None:
+        images[:, 0, 0, 0] = kinds
+    readable = np.ones(count, dtype=bool)
+    readable[list(missing)] = False
+    labels = np.arange(count, dtype=np.int64) % 3 if isinstance(labels, str) else labels
+    return SensitiveImages(images, labels, readable, num_images=num_images, image_shape=SHAPE, class_names=class_names)
+
+
+def pixels(x):
+    return x.flatten(1)
+
+
+def worst_features(x):
+    """Record by record whatever is worst for a sum."""
+    kinds = (x[:, 0, 0, 0] * 255).round().long() % len(WORST)
+    return pixels(x) * torch.tensor(WORST)[kinds][:, None]
+
+
+def ask(door, fn=pixels, **changes):
+    arguments = {"clip_norm": 1.0, "noise_multiplier": 2.0, "by_label": True, "name": "question"}
+    arguments |= {"ledger": make_ledger(), "generator": PrivateGenerator(KEY)}
+    return door.noisy_sum(fn, **{**arguments, **changes})
+
+
+def distance(answer, other):
+    return (answer - other).double().norm().item()
+
+
+# One-shot questions.
+
+
+@given(
+    kinds=st.lists(st.integers(0, len(WORST) - 1), min_size=NUM_IMAGES, max_size=NUM_IMAGES),
+    record=st.integers(0, NUM_IMAGES - 1),
+    clip_norm=st.sampled_from([1e-3, 1.0, 40.0]),
+    by_label=st.booleans(),
+    sample_rate=st.sampled_from([1.0, 0.5]),
+)
+@MANY
+def test_one_record_moves_an_answer_by_the_clip_norm_at_most(kinds, record, clip_norm, by_label, sample_rate):
+    """Under the same noise and sample; each class is a row, and an image lies in one."""
+    answers = [
+        ask(
+            make_door(missing, kinds=kinds), worst_features,
+            clip_norm=clip_norm, by_label=by_label, sample_rate=sample_rate,
+        )
+        for missing in ((), (record,))
+    ]  # fmt: skip
+    assert all(torch.isfinite(answer).all() for answer in answers)
+    assert distance(*answers) <= clip_norm * (1 + 1e-4)
+
+
+def test_the_bound_is_reached():
+    """A quiet question would satisfy the test above by answering nothing."""
+    assert distance(ask(make_door()), ask(make_door([4]))) == pytest.approx(1.0, abs=1e-4)
+    small = ask(make_door(), clip_norm=1e3), ask(make_door([4]), clip_norm=1e3)
+    image = make_door()._images[4].float() / 255
+    assert distance(*small) == pytest.approx(image.norm().item(), rel=1e-2)
+
+
+@pytest.mark.parametrize("record", [0, 4, 11])
+def test_a_record_changes_the_row_of_its_class_alone(record):
+    """Bitwise: parallel composition rests on it."""
+    changed = (ask(make_door()) != ask(make_door([record])))[0].any(1)
+    assert changed.tolist() == [record % 3 == row for row in range(3)]
+
+
+@pytest.mark.parametrize("kind", [3, *range(5, len(WORST))])
+def test_a_worst_record_leaves_the_others_as_they_are(kind):
+    """What is not finite, or overflows when squared, contributes zero: as if it were unreadable."""
+    kinds = [1] * NUM_IMAGES
+    kinds[7] = kind
+    loud = ask(make_door(kinds=kinds), worst_features)
+    quiet = ask(make_door([7], kinds=kinds), worst_features)
+    assert torch.equal(loud, quiet)
+    assert distance(quiet, ask(make_door(range(NUM_IMAGES)))) > 1  # the others are there
+
+
+def test_unreadable_and_undeclared_records_contribute_zero():
+    """Declared but absent, and present but unreadable, are the same."""
+    absent = ask(make_door(count=10))
+    unreadable = ask(make_door([10, 11]))
+    assert torch.equal(absent, unreadable)
+    assert torch.equal(ask(make_door(range(NUM_IMAGES))), ask(make_door(count=0)))
+
+
+def test_a_class_without_images_is_pure_noise():
+    """Of the standard deviation that was asked for; the same for a class with images, once their sum is taken off."""
+    labels = np.zeros(NUM_IMAGES, dtype=np.int64)
+    arguments = {"repeats": 50, "noise_multiplier": 3.0, "clip_norm": 0.5}
+    answer = ask(make_door(labels=labels), **arguments)
+    empty = ask(make_door(range(NUM_IMAGES)), **arguments)
+    assert answer.shape == (50, 3, 64)
+    assert torch.equal(answer[:, 1:], empty[:, 1:]) and not torch.equal(answer[:, 0], empty[:, 0])
+    for row in range(3):
+        assert empty[:, row].std().item() == pytest.approx(1.5, rel=0.05)
+        assert abs(empty[:, row].mean().item()) < 5 * 1.5 / 3200**0.5
+    signal = (answer - empty)[:, 0]
+    assert torch.allclose(signal, signal[:1].expand_as(signal), atol=1e-4)
+
+
+def test_repeats_are_independent_asks():
+    """Each with noise of its own and a sample of its own."""
+    noise = ask(make_door(range(NUM_IMAGES)), repeats=20, by_label=False)[:, 0]
+    assert (torch.corrcoef(noise) - torch.eye(20)).abs().max() < 0.6
+    ledger = make_ledger()
+    counts = ask(
+        make_door(), lambda x: torch.ones(len(x), 1),
+        repeats=40, by_label=False, sample_rate=0.5, noise_multiplier=1e-3, ledger=ledger,
+    ).flatten()  # fmt: skip
+    assert len(counts.round().unique()) > 4 and 4.5 < counts.mean() < 7.5
+    assert [(row["steps_reserved"], row["steps_executed"]) for row in ledger.rows] == [(40, 40)]
+
+
+def test_an_empty_sample_has_the_shape_and_noise_of_any_other():
+    empty = ask(make_door(), sample_rate=1e-9, repeats=2)
+    assert empty.shape == (2, 3, 64) and empty.std().item() == pytest.approx(2.0, rel=0.2)
+
+
+@pytest.mark.parametrize("labels", [None, "round"])
+def test_images_without_classes(labels):
+    """No label set: one row for all, even when asked by label."""
+    ledger = make_ledger()
+    answer = ask(make_door(labels=labels, class_names=None), ledger=ledger)
+    assert answer.shape == (1, 1, 64) and ledger.rows[0]["partition"] is None
+    assert torch.equal(answer, ask(make_door(), by_label=False))
+
+
+def test_public_facts_do_not_depend_on_what_is_there():
+    """The ledger's row, the answer's shape and the divisor are the same with an image less."""
+    rows, shapes = [], []
+    for door in (make_door(), make_door([3]), make_door(count=NUM_IMAGES - 1), make_door(count=0)):
+        ledger = make_ledger()
+        central = noisy_central_images(door, num_images=2, sample_rate=0.5, noise_multiplier=2.0, ledger=ledger)
+        features = RandomFourierFeatures(SHAPE, 20, 10.0, 0)
+        embedding = noisy_frequency_features(door, features, noise_multiplier=2.0, ledger=ledger)
+        rows.append(ledger.rows)
+        shapes.append((central.shape, embedding.shape, central.dtype, embedding.dtype))
+    assert all(row == rows[0] for row in rows) and all(shape == shapes[0] for shape in shapes)
+    assert rows[0][0]["query"]["normaliser"] == 0.5 * NUM_IMAGES / 3
+    assert rows[0][1]["query"]["normaliser"] == NUM_IMAGES
+    assert [row["partition"] for row in rows[0]] == ["label", "label"]
+
+
+# The ledger comes first.
+
+
+class Witness:
+    """A question that notes what the ledger says when it meets an image."""
+
+    def __init__(self, ledger):
+        self.ledger, self.seen = ledger, []
+
+    def __call__(self, x):
+        self.seen.append([(row["stage"], row["state"], row["steps_executed"]) for row in self.ledger.rows])
+        return pixels(x)
+
+
+def test_the_row_is_written_before_an_image_is_read():
+    witness = Witness(make_ledger())
+    ask(make_door(), witness, ledger=witness.ledger)
+    assert witness.seen and all(rows == [("question", "reserved", 0)] for rows in witness.seen)
+    assert [(row["state"], row["query"]["clip_norm"]) for row in witness.ledger.rows] == [("executed", 1.0)]
+
+
+def test_a_question_over_the_budget_is_not_asked():
+    witness = Witness(make_ledger(target_epsilon=0.1))
+    generator = PrivateGenerator(KEY)
+    with pytest.raises(BudgetExceeded):
+        ask(make_door(), witness, ledger=witness.ledger, generator=generator)
+    assert not witness.seen and not witness.ledger.rows
+    assert torch.equal(generator.normal((3,), 1.0), PrivateGenerator(KEY).normal((3,), 1.0))  # nothing was drawn
+
+
+def test_a_question_that_fails_stays_spent():
+    ledger = make_ledger()
+
+    def broken(x):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ask(make_door(), broken, ledger=ledger)
+    assert [row["state"] for row in ledger.rows] == ["reserved"]
+
+
+# The two queries of FETA-Pro. Under the same noise, what a dataset adds to an empty one is the sum without noise.
+
+
+def test_central_images():
+    """Clipped to sqrt(d)/2, divided by qN/classes, one row per class."""
+    white = np.full((NUM_IMAGES, *SHAPE), 255, dtype=np.uint8)
+    labels = np.array([0] * 6 + [1] * 4 + [2] * 2)
+    ledger, answers = make_ledger(), []
+    for readable in (np.ones(NUM_IMAGES, dtype=bool), np.zeros(NUM_IMAGES, dtype=bool)):
+        door = SensitiveImages(white, labels, readable, num_images=NUM_IMAGES, image_shape=SHAPE, class_names=CLASSES)
+        door._generator = PrivateGenerator(KEY)
+        answers.append(noisy_central_images(door, num_images=2, sample_rate=1.0, noise_multiplier=0.01, ledger=ledger))
+    assert answers[0].shape == (2, 3, 1, 8, 8)
+    signal = answers[0] - answers[1]
+    for row, count in enumerate((6, 4, 2)):  # a white image of norm 8 becomes grey, of norm 4
+        assert torch.allclose(signal[:, row], torch.full((2, 1, 8, 8), count * 0.5 / 4), atol=1e-5)
+    assert answers[1].std().item() == pytest.approx(0.01 * 4 / 4, rel=0.1)
+    assert ledger.rows[0]["query"] == {"sensitivity": 4.0, "clip_norm": 4.0, "normaliser": 4.0, "stride": 1}
+    assert ledger.rows[0]["steps_reserved"] == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "small"),
+    [((1, 8, 8), 1, 64), ((1, 28, 28), 2, 196), ((3, 32, 32), 2, 768), ((3, 9, 9), 1, 243)],
+)
+def test_central_image_facts(shape, stride, small):
+    assert central_image_facts(shape) == {"stride": stride, "clip_norm": pytest.approx(small**0.5 / 2)}
+    images = np.zeros((1, *shape), dtype=np.uint8)
+    door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=shape)
+    answer = noisy_central_images(door, num_images=1, sample_rate=0.5, noise_multiplier=1.0, ledger=make_ledger())
+    assert answer.shape[:2] == (1, 1) and answer[0, 0].numel() == small
+
+
+def test_frequency_features():
+    """Each of norm exactly 1, so clipping changes none; divided by N; a class keeps its weight."""
+    features = RandomFourierFeatures(SHAPE, 40, 10.0, seed=3)
+    images = make_door()._images.float() / 255
+    assert torch.allclose(features(images).norm(dim=1), torch.ones(NUM_IMAGES), atol=1e-6)
+    assert torch.allclose(features(torch.zeros(1, *SHAPE)).norm(), torch.ones(()), atol=1e-6)
+    answers = []
+    for missing in ((), range(NUM_IMAGES)):
+        door, ledger = make_door(missing), make_ledger()
+        door._generator = PrivateGenerator(KEY)
+        answers.append(noisy_frequency_features(door, features, noise_multiplier=0.5, ledger=ledger))
+    expected = torch.stack([features(images[row::3]).sum(0) for row in range(3)]) / NUM_IMAGES
+    assert torch.allclose(answers[0] - answers[1], expected, atol=1e-5)
+    assert answers[1].std().item() == pytest.approx(0.5 / NUM_IMAGES, rel=0.2)
+    assert ledger.rows[0]["query"] == {
+        "sensitivity": 1.0, "clip_norm": 1.0, "normaliser": NUM_IMAGES, "num_features": 40,
+    }  # fmt: skip
+
+
+def test_frequency_features_do_not_depend_on_data_and_approximate_the_kernel():
+    features, same = (RandomFourierFeatures(SHAPE, 8000, 4.0, seed=1) for _ in range(2))
+    assert torch.equal(features.frequencies, same.frequencies)
+    assert not torch.equal(features.frequencies, RandomFourierFeatures(SHAPE, 8000, 4.0, seed=2).frequencies)
+    x = make_door()._images.float() / 255
+    kernel = (-torch.cdist(pixels(x), pixels(x)).square() / (2 * 4.0**2)).exp()
+    assert torch.allclose(features(x) @ features(x).T, kernel, atol=0.05)
+
+
+# Gradients.
+
+
+def small_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 3, 3, stride=2), nn.GroupNorm(3, 3), nn.SiLU(), nn.Flatten(), nn.Linear(27, 2))
+
+
+def worst_loss(model, rows, labels):
+    """Deterministic; the first pixel says by which of `WORST` the loss of a row is multiplied."""
+    kinds = ((rows[:, 0, 0, 0] + 1) * 127.5).round().long() % len(WORST)
+    return model(rows).square().sum(1) * torch.tensor(WORST)[kinds]
+
+
+def gradient(door, row_loss=worst_loss, model=None, **changes):
+    arguments = {"max_grad_norm": 0.1, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0}
+    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger()}
+    arguments |= {"generator": PrivateGenerator(KEY)}
+    return door.noisy_gradient(model or small_net(), row_loss, **{**arguments, **changes})
+
+
+def flat(gradients):
+    return torch.cat([part.flatten() for part in gradients.values()])
+
+
+@given(
+    kinds=st.lists(st.integers(0, len(WORST) - 1), min_size=NUM_IMAGES, max_size=NUM_IMAGES),
+    record=st.integers(0, NUM_IMAGES - 1),
+    noise_multiplicity=st.sampled_from([1, 4]),
+    batch=st.sampled_from([1, 5, 100]),
+    sample_rate=st.sampled_from([1.0, 0.5]),
+)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
+    kinds, record, noise_multiplicity, batch, sample_rate
+):
+    answers = [
+        flat(
+            gradient(
+                make_door(missing, kinds=kinds), sample_rate=sample_rate,
+                noise_multiplicity=noise_multiplicity, max_physical_batch_size=batch,
+            )
+        )
+        for missing in ((), (record,))
+    ]  # fmt: skip
+    assert torch.isfinite(answers[0]).all()
+    assert distance(*answers) <= 0.1 / 4.0 * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("noise_multiplicity", [1, 4])
+def test_the_gradient_bound_is_reached(noise_multiplicity):
+    kinds = [1] * NUM_IMAGES
+    kinds[5] = 2  # -5 times the loss, which sums against the others
+    answers = [
+        flat(gradient(make_door(missing, kinds=kinds), noise_multiplicity=noise_multiplicity))
+        for missing in ((), (5,))
+    ]
+    assert distance(*answers) == pytest.approx(0.1 / 4.0, rel=1e-3)
+
+
+def test_noise_of_a_gradient():
+    """sigma * C / normaliser, whatever the sample was."""
+    model, door = nn.Sequential(nn.Flatten(), nn.Linear(64, 2000)), make_door(range(NUM_IMAGES))
+    noise = flat(gradient(door, model=model))
+    assert noise.std().item() == pytest.approx(2.0 * 0.1 / 4.0, rel=0.01)
+
+
+def test_an_empty_sample_takes_the_same_path():
+    """One step is taken and one noise drawn; no forward pass is needed for it."""
+    seen, ledger, model = [], make_ledger(), small_net()
+
+    def loss(model, rows, labels):
+        seen.append(len(rows))
+        return worst_loss(model, rows, labels)
+
+    empty = gradient(make_door(), loss, model, sample_rate=1e-9, ledger=ledger)
+    assert not seen and [row["steps_executed"] for row in ledger.rows] == [1]
+    full = gradient(make_door(), loss, model)
+    assert list(empty) == list(full) == [name for name, _ in model.named_parameters()]
+    assert all(empty[name].shape == part.shape and empty[name].dtype == part.dtype for name, part in full.items())
+    assert flat(empty).count_nonzero() == len(flat(empty)) and flat(empty).abs().max() < 0.05 * 6
+
+
+def test_a_step_is_taken_before_an_image_is_read():
+    ledger, seen = make_ledger(), []
+
+    def loss(model, rows, labels):
+        seen.append([(row["stage"], row["steps_reserved"], row["steps_executed"]) for row in ledger.rows])
+        assert len(rows) == len(labels) == 10 and -1 <= rows.min() < 0 < rows.max() <= 1
+        return worst_loss(model, rows, labels)
+
+    arguments = {"ledger": ledger, "reserve_steps": 3, "max_physical_batch_size": 5, "noise_multiplicity": 2}
+    gradient(make_door([0, 1]), loss, **arguments)
+    gradient(make_door([0, 1]), loss, **arguments)
+    assert seen == [[("dp_sgd", 3, 1)]] * 2 + [[("dp_sgd", 3, 2)]] * 2
+    assert ledger.rows[0]["query"]["normaliser"] == 4.0 and ledger.rows[0]["query"]["sensitivity"] == 0.1
+
+
+def test_a_step_over_the_budget_is_not_taken():
+    seen, ledger = [], make_ledger(target_epsilon=0.1)
+    with pytest.raises(BudgetExceeded):
+        gradient(make_door(), lambda *_: seen.append(1), ledger=ledger)
+    assert not seen and not ledger.rows
+
+
+def test_the_model_keeps_its_weights_and_gradients():
+    model = small_net()
+    before = copy.deepcopy(model.state_dict())
+    gradient(make_door(), model=model)
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+# The object itself.
+
+
+def test_noise_is_fresh_for_every_door_and_every_question():
+    """Whatever the user's seed is."""
+    answers = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        door = make_door()
+        answers += [ask(door, generator=None), ask(door, generator=None)]
+    assert all((a != b).all() for a, b in zip(answers, answers[1:], strict=False))
+
+
+@pytest.mark.parametrize("copier", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_the_door_is_never_serialised(copier):
+    with pytest.raises(TypeError, match="never serialised"):
+        copier(make_door())
+
+
+def test_no_public_name_gives_an_image():
+    door = make_door()
+    public = {name: getattr(door, name) for name in dir(door) if not name.startswith("_")}
+    facts = {name: value for name, value in public.items() if not callable(value)}
+    assert facts == {
+        "num_images": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
+    }  # fmt: skip
+    assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient"}
+    for name in ("__len__", "__getitem__", "__iter__", "__array__"):
+        assert not hasattr(door, name)
+    assert "tensor" not in repr(door)
+
+
+def test_more_images_or_other_shapes_than_declared_are_refused():
+    with pytest.raises(UsageError, match="--num_train_images"):
+        make_door(num_images=NUM_IMAGES - 1)
+    with pytest.raises(UsageError, match="--resolution"):
+        SensitiveImages(np.zeros((2, 1, 9, 9), np.uint8), num_images=2, image_shape=SHAPE)

@@ -1,0 +1,320 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The training script from its command line: a whole run, refusals, curricula, crashes, damaged images."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+import torch
+from dp_accounting.pld import PLDAccountant
+from PIL import Image
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.release import RELEASE_FILES
+
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "training" / "train_feta_pro.py"
+RECIPES = sorted((ROOT / "training" / "recipes" / "feta_pro").glob("*.yaml"))
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1"]
+LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+
+TINY = (
+    "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
+    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4"
+).split()
+DIGITS = [*TINY, "--train_batch_size", "64"]
+NUM_IMAGES = 30
+FOLDER = [*TINY, "--train_batch_size", "8", "--class_names", "left,empty,right", "--resolution", "8"]
+FOLDER += ["--num_channels", "1", "--num_train_images", str(NUM_IMAGES), "--accountant", "rdp"]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """The script as a module; it leaves the threads of the test process alone."""
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    spec = importlib.util.spec_from_file_location("train_feta_pro", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_images(folder, last="good"):
+    """Two classes of three have images; the last image is good, broken or not there."""
+    rng = np.random.default_rng(0)
+    (folder / "empty").mkdir(parents=True)
+    for number in range(NUM_IMAGES):
+        path = folder / ("left", "right")[number % 2] / f"{number:03}.png"
+        path.parent.mkdir(exist_ok=True)
+        if number < NUM_IMAGES - 1 or last == "good":
+            Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
+        elif last == "broken":
+            path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    return ["--train_data_dir", str(folder)]
+
+
+@pytest.fixture
+def folder_flags(tmp_path):
+    return [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def run_process(command, **environment):
+    environment = {**os.environ, "TQDM_DISABLE": "1", **environment}
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=300)
+
+
+def read_ledger(output_dir):
+    header, *rows = [json.loads(line) for line in (output_dir / "private" / "ledger.jsonl").read_text().splitlines()]
+    return header, rows
+
+
+def independent_epsilon(output_dir):
+    """Epsilon from the ledger's JSON alone, without a line of the library."""
+    header, rows = read_ledger(output_dir)
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-3)
+    for row in rows:
+        question = dp.GaussianDpEvent(row["noise_multiplier"])
+        if row["sampling_probability"] < 1:
+            question = dp.PoissonSampledDpEvent(row["sampling_probability"], question)
+        accountant.compose(question, row["steps_reserved"])
+    return accountant.get_epsilon(header["target_delta"])
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def status(output_dir):
+    return json.loads((output_dir / "private" / "status.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def digits_run(tmp_path_factory):
+    """One run of the embedded digits by `accelerate launch`, tiny (at epsilon 2: PLD is slow where two steps spend 10)."""
+    output_dir = tmp_path_factory.mktemp("digits") / "run"
+    return output_dir, run_process([*LAUNCH, SCRIPT, *DIGITS, "--target_epsilon", "2", "--output_dir", output_dir])
+
+
+def test_from_digits_to_release(digits_run):
+    output_dir, process = digits_run
+    assert process.returncode == 0, process.stderr
+    assert files(output_dir / "release") == set(RELEASE_FILES)
+    assert {path.name for path in output_dir.iterdir()} == {"private", "release"}
+    assert (output_dir / "private").stat().st_mode & 0o777 == 0o700
+    assert status(output_dir) == {"exit_code": 0, "message": "done"}
+    last = process.stdout.strip().splitlines()[-1]
+    assert last.startswith(f"Released {output_dir / 'release'} with epsilon ")
+
+
+def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
+    output_dir, process = digits_run
+    header, rows = read_ledger(output_dir)
+    assert header["target_epsilon"] == 2 and header["num_images"] == 1437
+    asked = [(row["stage"], row["steps_reserved"], row["steps_executed"], row["state"]) for row in rows]
+    assert asked == [
+        ("central_images", 5, 5, "executed"),
+        ("frequency_features", 1, 1, "executed"),
+        ("dp_sgd", 2, 2, "executed"),
+    ]
+    epsilon = independent_epsilon(output_dir)
+    printed = float(re.search(r"with epsilon ([\d.]+)", process.stdout).group(1))
+    receipt = json.loads((output_dir / "release" / "privacy_receipt.json").read_text())
+    assert epsilon <= 2.01 and printed <= 2 and printed == pytest.approx(epsilon, abs=0.02)
+    assert [event["steps_executed"] for event in receipt["events"]] == [5, 1, 2]
+
+
+def test_the_closing_table(digits_run):
+    lines = digits_run[1].stdout.splitlines()
+    header = max(number for number, line in enumerate(lines) if line.startswith("stage "))
+    stages = [re.match(r"(.+?)\s+([\d.]+)\s+[\d.]+$", line).groups() for line in lines[header + 1 : -1]]
+    assert [name for name, _ in stages] == [
+        "central images", "frequency features", "warm-up (spatial)", "auxiliary generator", "warm-up (frequency)",
+        "DP-SGD", "samples and release",
+    ]  # fmt: skip
+    spent = [float(epsilon) for _, epsilon in stages]
+    assert spent == sorted(spent) and spent[1] == spent[4] and spent[5] == spent[6] <= 2
+
+
+def test_a_second_run_into_the_folder_is_refused(digits_run):
+    """Exit code 2, one sentence, and not a byte of the first run changed."""
+    output_dir, _ = digits_run
+    before = {name: (output_dir / name).read_bytes() for name in files(output_dir)}
+    process = run_process([sys.executable, SCRIPT, *DIGITS, "--accountant", "rdp", "--output_dir", output_dir])
+    assert process.returncode == 2
+    message = process.stderr.strip().splitlines()[-1]
+    assert message.startswith("error: --output_dir") and "--resume_from_checkpoint" in message
+    assert "Traceback" not in process.stderr
+    assert {name: (output_dir / name).read_bytes() for name in files(output_dir)} == before
+
+
+def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
+    process = run_process([sys.executable, SCRIPT, "--target_epsilonn", "1", "--output_dir", tmp_path / "run"])
+    assert process.returncode == 2 and not (tmp_path / "run").exists() and not process.stdout
+    message = "error: --target_epsilonn is not a flag; the nearest is --target_epsilon.\n"
+    assert process.stderr.endswith(message) and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--target_epsilon 0", "--target_epsilon"),
+        ("--target_epsilon nan", "--target_epsilon"),
+        ("--noise_multiplicity 0", "--noise_multiplicity"),
+        ("--train_batch_size 1438", "--train_batch_size"),
+        ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
+        ("--max_train_steps two", "--max_train_steps"),
+        ("--curriculum frequency,frequency", "--curriculum"),
+        ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
+        ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
+        ("--train_data_dir {tmp}/nothing", "--class_names"),
+        ("--train_data_dir {tmp}/nothing --class_names a", "--train_data_dir"),
+        ("--dataset_name {tmp}/absent", "--dataset_name"),
+        ("--config {tmp}/absent.yaml", "--config"),
+        ("--config {tmp}/recipe.yaml", "max_train_steps"),
+        ("--resolution 9", "--resolution"),
+    ],
+)
+def test_what_cannot_work_is_refused(script, tmp_path, monkeypatch, capsys, flags, named):
+    """One sentence that names the flag; nothing is written."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "nothing" / "a").mkdir(parents=True)
+    (tmp_path / "recipe.yaml").write_text("max_trian_steps: 3\n")
+    flags = flags.format(tmp=tmp_path).split()
+    with pytest.raises(UsageError) as refusal:
+        script.main([*TINY, "--accountant", "rdp", "--output_dir", str(tmp_path / "run"), *flags])
+    assert refusal.value.exit_code == 2 and named in str(refusal.value) and "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists() and "Released" not in capsys.readouterr().out
+
+
+def test_more_than_one_process_is_refused(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="not supported yet"):
+        script.main([*DIGITS, "--output_dir", str(tmp_path / "run")])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_passes_a_dry_run(script, tmp_path, monkeypatch, capsys, recipe):
+    """Stages, noise, steps and epsilon, without an image and without a file."""
+
+    def never(*_):
+        raise AssertionError("a dry run reads nothing")
+
+    monkeypatch.setattr(script, "load_images", never)
+    monkeypatch.setattr(Image, "open", never)
+    script.main(["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run")])
+    table = capsys.readouterr().out
+    target = float(re.search(r"^target_epsilon: ([\d.]+)", recipe.read_text(), re.M).group(1))
+    epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", table).group(1))
+    assert 0.98 * target < epsilon <= target
+    assert all(stage in table for stage in ("central_images", "frequency_features", "dp_sgd"))
+    assert not list(tmp_path.iterdir())
+
+
+CURRICULA = {
+    "spatial,frequency": ["central_images", "frequency_features"],
+    "frequency,spatial": ["central_images", "frequency_features"],
+    "mix": ["central_images", "frequency_features"],
+    "frequency": ["frequency_features"],
+    "spatial": ["central_images"],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("curriculum", CURRICULA)
+def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
+    """Asks and pays for the queries that it needs alone, and releases."""
+    script.main([*folder_flags, "--curriculum", curriculum])
+    header, rows = read_ledger(tmp_path / "run")
+    assert [row["stage"] for row in rows] == [*CURRICULA[curriculum], "dp_sgd"]
+    assert all(row["steps_executed"] == row["steps_reserved"] for row in rows)
+    assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"]
+    assert files(tmp_path / "run" / "release") == set(RELEASE_FILES)
+    receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
+    assert receipt["warmup"]["curriculum"] == curriculum if "warmup" in receipt else curriculum in json.dumps(receipt)
+    warm_ups = re.findall(r"warm-up \((\w+)\)", capsys.readouterr().out)
+    assert warm_ups == [name for name in curriculum.split(",") if name != "none"]
+
+
+class PowerCut(Exception):
+    pass
+
+
+def cut_power_at(monkeypatch, script, call):
+    """The process dies at the given step of the moving average, of warm-up (four steps) and DP-SGD together."""
+    step, calls = script.EMAModel.step, []
+
+    def failing(self, parameters):
+        calls.append(1)
+        if len(calls) == call:
+            raise PowerCut
+        step(self, parameters)
+
+    monkeypatch.setattr(script.EMAModel, "step", failing)
+
+
+@pytest.mark.parametrize(("call", "lost"), [(2, 0), (7, 2)], ids=["in warm-up", "in DP-SGD"])
+def test_resuming_after_a_crash(script, tmp_path, folder_flags, monkeypatch, capsys, call, lost):
+    """No query is asked again, lost steps stay spent, and the total stays within the target."""
+    flags = [*folder_flags, "--max_train_steps", "4", "--checkpointing_steps", "2"]
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, call)
+        with pytest.raises(PowerCut):
+            script.main(flags)
+    _, before = read_ledger(run)
+    answers = {name: (run / "private" / "answers" / name).read_bytes() for name in files(run / "private" / "answers")}
+    assert len(answers) == 4 and not (run / "release").exists()
+    with pytest.raises(UsageError, match="--resume_from_checkpoint latest"):
+        script.main(flags)
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    header, after = read_ledger(run)
+    assert [row["stage"] for row in after][:2] == ["central_images", "frequency_features"]
+    steps = [row for row in after if row["stage"] == "dp_sgd"]
+    assert len(after) == 2 + len(steps) and after[: len(before)] == before
+    assert sum(row["steps_reserved"] for row in steps) == 4
+    assert sum(row["steps_executed"] for row in steps if row["state"] == "executed") == 4 - lost
+    assert independent_epsilon(run) <= header["target_epsilon"]
+    assert {name: (run / "private" / "answers" / name).read_bytes() for name in answers} == answers
+    assert files(run / "release") == set(RELEASE_FILES) and status(run)["exit_code"] == 0
+    assert (run / "private" / f"checkpoint-{4 - lost}").is_dir()
+
+
+def visible(script, capfd, output_dir, flags):
+    """All that a run shows outside private/, with seconds and the noise's consequences taken out."""
+    script.main([*FOLDER, *flags, "--output_dir", str(output_dir)])
+    out, err = capfd.readouterr()
+    lines = [re.sub(r" +[\d.]+$", "", line).replace(str(output_dir), "RUN") for line in out.splitlines()]
+    bars = [re.sub(r"\|.*\| (\d+/\d+).*", r" \1", part) for part in re.split(r"[\r\n]", err) if "100%" in part]
+    release = output_dir / "release"
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    receipt.pop("files")
+    with Image.open(release / "samples.png") as samples:
+        picture = (samples.size, samples.mode)
+    sizes = {path.name: path.stat().st_size for path in release.rglob("*.safetensors")}
+    return {
+        "stdout": lines, "bars": list(dict.fromkeys(bars)), "other": [line for line in err.splitlines() if "|" not in line],
+        "files": files(release), "private files": files(output_dir / "private"), "sizes": sizes, "picture": picture,
+        "receipt": receipt, "ledger": read_ledger(output_dir), "status": status(output_dir),
+    }  # fmt: skip
+
+
+def test_a_damaged_or_missing_image_shows_nowhere(script, tmp_path, capfd):
+    """Also with a declared class that has no image."""
+    seen = {}
+    for last in ("good", "broken", "missing"):
+        flags = write_images(tmp_path / last, last)
+        seen[last] = visible(script, capfd, tmp_path / f"run_{last}", flags)
+    for key, value in seen["good"].items():
+        assert seen["broken"][key] == value, key
+        assert seen["missing"][key] == value, key
+    assert f"Reading images: 100% {NUM_IMAGES}/{NUM_IMAGES}" in seen["good"]["bars"]
+    assert files(tmp_path / "run_good" / "release") == set(RELEASE_FILES)
+    assert seen["good"]["receipt"]["public_facts"]["class_names"] == ["left", "empty", "right"]
