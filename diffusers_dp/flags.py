@@ -1,5 +1,6 @@
 """Every flag of `training/train_feta_pro.py`, with its default and its help text, in one place."""
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -65,11 +66,11 @@ class PrivacyFlags:
     spatial_noise_multiplier: float | None = _flag(
         None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share."
     )
-    spatial_budget_share: float = _flag(0.05, "Share of the composed RDP that the central images may spend.")
+    spatial_budget_share: float = _flag(0.01, "Share of the composed RDP that the central images may spend.")
     frequency_noise_multiplier: float | None = _flag(
         None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
     )
-    frequency_budget_share: float = _flag(0.2, "Share of the composed RDP that the frequency features may spend.")
+    frequency_budget_share: float = _flag(0.08, "Share of the composed RDP that the frequency features may spend.")
 
 
 @dataclass
@@ -83,21 +84,23 @@ class CurriculumFlags:
     spatial_sample_rate: str = _flag(
         "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10."
     )
-    spatial_steps: int = _flag(300, "Warm-up steps on the central images.")
+    spatial_steps: int = _flag(200, "Warm-up steps on the central images.")
     spatial_batch_size: int = _flag(50, "Batch size of the warm-up on the central images.")
     spatial_learning_rate: float = _flag(1e-3, "Learning rate of the warm-up on the central images.")
-    num_frequency_features: int = _flag(2000, "Random Fourier features: half cosines, half sines, so an even number.")
-    frequency_length_scale: float = _flag(
-        10.247, "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; the paper's runs use sqrt(105)."
+    num_frequency_features: int = _flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
+    frequency_length_scale: float | None = _flag(
+        None,
+        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
+        "the paper's runs use sqrt(105).",
     )
-    frequency_steps: int = _flag(300, "Warm-up steps on the auxiliary generator's images.")
+    frequency_steps: int = _flag(400, "Warm-up steps on the auxiliary generator's images.")
     frequency_batch_size: int = _flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
     frequency_learning_rate: float = _flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
     generator_steps: int = _flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
-    generator_batch_size: int = _flag(100, "Images that the auxiliary generator draws per step.")
-    generator_learning_rate: float = _flag(1e-2, "Learning rate of the auxiliary generator.")
+    generator_batch_size: int = _flag(200, "Images that the auxiliary generator draws per step.")
+    generator_learning_rate: float = _flag(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
     generator_channels: int = _flag(32, "Base channels of the auxiliary generator.")
-    num_auxiliary_images: int = _flag(5000, "Images drawn from the fitted generator for the warm-up.")
+    num_auxiliary_images: int = _flag(3000, "Images drawn from the fitted generator for the warm-up.")
 
 
 @dataclass
@@ -106,7 +109,7 @@ class DPSGDFlags:
 
     _argument_group_name = "DP-SGD"
 
-    max_train_steps: int = _flag(100, "DP-SGD steps.")
+    max_train_steps: int = _flag(40, "DP-SGD steps.")
     train_batch_size: int | None = _flag(
         None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(1024, N)."
     )
@@ -116,10 +119,10 @@ class DPSGDFlags:
         "the gradient sum is divided by floor(qN).",
     )
     noise_multiplicity: int = _flag(
-        4, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
+        2, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
     max_grad_norm: float = _flag(1e-3, "Clip norm of one image's gradient.")
-    learning_rate: float = _flag(1e-3, "Learning rate of Adam during DP-SGD.")
+    learning_rate: float = _flag(3e-3, "Learning rate of Adam during DP-SGD.")
     max_physical_batch_size: int = _flag(
         64, "Images (each with its K draws) that are computed at once; memory only, no effect on the result."
     )
@@ -131,7 +134,7 @@ class ModelFlags:
 
     _argument_group_name = "model"
 
-    block_out_channels: str = _flag("32,64", "Channels per level, comma-separated (a list in a recipe).")
+    block_out_channels: str = _flag("16,32", "Channels per level, comma-separated (a list in a recipe).")
     layers_per_block: int = _flag(1, "Residual blocks per level.")
     attention_resolutions: str = _flag(
         "", "Feature-map sizes (after patching) that get self-attention, comma-separated (a list in a recipe)."
@@ -189,6 +192,11 @@ class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelF
     def declared_class_names(self) -> tuple[str, ...] | None:
         """`--class_names` as a tuple, `None` where not given."""
         return None if self.class_names is None else split_list(self.class_names)
+
+    @property
+    def length_scale(self) -> float:
+        """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
+        return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
 
     @property
     def channels_per_level(self) -> tuple[int, ...]:

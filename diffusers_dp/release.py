@@ -125,7 +125,9 @@ def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> Mode
     )
 
 
-def sample_grid(pipeline: DPImagePipeline, num_per_class: int, seed: int) -> Image.Image:
+def sample_grid(
+    pipeline: DPImagePipeline, num_per_class: int, seed: int, num_inference_steps: int = 20
+) -> Image.Image:
     """Images drawn from a model, one row per class; 8 rows of 8 if it is unconditional.
 
     Each image is magnified by a whole number to at least 56 pixels, without smoothing. The rows are drawn one after
@@ -135,16 +137,18 @@ def sample_grid(pipeline: DPImagePipeline, num_per_class: int, seed: int) -> Ima
         pipeline (`DPImagePipeline`): The model, in evaluation mode.
         num_per_class (`int`): Columns; without effect on an unconditional model.
         seed (`int`): Public: drawing images is post-processing.
+        num_inference_steps (`int`, defaults to 20): Solver steps.
 
     Returns:
         `PIL.Image.Image`: Mode L for one channel, else RGB.
     """
     generator = torch.Generator().manual_seed(seed)
+    arguments = {"generator": generator, "num_inference_steps": num_inference_steps}
     if pipeline.num_classes is None:
-        rows = [pipeline(batch_size=8, generator=generator).images for _ in range(8)]
+        rows = [pipeline(batch_size=8, **arguments).images for _ in range(8)]
     else:
         rows = [
-            pipeline(batch_size=num_per_class, class_labels=label, generator=generator).images
+            pipeline(batch_size=num_per_class, class_labels=label, **arguments).images
             for label in range(pipeline.num_classes)
         ]
     first = rows[0][0]

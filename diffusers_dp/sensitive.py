@@ -106,31 +106,28 @@ class SensitiveImages:
         Raises:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
         """
-        by_label = by_label and self.class_names is not None
+        num_rows = len(self.class_names) if by_label and self.class_names is not None else 1
         row = LedgerRow(
             name=name,
             mechanism="gaussian" if sample_rate == 1 else "poisson_gaussian",
             noise_multiplier=noise_multiplier,
             sampling_probability=sample_rate,
             steps=repeats,
-            query={"sensitivity": clip_norm, "clip_norm": clip_norm, **(query or {})},
-            partition="label" if by_label else None,
+            query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm},
+            partition="label" if num_rows > 1 else None,
         )
         reservation = ledger.reserve(row)
         generator = generator or self._generator
         answers = []
         for _ in range(repeats):
-            total: torch.Tensor | float = 0.0
-            for images, labels in self._batches(
-                poisson_sample(self.num_images, sample_rate, generator), QUERY_BATCH_SIZE
-            ):
+            blank = fn(torch.zeros(1, *self.image_shape, device=self.device))  # an empty sample has this shape too
+            total = blank.new_zeros(num_rows, blank.shape[1])
+            sample = poisson_sample(self.num_images, sample_rate, generator)
+            for images, labels in self._batches(sample, QUERY_BATCH_SIZE):
                 features = _clip(fn(images.float() / 255), clip_norm)
-                classes = labels if by_label else torch.zeros(len(images), dtype=torch.long, device=self.device)
-                rows = len(self.class_names) if by_label else 1
-                total = total + features.new_zeros(rows, features.shape[1]).index_add_(0, classes, features)
-            if not isinstance(total, torch.Tensor):  # nobody was drawn: the answer's shape comes from a blank image
-                blank = fn(torch.zeros(1, *self.image_shape, device=self.device))
-                total = blank.new_zeros(len(self.class_names) if by_label else 1, blank.shape[1])
+                if labels is None or num_rows == 1:
+                    labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
+                total.index_add_(0, labels, features)
             answers.append(total + generator.normal(total.shape, noise_multiplier * clip_norm, self.device))
         ledger.executed(reservation, repeats)
         return torch.stack(answers)

@@ -22,7 +22,8 @@ from diffusers_dp.release import RELEASE_FILES
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "training" / "train_feta_pro.py"
-RECIPES = sorted((ROOT / "training" / "recipes" / "feta_pro").glob("*.yaml"))
+ALL_RECIPES = sorted((ROOT / "training" / "recipes" / "feta_pro").glob("*.yaml"))
+RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1"]
 LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no"]
 
@@ -65,9 +66,21 @@ def folder_flags(tmp_path):
     return [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
-def run_process(command, **environment):
-    environment = {**os.environ, "TQDM_DISABLE": "1", **environment}
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=300)
+def run_process(command):
+    """On one core: the script takes a thread per core, and tiny layers wait for theirs where the cores are busy."""
+
+    def one_core():
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+    return subprocess.run(
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TQDM_DISABLE": "1"},
+        cwd=ROOT,
+        timeout=300,
+        preexec_fn=one_core,
+    )
 
 
 def read_ledger(output_dir):
@@ -97,9 +110,9 @@ def status(output_dir):
 
 @pytest.fixture(scope="module")
 def digits_run(tmp_path_factory):
-    """One run of the embedded digits by `accelerate launch`, tiny (at epsilon 2: PLD is slow where two steps spend 10)."""
+    """One run of the embedded digits by `accelerate launch`, tiny (by RDP: PLD is slow where so few steps spend so much)."""
     output_dir = tmp_path_factory.mktemp("digits") / "run"
-    return output_dir, run_process([*LAUNCH, SCRIPT, *DIGITS, "--target_epsilon", "2", "--output_dir", output_dir])
+    return output_dir, run_process([*LAUNCH, SCRIPT, *DIGITS, "--accountant", "rdp", "--output_dir", output_dir])
 
 
 def test_from_digits_to_release(digits_run):
@@ -116,7 +129,7 @@ def test_from_digits_to_release(digits_run):
 def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
     output_dir, process = digits_run
     header, rows = read_ledger(output_dir)
-    assert header["target_epsilon"] == 2 and header["num_images"] == 1437
+    assert header["target_epsilon"] == 10 and header["num_images"] == 1437
     asked = [(row["stage"], row["steps_reserved"], row["steps_executed"], row["state"]) for row in rows]
     assert asked == [
         ("central_images", 5, 5, "executed"),
@@ -126,7 +139,9 @@ def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
     epsilon = independent_epsilon(output_dir)
     printed = float(re.search(r"with epsilon ([\d.]+)", process.stdout).group(1))
     receipt = json.loads((output_dir / "release" / "privacy_receipt.json").read_text())
-    assert epsilon <= 2.01 and printed <= 2 and printed == pytest.approx(epsilon, abs=0.02)
+    assert epsilon <= printed <= 10 and receipt["claimed_epsilon"]["pld"]["epsilon"] == pytest.approx(
+        epsilon, abs=0.02
+    )
     assert [event["steps_executed"] for event in receipt["events"]] == [5, 1, 2]
 
 
@@ -139,7 +154,7 @@ def test_the_closing_table(digits_run):
         "DP-SGD", "samples and release",
     ]  # fmt: skip
     spent = [float(epsilon) for _, epsilon in stages]
-    assert spent == sorted(spent) and spent[1] == spent[4] and spent[5] == spent[6] <= 2
+    assert spent == sorted(spent) and spent[1] == spent[4] and spent[5] == spent[6] <= 10
 
 
 def test_a_second_run_into_the_folder_is_refused(digits_run):
@@ -211,7 +226,7 @@ def test_every_recipe_passes_a_dry_run(script, tmp_path, monkeypatch, capsys, re
     monkeypatch.setattr(Image, "open", never)
     script.main(["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run")])
     table = capsys.readouterr().out
-    target = float(re.search(r"^target_epsilon: ([\d.]+)", recipe.read_text(), re.M).group(1))
+    target = script.load_config(["--config", str(recipe), "--dry_run"]).target_epsilon
     epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", table).group(1))
     assert 0.98 * target < epsilon <= target
     assert all(stage in table for stage in ("central_images", "frequency_features", "dp_sgd"))
@@ -238,7 +253,7 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
     assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"]
     assert files(tmp_path / "run" / "release") == set(RELEASE_FILES)
     receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
-    assert receipt["warmup"]["curriculum"] == curriculum if "warmup" in receipt else curriculum in json.dumps(receipt)
+    assert receipt["curriculum"]["curriculum"] == curriculum
     warm_ups = re.findall(r"warm-up \((\w+)\)", capsys.readouterr().out)
     assert warm_ups == [name for name in curriculum.split(",") if name != "none"]
 

@@ -106,9 +106,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         frequency_learning_rate=args.frequency_learning_rate,
     )
     warmup_scheduler.save_pretrained(folder.private / "warmup_scheduler")
-    features = RandomFourierFeatures(
-        facts.image_shape, args.num_frequency_features, args.frequency_length_scale, args.seed
-    )
+    features = RandomFourierFeatures(facts.image_shape, args.num_frequency_features, args.length_scale, args.seed)
     if warmup_scheduler.needs("spatial"):
         central = answered(
             answers,
@@ -153,7 +151,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
                 sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
                 stages.done("auxiliary generator", ledger)
             warm_up(args, warmup_scheduler, stage, sources, denoiser, loss)
-            save_pipeline(args, unet, facts, folder.private / f"warmed_up_{stage.name}")
+            build_pipeline(args, unet, facts).save_pretrained(folder.private / f"warmed_up_{stage.name}")
             stages.done(f"warm-up ({stage.name})", ledger)
 
     # 4. DP-SGD on the sensitive images.
@@ -161,8 +159,8 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     stages.done("DP-SGD", ledger)
 
     # 5. The release.
-    pipeline = save_pipeline(args, unet, facts, None)
-    samples = sample_grid(pipeline, num_per_class=10, seed=args.seed)
+    pipeline = build_pipeline(args, unet.eval(), facts)
+    samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
         folder.output_dir,
         unet=unet.to("cpu"),
@@ -325,13 +323,11 @@ def fine_tune(
     ema.copy_to(unet.parameters())
 
 
-def save_pipeline(args: FETAProConfig, unet: UNet2DModel, facts: PublicFacts, folder: Path | None) -> DPImagePipeline:
+def build_pipeline(args: FETAProConfig, unet: UNet2DModel, facts: PublicFacts) -> DPImagePipeline:
     scheduler = EDMDPMSolverMultistepScheduler(sigma_data=args.sigma_data)
     id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
     pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=args.patch_size)
     pipeline.set_progress_bar_config(disable=True)
-    if folder is not None:
-        pipeline.save_pretrained(folder)
     return pipeline
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.grad import conv2d_weight
 
 
 # Images per grouped convolution: oneDNN slows down with many small groups, and speeds up with a few (benchmarks/dp_step.py).
@@ -49,7 +50,9 @@ class per_example_gradients:
             raise ValueError(f"group_size must be at least 1, got {group_size}.")
         self.model = model
         self.group_size = group_size
-        self._names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self._names: dict[torch.Tensor, str] = {
+            parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad
+        }
         for module_name, module in model.named_modules():
             if any(p.requires_grad for p in module.parameters(recurse=False)) and type(module) not in _RULES:
                 raise TypeError(
@@ -127,7 +130,7 @@ class per_example_gradients:
         }
 
 
-ParameterGradients = list[tuple[nn.Parameter, torch.Tensor]]
+ParameterGradients = list[tuple[torch.Tensor, torch.Tensor]]  # (parameter, gradient per image)
 
 
 def _linear(layer: nn.Linear, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
@@ -157,7 +160,7 @@ def _conv2d(layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: i
         rows = slice(start * group_size, (start + IMAGES_PER_GROUPED_CALL) * group_size)
         some = len(x[rows]) // group_size
         weight_shape = (some * layer.out_channels, *layer.weight.shape[1:])
-        part = torch.nn.grad.conv2d_weight(
+        part = conv2d_weight(
             side_by_side(x[rows]), weight_shape, side_by_side(grad[rows]),
             stride=layer.stride, padding=layer.padding, dilation=layer.dilation, groups=some * layer.groups,
         )  # fmt: skip

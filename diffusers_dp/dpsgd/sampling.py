@@ -5,7 +5,7 @@ import torch
 from ..randomness import PrivateGenerator
 
 
-def poisson_sample(num_records: int, sample_rate: float, generator: PrivateGenerator) -> torch.LongTensor:
+def poisson_sample(num_records: int, sample_rate: float, generator: PrivateGenerator) -> torch.Tensor:
     """Poisson sampling: each record takes part with probability `sample_rate`, independently of all others and of all other
     steps. This is what the accountant's amplification by subsampling assumes; shuffling does not have it.
 

@@ -13,7 +13,7 @@ from ..sensitive import SensitiveImages
 QUERY_SIZE = 16
 
 
-def central_image_facts(image_shape: tuple[int, int, int]) -> dict:
+def central_image_facts(image_shape: tuple[int, ...]) -> dict:
     """Public facts of the query: stride of the down-sampling and the clip norm `sqrt(d) / 2` of the small image, where `d`
     is its number of values in [0, 1] (a grey image of value 1/2 has that norm)."""
     channels, height, width = image_shape
@@ -66,7 +66,7 @@ def noisy_central_images(
     return answer.div(normaliser).unflatten(2, small)
 
 
-def restore_central_images(noisy: torch.Tensor, image_shape: tuple[int, int, int]) -> torch.Tensor:
+def restore_central_images(noisy: torch.Tensor, image_shape: tuple[int, ...]) -> torch.Tensor:
     """Noisy small central images to images of full size: clamp, bilinear up-sampling, 8 bits, then (where they were shrunk) a
     3x3 median filter and, for grey images, a 3x3 sharpening filter. Post-processing of a noisy answer.
 

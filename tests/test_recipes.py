@@ -1,0 +1,58 @@
+"""Every published recipe starts: two steps on random stand-in images of its shape, with its own model and curriculum."""
+
+import importlib.util
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffusers_dp.config import load_config
+
+
+ROOT = Path(__file__).parents[1]
+ALL_RECIPES = sorted((ROOT / "training" / "recipes" / "feta_pro").glob("*.yaml"))
+RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
+NUM_IMAGES = 40
+# What is shortened: numbers of steps and images, never the model, the queries or the noise multiplicity.
+SHORT = (
+    f"--num_train_images {NUM_IMAGES} --validation_size 0 --train_batch_size 2 --max_train_steps 2 --target_epsilon 30 "
+    "--spatial_sample_rate 0.1 --spatial_steps 1 --spatial_batch_size 2 --frequency_steps 1 --frequency_batch_size 2 "
+    "--generator_steps 1 --generator_batch_size 4 --num_auxiliary_images 10 --num_inference_steps 1 "
+    "--max_physical_batch_size 2"
+).split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_recipe_starts_on_stand_in_images(recipe, tmp_path):
+    config = load_config(["--config", str(recipe), "--dry_run", "True"])
+    channels, side, _ = config.image_shape
+    names = list(config.declared_class_names)
+    rng = np.random.default_rng(0)
+    shape = (side, side) if channels == 1 else (side, side, channels)
+    images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
+    labels = [i % len(names) for i in range(NUM_IMAGES)]
+    flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run"), *SHORT]
+    if config.dataset_name is None:
+        for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+            folder = tmp_path / "images" / names[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            image.save(folder / f"{index}.png")
+        flags += ["--train_data_dir", str(tmp_path / "images")]
+    else:
+        features = datasets.Features(
+            {config.image_column: datasets.Image(), "label": datasets.ClassLabel(names=names)}
+        )
+        table = datasets.Dataset.from_dict({config.image_column: images, "label": labels}, features=features)
+        (tmp_path / "images").mkdir()
+        table.to_parquet(tmp_path / "images" / "train-00000-of-00001.parquet")
+        flags += ["--dataset_name", str(tmp_path / "images")]
+
+    specification = importlib.util.spec_from_file_location("train_feta_pro", ROOT / "training" / "train_feta_pro.py")
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
+    script.main(flags)
+
+    assert (tmp_path / "run" / "release" / "privacy_receipt.json").exists()
