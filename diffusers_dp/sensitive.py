@@ -36,6 +36,7 @@ class SensitiveImages:
 
     Raises:
         UsageError: More images than `num_images`, or images of another shape.
+        ValueError: `class_names` without `labels`.
     """
 
     def __init__(
@@ -55,13 +56,17 @@ class SensitiveImages:
             raise UsageError(
                 f"Images of shape {tuple(image_shape)} were declared, see --resolution and --num_channels."
             )
+        if class_names is not None and labels is None:
+            raise ValueError("`class_names` are declared, but there are no `labels`.")
         self.num_images = num_images
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
         self.device = torch.device(device)
         self._images = torch.from_numpy(images)
         self._labels = None if class_names is None or labels is None else torch.from_numpy(labels)
-        self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.from_numpy(readable)
+        self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
+        if self._labels is not None:  # a label outside the declared set is a damaged record like any other
+            self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
         self._generator = PrivateGenerator()
 
     def __reduce__(self):

@@ -406,3 +406,20 @@ def test_draw_major_rows_break_the_bound(monkeypatch):
     """The same measure catches the classic mistake, `repeat` for `repeat_interleave`."""
     monkeypatch.setattr(torch.Tensor, "repeat_interleave", tile)
     assert movement(1e6, 4) > 1.5
+
+
+def test_an_input_that_is_changed_in_place_is_refused():
+    class Careless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            output = self.layer(x)
+            x.mul_(2)
+            return output
+
+    with pytest.raises(RuntimeError, match="in place"):
+        model = Careless()
+        with per_example_gradients(model):
+            model(torch.ones(4, 3)).sum().backward()

@@ -443,3 +443,27 @@ def test_more_images_or_other_shapes_than_declared_are_refused():
         make_door(num_images=NUM_IMAGES - 1)
     with pytest.raises(UsageError, match="--resolution"):
         SensitiveImages(np.zeros((2, 1, 9, 9), np.uint8), num_images=2, image_shape=SHAPE)
+
+
+def test_a_label_outside_the_label_set_is_a_damaged_record():
+    images = np.full((3, 1, 4, 4), 255, dtype=np.uint8)
+    facts = {"num_images": 3, "image_shape": (1, 4, 4), "class_names": ["a", "b"]}
+    ledger = PrivacyLedger(None, target_epsilon=50.0, target_delta=1e-3, num_images=3)
+    answers = [
+        SensitiveImages(images, np.array(labels), None if readable is None else np.array(readable), **facts).noisy_sum(
+            lambda x: x.flatten(1),
+            clip_norm=4.0,
+            noise_multiplier=5.0,
+            by_label=True,
+            name="sum",
+            ledger=ledger,
+            generator=PrivateGenerator(bytes(16)),
+        )
+        for labels, readable in (([0, 5, -1], None), ([0, 0, 0], [True, False, False]))
+    ]
+    assert torch.equal(*answers)
+
+
+def test_declared_classes_need_labels():
+    with pytest.raises(ValueError, match="labels"):
+        SensitiveImages(np.zeros((1, 1, 4, 4), dtype=np.uint8), num_images=1, image_shape=(1, 4, 4), class_names=["a"])

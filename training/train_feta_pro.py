@@ -62,7 +62,8 @@ def main(argv: list[str] | None = None) -> None:
         raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
     accelerator = Accelerator(mixed_precision="no", gradient_accumulation_steps=1)
     if accelerator.device.type == "cpu":
-        torch.set_num_threads(len(os.sched_getaffinity(0)))  # `accelerate launch` leaves one process one thread
+        # `accelerate launch` leaves a process one thread.
+        torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     facts = public_facts(args)
     plan = plan_run(args, facts)
     print(plan.table)
@@ -295,6 +296,10 @@ def fine_tune(
     row = dp_sgd_row(args, plan, ledger)
     # Steps that a crash lost stay spent: what is left may be fewer than were planned.
     last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
+    if last_step < args.max_train_steps:
+        print(
+            f"Steps that an interruption lost stay spent: this run ends after {last_step} of {args.max_train_steps}."
+        )
     with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
         while step < last_step:
             gradients = images.noisy_gradient(

@@ -42,7 +42,7 @@ class per_example_gradients:
     Raises:
         TypeError: A trainable parameter belongs to a layer without a rule, or to a layer that mixes examples (BatchNorm).
         ValueError: `group_size` < 1, or a number of rows that is no multiple of it.
-        RuntimeError: The loss is not first-order.
+        RuntimeError: The loss is not first-order, or the input of a layer was changed in place afterwards.
     """
 
     def __init__(self, model: nn.Module, group_size: int = 1):
@@ -82,7 +82,7 @@ class per_example_gradients:
         activation = inputs[0].detach()
         if len(activation) % self.group_size != 0:
             raise ValueError(f"{len(activation)} rows cannot be split into images of {self.group_size} rows each.")
-        fired = False
+        fired, version = False, activation._version
 
         def collect(grad_output: torch.Tensor) -> None:
             nonlocal fired
@@ -90,6 +90,8 @@ class per_example_gradients:
                 raise RuntimeError(
                     "per_example_gradients needs a first-order loss: this one differentiates a gradient."
                 )
+            if activation._version != version:
+                raise RuntimeError(f"The input of a {type(module).__name__} was changed in place after it was used.")
             fired = True
             grad_output = grad_output / self.group_size  # the mean over the K rows of an image
             for parameter, gradient in _RULES[type(module)](module, activation, grad_output, self.group_size):
