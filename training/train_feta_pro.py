@@ -190,6 +190,7 @@ def build_unet(args: FETAProConfig, image_shape: tuple[int, int, int], num_class
     levels = args.channels_per_level
     sizes = [side // args.patch_size // 2**level for level in range(len(levels))]
     attention = [size in args.attention_sizes for size in sizes]
+    common = math.gcd(*levels)
     return UNet2DModel(
         sample_size=sizes[0],
         in_channels=channels * args.patch_size**2,
@@ -199,8 +200,8 @@ def build_unet(args: FETAProConfig, image_shape: tuple[int, int, int], num_class
         down_block_types=["AttnDownBlock2D" if a else "DownBlock2D" for a in attention],
         up_block_types=["AttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)],
         add_attention=any(attention),
-        attention_head_dim=min(levels),
-        norm_num_groups=min(32, math.gcd(*levels) // 4),
+        attention_head_dim=common,
+        norm_num_groups=max(n for n in range(1, 33) if common % n == 0 and (n == 1 or 4 * n <= common)),
         num_class_embeds=None if num_classes is None else num_classes + 1,  # the last row is the null label
     )
 
