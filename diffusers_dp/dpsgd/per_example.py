@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.grad import conv2d_weight
 
 
-# Images per grouped convolution: oneDNN slows down with many small groups, and speeds up with a few (benchmarks/dp_step.py).
+# Images per grouped convolution: oneDNN slows down with many small groups, and speeds up with a few.
 IMAGES_PER_GROUPED_CALL = 16
 
 
