@@ -71,7 +71,10 @@ def real_test_images(flags: list[str], folder: Path) -> tuple[torch.Tensor, torc
         images, labels = load_digits_split(train=False)
     else:
         config.train_split, config.validation_size, config.num_train_images = "test", 0, None
-        arrays = load_images(config, public_facts(config), folder / "cache")
+        private = folder / "private"
+        private.mkdir(parents=True, exist_ok=True)
+        private.chmod(0o700)
+        arrays = load_images(config, public_facts(config), private / "cache")
         images, labels = arrays.images, arrays.labels
     return torch.from_numpy(images), torch.from_numpy(labels)
 

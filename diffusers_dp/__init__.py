@@ -2,7 +2,7 @@
 """Differentially private image synthesis on Hugging Face Diffusers.
 
 Names are loaded when they are first used (PEP 562), so that `import diffusers_dp` and everything that only counts
-privacy (`ledger`, `receipt`, `verify`, `diffusers-dp --help`) works without loading torch.
+privacy (`ledger`, `receipt`) works without loading torch.
 """
 
 from importlib import import_module

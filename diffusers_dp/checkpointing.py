@@ -23,7 +23,7 @@ import torch
 from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
-from .ledger import PrivacyLedger
+from .ledger import LedgerRow, PrivacyLedger
 
 
 logger = logging.getLogger(__name__)
@@ -85,12 +85,12 @@ class RunFolder:
         self._lock = lock
 
     @contextmanager
-    def discarded_on_usage_error(self) -> Iterator[None]:
-        """Leave nothing half-written: if flags and data turn out not to fit, remove `private/`, provided that this run's
-        `create` made it."""
+    def discarded_on_error(self) -> Iterator[None]:
+        """Leave nothing half-written: whatever ends the run in here, before a question was asked, removes `private/`, provided
+        that this run's `create` made it."""
         try:
             yield
-        except UsageError:
+        except BaseException:  # also Ctrl-C while images are read
             if self._made:
                 self.close()
                 shutil.rmtree(self.private)
@@ -127,27 +127,61 @@ class NoisyAnswers:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
-    def get(self, name: str) -> dict[str, torch.Tensor] | None:
+    def get(self, row: LedgerRow, ledger: PrivacyLedger, **meaning: Any) -> dict[str, torch.Tensor] | None:
         """
         The answer as it was put, on the CPU, or `None` if the query has not been answered.
 
-        Raises:
-            IntegrityError: The stored answer is damaged.
-        """
-        if not (self.folder / name).exists():
-            return None
-        return _open_sealed(self.folder / name)[1]["answer"]
+        Args:
+            row (`LedgerRow`): The question, as this run would ask it.
+            ledger (`PrivacyLedger`): The run's ledger, which must hold what the answer cost.
+            meaning (JSON values): As given to `put`.
 
-    def put(self, name: str, tensors: dict[str, torch.Tensor]) -> None:
+        Raises:
+            IntegrityError: The stored answer is damaged, or the ledger does not know it.
+            UsageError: It answers another question.
         """
-        Store an answer (tensors of any shape and type), atomically.
+        folder = self.folder / row.name
+        if not folder.exists():
+            return None
+        state, tensors = _open_sealed(folder)
+        for name, value in _question(row, meaning).items():
+            if state["question"].get(name) != value:
+                raise UsageError(
+                    f"The stored answer {folder} was asked for with {name} = {state['question'].get(name)}, this run has "
+                    f"{value}: resume with the flags of that run, or start another --output_dir."
+                )
+        question = [row.name, row.noise_multiplier, row.sampling_probability, row.steps]
+        keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved")
+        if question not in [[entry[key] for key in keys] for entry in ledger.rows]:
+            raise IntegrityError(
+                f"The ledger does not hold what {folder} cost: put back the whole ledger.jsonl of this run, for what was "
+                "spent stays spent."
+            )
+        return tensors["answer"]
+
+    def put(self, row: LedgerRow, tensors: dict[str, torch.Tensor], **meaning: Any) -> None:
+        """
+        Store the answer to `row` (tensors of any shape and type), atomically, with what its numbers mean.
+
+        Args:
+            meaning (JSON values): What else decides how the numbers are to be read, a public seed for instance.
 
         Raises:
             IntegrityError: There is an answer of that name.
         """
-        if (self.folder / name).exists():
-            raise IntegrityError(f"{self.folder / name} holds an answer already; a noisy answer is never replaced.")
-        _seal(self.folder / name, {"answer": tensors}, {})
+        folder = self.folder / row.name
+        if folder.exists():
+            raise IntegrityError(f"{folder} holds an answer already; a noisy answer is never replaced.")
+        _seal(folder, {"answer": tensors}, {"question": _question(row, meaning)})
+
+
+def _question(row: LedgerRow, meaning: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "noise_multiplier": row.noise_multiplier,
+        "sampling_probability": row.sampling_probability,
+        "steps": row.steps,
+        **meaning,
+    }
 
 
 def position_of(ledger: PrivacyLedger) -> dict[str, int]:

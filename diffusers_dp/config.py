@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import logging
 import math
 import sys
 import types
@@ -15,8 +14,6 @@ from .flags import ACCOUNTANTS, CURRICULA, FLAG_GROUPS, FETAProConfig, parse_rat
 
 
 __all__ = ["FETAProConfig", "SamplingFacts", "load_config", "resolve", "validate"]
-
-logger = logging.getLogger(__name__)
 
 _UNSET = object()
 
@@ -35,7 +32,7 @@ _AT_LEAST = {
     "max_physical_batch_size": 1,
     "num_train_images": 1,
     "validation_size": 0,
-    "resolution": 1,
+    "resolution": 2,
     "num_central_images": 1,
     "spatial_steps": 1,
     "spatial_batch_size": 1,
@@ -52,6 +49,9 @@ _AT_LEAST = {
     "num_inference_steps": 1,
     "seed": 0,
 }
+# Far beyond what is sensible, and well inside of what a 32-bit float can hold.
+_SMALLEST, _LARGEST = 1e-9, 1e9
+_LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 _POSITIVE = (
     "target_epsilon",
     "max_grad_norm",
@@ -171,16 +171,18 @@ def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
     """Checks a YAML value against the flag's type; lists become the command line's comma-separated text."""
     optional = get_origin(hint) in (Union, types.UnionType)
     kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is None and optional:
         return None
-    if kind is str and (isinstance(value, str) or number):
+    if kind is str and _is_text_or_number(value):
         return str(value)
-    if kind is str and isinstance(value, list) and not any(isinstance(item, (bool, dict, list)) for item in value):
+    if kind is str and isinstance(value, list) and all(_is_text_or_number(item) for item in value):
+        for item in value:
+            if "," in str(item):
+                raise UsageError(
+                    f"--config {path}: {item!r} in '{key}' contains a comma, which separates items; rename it."
+                )
         return ",".join(str(item) for item in value)
-    if kind is float and number:
-        return float(value)
-    if kind is float and isinstance(value, str):
+    if kind is float and _is_text_or_number(value):
         try:
             return float(value)  # YAML takes 1e-3, without a dot, for text
         except ValueError:
@@ -188,6 +190,10 @@ def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
     if kind in (int, bool) and type(value) is kind:
         return value
     raise UsageError(f"--config {path}: '{key}' must be of type {kind.__name__}, not {value!r}; correct the recipe.")
+
+
+def _is_text_or_number(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def _nearest(name: str, names: list[str]) -> str:
@@ -207,8 +213,8 @@ def validate(config: FETAProConfig) -> None:
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     for name in _POSITIVE:
         value = getattr(config, name)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"--{name} is {value}; give a finite number above 0.")
+        if value is not None and not _SMALLEST <= value <= _LARGEST:
+            raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST:g} to {_LARGEST:g}.")
     for name in _FRACTIONS:
         value = getattr(config, name)
         if value is not None and not 0 < value < 1:
@@ -223,6 +229,12 @@ def validate(config: FETAProConfig) -> None:
     for name, known in (("curriculum", CURRICULA), ("accountant", ACCOUNTANTS)):
         if getattr(config, name) not in known:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
+    if config.seed > _LARGEST_SEED:
+        raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
+    if config.curriculum == "mix" and config.frequency_batch_size < 2:
+        raise UsageError(
+            "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
+        )
     if config.num_frequency_features % 2:
         raise UsageError(
             f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
@@ -233,7 +245,8 @@ def validate(config: FETAProConfig) -> None:
 
 def _is_rate(text: str) -> bool:
     try:
-        return 0 < parse_rate(text) <= 1
+        rate = parse_rate(text)
+        return rate <= 1 and float(rate) > 0  # not even after rounding
     except ValueError:
         return False
 
@@ -290,7 +303,6 @@ def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
     Works out the public numbers of DP-SGD's sampling.
 
     With `--train_batch_size` B the sample rate is B/N and the normaliser B; with `--sample_rate` q it is floor(qN).
-    A delta of 1/N or more is only warned of: the guarantee then allows to publish one image outright.
 
     Args:
         config (`FETAProConfig`): The configuration.
@@ -324,10 +336,4 @@ def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
         if num_images < 2:
             raise UsageError("--target_delta has no default for a single image; give it.")
         delta = 1 / (num_images * math.log(num_images))
-    if delta >= 1 / num_images:
-        logger.warning(
-            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one image outright.",
-            delta,
-            1 / num_images,
-        )
     return SamplingFacts(num_images, sample_rate, normaliser, expected, delta)

@@ -27,13 +27,11 @@ class PublicFacts:
         num_images (`int`): N, the declared number of images to train on.
         image_shape (`tuple[int, int, int]`): (channels, height, width).
         class_names (`tuple[str, ...]`, *optional*): The label set, `None` for unlabelled images.
-        source (`str`): Where the images come from, in words that may be published.
     """
 
     num_images: int
     image_shape: tuple[int, int, int]
     class_names: tuple[str, ...] | None
-    source: str
 
 
 @dataclass(frozen=True)
@@ -66,30 +64,35 @@ def public_facts(config: FETAProConfig) -> PublicFacts:
         `PublicFacts`: The facts.
 
     Raises:
-        `UsageError`: A dataset, split or column is missing or unknown, or N or the label set cannot be known
-            without reading images.
+        `UsageError`: A dataset, split or column is missing or unknown, N or the label set cannot be known without
+            reading images, or there are known to be more images than declared.
     """
     if config.dry_run and config.num_train_images is not None and not config.uses_digits:
-        named = config.dataset_name is not None and not Path(config.dataset_name).expanduser().exists()
-        name = f"{config.dataset_name} ({config.train_split})" if named else "declared images"
-        return PublicFacts(config.num_train_images, config.image_shape, config.declared_class_names, name)
+        return PublicFacts(config.num_train_images, config.image_shape, config.declared_class_names)
     source = open_source(config)
     count = source.count()
     num_images = config.num_train_images
     if count == 0:
-        raise UsageError(f"--{_source_flag(config)} holds no images; name a source that does.")
+        raise UsageError(f"{_source_words(config)} holds no images; name a source that does.")
+    if num_images is not None and count is not None and num_images + config.validation_size < count:
+        raise UsageError(
+            f"--num_train_images {num_images} and --validation_size {config.validation_size} together are less than the "
+            f"{count} images of {_source_words(config)}; give --num_train_images {count - config.validation_size}, or leave it out."
+        )
     if num_images is None:
         if count is None:
             raise UsageError("--num_train_images must be given: the dataset's metadata does not tell its length.")
         num_images = count - config.validation_size
         if num_images < 1:
             raise UsageError(f"--validation_size {config.validation_size} leaves no image to train on; lower it.")
-    return PublicFacts(num_images, config.image_shape, source.class_names(), source.name)
+    return PublicFacts(num_images, config.image_shape, source.class_names())
 
 
 def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
     """
     Reads, converts, resizes and crops the images. A damaged one stays, as zeros that contribute nothing.
+
+    The validation images go by position: an absent file moves them, an unreadable one does not.
 
     Args:
         config (`FETAProConfig`): The configuration.
@@ -113,7 +116,7 @@ def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path
         for position, (encoded, label) in enumerate(open_source(config).records(facts.class_names, Path(cache_dir))):
             if position >= capacity:
                 raise UsageError(
-                    f"--num_train_images {facts.num_images} is less than --{_source_flag(config)} holds; raise it."
+                    f"--num_train_images {facts.num_images} is less than {_source_words(config)} holds; raise it."
                 )
             bar.update()
             if held_out[position]:
@@ -124,9 +127,11 @@ def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path
             row += 1
         bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
     if row == 0:
-        raise UsageError(f"--{_source_flag(config)} holds no images; name a source that does.")
+        raise UsageError(f"{_source_words(config)} holds no images; name a source that does.")
     return ImageArrays(images[:row], None if facts.class_names is None else labels[:row], readable[:row])
 
 
-def _source_flag(config: FETAProConfig) -> str:
-    return "train_data_dir" if config.train_data_dir is not None else "dataset_name"
+def _source_words(config: FETAProConfig) -> str:
+    if config.uses_digits:
+        return "scikit-learn's digits"
+    return "--train_data_dir" if config.train_data_dir is not None else "--dataset_name"

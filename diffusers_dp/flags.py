@@ -50,7 +50,9 @@ class DataFlags:
         "unset: the length of the split minus --validation_size.",
     )
     validation_size: int = _flag(
-        0, "Images held out of the split, chosen by position with a fixed public seed; never trained on."
+        0,
+        "Images held out of the split, never trained on; chosen by position with a fixed public seed, so that an absent "
+        "file (not an unreadable one) moves the choice.",
     )
 
 
@@ -124,7 +126,9 @@ class DPSGDFlags:
     max_grad_norm: float = _flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = _flag(3e-3, "Learning rate of Adam during DP-SGD.")
     max_physical_batch_size: int = _flag(
-        64, "Images (each with its K draws) that are computed at once; memory only, no effect on the result."
+        64,
+        "Images (each with its K draws) that are computed at once; memory only, no effect on the distribution of the "
+        "result.",
     )
 
 
@@ -155,7 +159,9 @@ class RunFlags:
     output_dir: str = _flag("runs/feta_pro", "Folder of the run: private/ stays in the house, release/ is public.")
     seed: int = _flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
     dry_run: bool = _flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
-    checkpointing_steps: int = _flag(500, "Training steps between two checkpoints.")
+    checkpointing_steps: int | None = _flag(
+        None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
+    )
     resume_from_checkpoint: str | None = _flag(None, "'latest', or the path of a checkpoint to go on from.")
     num_inference_steps: int = _flag(20, "Sampling steps for samples.png.")
 

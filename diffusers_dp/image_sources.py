@@ -1,6 +1,7 @@
 """Where images come from: the embedded digits, a folder of class folders, or a dataset (Hub id or local folder)."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +16,14 @@ from .flags import FETAProConfig
 from .image_decoding import IMAGE_SUFFIXES
 
 
+_LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
+
 #: An encoded image (or none), and the index of its class (or none: absent, or not in the label set).
 Record = tuple[bytes | Path | Image.Image | None, int | None]
 
 
 class ImageSource(Protocol):
     """What is known of images without reading one, and the images."""
-
-    #: What the receipt may call this source: never a path of the house.
-    name: str
 
     def count(self) -> int | None:
         """Number of images, `None` where it cannot be known without reading them."""
@@ -70,8 +70,6 @@ def load_digits_split(train: bool) -> tuple[np.ndarray, np.ndarray]:
 class DigitsSource:
     """The embedded digits."""
 
-    name = "scikit-learn digits"
-
     def count(self) -> int:
         return 1437
 
@@ -85,8 +83,6 @@ class DigitsSource:
 
 class ClassFolderSource:
     """A folder with one folder per class; a declared class without a folder has no images."""
-
-    name = "local folder"
 
     def __init__(self, folder: str, class_names: tuple[str, ...]):
         self.root = Path(folder).expanduser()
@@ -127,9 +123,7 @@ class DatasetSource:
     def __init__(self, dataset_name: str, config: FETAProConfig):
         self.config = config
         self.path = Path(dataset_name).expanduser()
-        local = self.path.exists()
-        self.dataset_name = str(self.path) if local else dataset_name
-        self.name = "local dataset folder" if local else f"{dataset_name} ({config.train_split})"
+        self.dataset_name = str(self.path) if self.path.exists() else dataset_name
         self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
         self._load_kwargs: dict[str, Any] = {}
         self._rows: int | None = None
@@ -254,7 +248,10 @@ class DatasetSource:
         return self.config.label_column or ("label" if "label" in features else None)
 
     def _label_set(self, features: Any) -> tuple[str, ...] | None:
-        """The declared label set, else that of the `ClassLabel`; both must name the same classes."""
+        """The declared label set, else that of the `ClassLabel`; both must name the same classes. Whether labels can be read
+        at all is a matter of the column's type."""
+        import datasets
+
         declared, column = self.config.declared_class_names, self._label_column(features)
         if column is None:
             if declared is not None:
@@ -262,7 +259,14 @@ class DatasetSource:
                     f"--class_names needs labels; name their column with --label_column: {', '.join(features)}."
                 )
             return None
-        own = getattr(features[column], "names", None)
+        kind = features[column]
+        plain = isinstance(kind, datasets.Value) and _LABEL_TYPE.fullmatch(kind.dtype)
+        if not plain and not isinstance(kind, datasets.ClassLabel):
+            raise UsageError(
+                f"--label_column '{column}' holds neither integers nor text nor a ClassLabel, but {kind}; "
+                f"there is: {', '.join(features)}."
+            )
+        own = getattr(kind, "names", None)
         if declared is None and own is None:
             raise UsageError(f"--class_names must declare the label set, for the column '{column}' does not tell it.")
         if own is not None and declared is not None and _renaming(own, declared) is None:

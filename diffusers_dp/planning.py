@@ -1,5 +1,7 @@
 """What a run will ask and what it will cost, worked out before an image is read."""
 
+import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +10,9 @@ from .data import PublicFacts
 from .errors import UsageError
 from .ledger import LedgerRow, PrivacyLedger
 from .sensitive import gradient_row
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,31 +34,37 @@ class Plan:
 
 def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what they
-    leave of the budget.
+    leave of the budget. A delta of 1/N or more is only warned of, here and nowhere else.
 
     Raises:
         UsageError: The queries alone exceed the budget, or a flag is out of range.
     """
     sampling = resolve(config, facts.num_images)
+    if sampling.target_delta >= 1 / facts.num_images:
+        logger.warning(
+            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one image outright.",
+            sampling.target_delta,
+            1 / facts.num_images,
+        )
     ledger = new_ledger(None, config, facts)
-    rows, flags = {}, []
+    rows = {}
     if config.asks_spatial:
         sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
             config.spatial_budget_share, sampling_probability=config.spatial_rate, steps=config.num_central_images
         )
         rows["central_images"] = _row("central_images", sigma, config.spatial_rate, config.num_central_images)
-        flags += ["--spatial_noise_multiplier", "--spatial_budget_share"]
     if config.asks_frequency:
+        classes = len(facts.class_names or ("",))
+        for name in ("generator_batch_size", "num_auxiliary_images"):
+            if getattr(config, name) < classes:
+                raise UsageError(
+                    f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
+                )
         sigma = config.frequency_noise_multiplier or ledger.calibrate_gaussian(config.frequency_budget_share)
         rows["frequency_features"] = _row("frequency_features", sigma, 1.0, 1)
-        flags += ["--frequency_noise_multiplier", "--frequency_budget_share"]
     spent = ledger.epsilon(extra=list(rows.values()))
     if spent >= config.target_epsilon:
-        raise UsageError(
-            f"The queries alone cost epsilon {spent:.4g}, {spent - config.target_epsilon:.4g} more than --target_epsilon "
-            f"{config.target_epsilon:g}: raise it above {spent:.4g}, the smallest that these queries can reach, or give the "
-            f"queries more noise ({', '.join(flags)})."
-        )
+        raise UsageError(_over_budget(config, spent))
     for row in rows.values():
         ledger.reserve(row)
     sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps)
@@ -96,6 +107,29 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
         normaliser=plan.sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
     )
+
+
+def _over_budget(config: FETAProConfig, spent: float) -> str:
+    """What to do about queries that leave nothing. A higher target helps only where all their noise is absolute, for noise
+    that comes from a share scales with the target."""
+    asked = [name for name, asks in (("spatial", config.asks_spatial), ("frequency", config.asks_frequency)) if asks]
+    absolute = [name for name in asked if getattr(config, f"{name}_noise_multiplier") is not None]
+    raised = " and ".join(f"--{name}_noise_multiplier" for name in absolute)
+    lowered = " or ".join(f"--{name}_budget_share" for name in asked if name not in absolute)
+    target = f"--target_epsilon {config.target_epsilon:g}"
+    if not absolute:
+        shares = " and ".join(f"--{name}_budget_share {getattr(config, f'{name}_budget_share'):g}" for name in asked)
+        together = "are too large together" if len(asked) > 1 else "is too large"
+        return f"{shares} {together}, they leave nothing of {target} to DP-SGD: lower {lowered}."
+    if not math.isfinite(spent):
+        cost = f"The queries alone cost more than any epsilon, let alone {target}"
+    else:
+        cost = f"The queries alone cost epsilon {spent:.4g}, {spent - config.target_epsilon:.4g} more than {target}"
+    if lowered:
+        return f"{cost}: raise {raised} or lower {lowered}."
+    if not math.isfinite(spent):
+        return f"{cost}: raise {raised}."
+    return f"{cost}: raise it above {spent:.4g}, the smallest that these queries can reach, or raise {raised}."
 
 
 def _row(name: str, sigma: float, sample_rate: float, steps: int) -> LedgerRow:

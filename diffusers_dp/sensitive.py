@@ -1,10 +1,11 @@
 """The door. While a model is made, private images live in one object and leave it only as noisy sums.
 
 Adjacency: two datasets are neighbours if one image is zeroed out, that is, contributes nothing; the number of images N and the
-label set are public. Every public method below either answers with noise, after writing a row to the ledger, or makes another
-`SensitiveImages` record by record.
+label set are public. Both public methods below answer with noise, after writing a row to the ledger.
 """
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -128,8 +129,10 @@ class SensitiveImages:
             blank = fn(torch.zeros(1, *self.image_shape, device=self.device))  # an empty sample has this shape too
             total = blank.new_zeros(num_rows, blank.shape[1])
             sample = poisson_sample(self.num_images, sample_rate, generator)
-            for images, labels in self._batches(sample, QUERY_BATCH_SIZE):
-                features = _clip(fn(images.float() / 255), clip_norm)
+            for images, labels, counted in self._batches(sample, QUERY_BATCH_SIZE):
+                with _secret_torch_draws(self.device):
+                    features = _clip(fn(images.float() / 255), clip_norm)
+                features = torch.where(counted[:, None], features, 0.0)
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 total.index_add_(0, labels, features)
@@ -158,7 +161,8 @@ class SensitiveImages:
 
         Args:
             model (`nn.Module`): Its trainable parameters get a gradient; nothing else of it changes.
-            row_loss (`Callable`): Model, images `[rows, C, H, W]` in [-1, 1] and labels to one loss per row.
+            row_loss (`Callable`): Model, images `[rows, C, H, W]` in [-1, 1], labels and a `PrivateGenerator`, from which all that
+                is random is drawn, to one loss per row.
             max_grad_norm (`float`): Clip norm C.
             noise_multiplier (`float`): sigma; the noise has standard deviation sigma * C.
             sample_rate (`float`): q.
@@ -182,22 +186,44 @@ class SensitiveImages:
         ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
         batches = self._batches(poisson_sample(self.num_images, sample_rate, generator), max_physical_batch_size)
-        total = clipped_gradient_sum(
-            model,
-            row_loss,
-            ((images.float() / 127.5 - 1, labels) for images, labels in batches),
-            max_grad_norm=max_grad_norm,
-            noise_multiplicity=noise_multiplicity,
-        )
+        with _secret_torch_draws(self.device):
+            total = clipped_gradient_sum(
+                model,
+                row_loss,
+                ((images.float() / 127.5 - 1, labels, counted) for images, labels, counted in batches),
+                max_grad_norm=max_grad_norm,
+                noise_multiplicity=noise_multiplicity,
+                generator=generator,
+            )
         return add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
 
-    def _batches(self, indices: torch.Tensor, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-        """Readable images among the drawn ones, uint8 and in the clear, `size` at a time: for the door's own methods alone."""
-        indices = indices[indices < len(self._images)]
-        indices = indices[self._readable[indices]]
+    def _batches(
+        self, indices: torch.Tensor, size: int
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]]:
+        """The drawn records, `size` at a time and in the clear, for the door's own methods alone: uint8 images, labels, and which
+        of them count. One that is missing or unreadable is a blank image: it keeps its place, so that how many rows there are, and
+        who draws which random numbers, depends on the Poisson sample alone."""
         for chunk in indices.split(size) if len(indices) else ():
-            labels = None if self._labels is None else self._labels[chunk].to(self.device)
-            yield self._images[chunk].to(self.device), labels
+            there = chunk < len(self._images)
+            counted = there.clone()
+            counted[there] = self._readable[chunk[there]]
+            images = torch.zeros(len(chunk), *self.image_shape, dtype=torch.uint8)
+            images[counted] = self._images[chunk[counted]]
+            labels = None
+            if self._labels is not None:
+                labels = torch.zeros(len(chunk), dtype=torch.long)
+                labels[counted] = self._labels[chunk[counted]]
+                labels = labels.to(self.device)
+            yield images.to(self.device), labels, counted.to(self.device)
+
+
+@contextlib.contextmanager
+def _secret_torch_draws(device: torch.device) -> Iterator[None]:
+    """What still draws from torch's own generator in here (dropout, a loss of somebody else's) draws neither from the public
+    seed nor moves its state."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))
+        yield
 
 
 def gradient_row(

@@ -3,6 +3,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ from safetensors import safe_open
 
 from diffusers_dp.checkpointing import NoisyAnswers, RunFolder, find_checkpoint, load_checkpoint, save_checkpoint
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 
 
 LEDGER = {"rows": 3, "steps_reserved": 40}
+ROW = LedgerRow("frequency", "gaussian", 5.0, 1.0, 2)
 FILES = ["ema.safetensors", "optimizer.safetensors", "state.json", "unet.safetensors"]
 
 
@@ -64,6 +67,14 @@ class Trainee:
     def equals(self, other: "Trainee") -> bool:
         mine, theirs = self.values(), other.values()
         return len(mine) == len(theirs) and all(map(torch.equal, mine, theirs))
+
+
+def asked(*rows: LedgerRow) -> PrivacyLedger:
+    """A ledger of answered questions; of `ROW` unless others are named."""
+    ledger = PrivacyLedger(None, target_epsilon=100.0, target_delta=1e-5, num_images=10, accountant="rdp")
+    for row in rows or (ROW,):
+        ledger.executed(ledger.reserve(row), row.steps)
+    return ledger
 
 
 @pytest.fixture
@@ -249,11 +260,11 @@ class TestCrash:
     def test_an_answer_is_whole_or_absent(self, tmp_path, dying_rename):
         answers = NoisyAnswers(tmp_path)
         with pytest.raises(OSError, match="died"):
-            answers.put("central_images", {"sums": torch.ones(2)})
-        assert answers.get("central_images") is None
+            answers.put(ROW, {"sums": torch.ones(2)})
+        assert answers.get(ROW, asked()) is None
         dying_rename.undo()
-        answers.put("central_images", {"sums": torch.ones(2)})
-        assert torch.equal(answers.get("central_images")["sums"], torch.ones(2))
+        answers.put(ROW, {"sums": torch.ones(2)})
+        assert torch.equal(answers.get(ROW, asked())["sums"], torch.ones(2))
 
 
 class TestLedgerPosition:
@@ -278,28 +289,60 @@ class TestNoisyAnswers:
             "labels": torch.arange(3),
             "none": sums[:0],
         }
-        NoisyAnswers(tmp_path / "answers").put("frequency", stored)
-        read = NoisyAnswers(tmp_path / "answers").get("frequency")
+        NoisyAnswers(tmp_path / "answers").put(ROW, stored, seed=0)
+        read = NoisyAnswers(tmp_path / "answers").get(ROW, asked(), seed=0)
         assert read.keys() == stored.keys()
         assert all(torch.equal(read[name], stored[name]) and read[name].dtype == stored[name].dtype for name in stored)
 
     def test_not_asked_yet(self, tmp_path):
-        assert NoisyAnswers(tmp_path / "answers").get("frequency") is None
+        assert NoisyAnswers(tmp_path / "answers").get(ROW, asked()) is None
         assert not (tmp_path / "answers").exists()
 
     def test_never_replaced(self, tmp_path):
         answers = NoisyAnswers(tmp_path)
-        answers.put("frequency", {"sums": torch.zeros(2)})
+        answers.put(ROW, {"sums": torch.zeros(2)})
         with pytest.raises(IntegrityError, match="never replaced"):
-            answers.put("frequency", {"sums": torch.ones(2)})
-        assert torch.equal(answers.get("frequency")["sums"], torch.zeros(2))
+            answers.put(ROW, {"sums": torch.ones(2)})
+        assert torch.equal(answers.get(ROW, asked())["sums"], torch.zeros(2))
 
     def test_damage_is_found(self, tmp_path):
         answers = NoisyAnswers(tmp_path)
-        answers.put("frequency", {"sums": torch.zeros(2)})
+        answers.put(ROW, {"sums": torch.zeros(2)})
         flip(tmp_path / "frequency" / "answer.safetensors", -1)
         with pytest.raises(IntegrityError, match="answer.safetensors is damaged"):
-            answers.get("frequency")
+            answers.get(ROW, asked())
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            [replace(ROW, sampling_probability=0.5, mechanism="poisson_gaussian")],
+            [replace(ROW, noise_multiplier=3.0)],
+            [replace(ROW, name="central")],
+            [replace(ROW, steps=1)],
+        ],
+    )
+    def test_an_answer_that_the_ledger_does_not_know_is_refused(self, tmp_path, rows):
+        """A ledger that was lost would let the whole budget be spent once more."""
+        answers = NoisyAnswers(tmp_path)
+        answers.put(ROW, {"sums": torch.zeros(2)})
+        with pytest.raises(IntegrityError, match="put back the whole ledger.jsonl"):
+            answers.get(ROW, asked(*rows))
+
+    @pytest.mark.parametrize(
+        ("row", "meaning", "said"),
+        [
+            (ROW, {"seed": 1, "length_scale": 2.0}, "seed = 0"),
+            (ROW, {"seed": 0, "length_scale": 3.0}, "length_scale = 2.0"),
+            (replace(ROW, noise_multiplier=3.0), {"seed": 0, "length_scale": 2.0}, "noise_multiplier = 5.0"),
+            (replace(ROW, steps=1), {"seed": 0, "length_scale": 2.0}, "steps = 2"),
+        ],
+    )
+    def test_an_answer_to_another_question_is_refused(self, tmp_path, row, meaning, said):
+        """Under another seed the frequencies are other ones, and the numbers mean nothing."""
+        answers = NoisyAnswers(tmp_path)
+        answers.put(ROW, {"sums": torch.zeros(2)}, seed=0, length_scale=2.0)
+        with pytest.raises(UsageError, match=said):
+            answers.get(row, asked(ROW, row), **meaning)
 
 
 class TestRunFolder:

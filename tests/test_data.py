@@ -1,6 +1,9 @@
 """From flags to images: public facts without reading an image, damaged images that contribute nothing, refusals."""
 
+import importlib.util
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -91,7 +94,6 @@ def test_digits_are_the_default(tmp_path):
 def test_class_folders_of_all_kinds(class_folders, tmp_path, capfd):
     facts, arrays = read(folder_config(class_folders), tmp_path)
     assert (facts.num_images, facts.image_shape, facts.class_names) == (9, (3, 8, 8), ("dog", "cat", "empty"))
-    assert str(class_folders) not in facts.source
     assert arrays.images.shape == (9, 3, 8, 8) and arrays.images.dtype == np.uint8
     assert arrays.readable.tolist() == [True, False, False, True, True, True, True, False, True]
     assert (arrays.labels[arrays.readable] == 1).all()
@@ -124,8 +126,23 @@ def test_grey_and_resolution(class_folders, tmp_path):
 
 
 def test_images_beyond_the_declared_number_are_refused(class_folders, tmp_path):
+    for flags in ({"num_train_images": 8}, {"num_train_images": 6, "validation_size": 2}):
+        with pytest.raises(UsageError, match=f"--num_train_images {flags['num_train_images']} .* --train_data_dir"):
+            public_facts(folder_config(class_folders, **flags))
+    public_facts(folder_config(class_folders, num_train_images=7, validation_size=2))
+
+
+def test_too_few_declared_digits_are_refused_before_reading_and_without_a_dataset_name():
+    with pytest.raises(UsageError, match="--num_train_images 500 .* 1437") as refusal:
+        public_facts(FETAProConfig(num_train_images=500))
+    assert "--dataset_name" not in str(refusal.value)
+
+
+def test_too_few_declared_images_are_refused_while_reading_where_no_metadata_tell(class_folders, tmp_path):
+    config = folder_config(class_folders)
+    facts = replace(public_facts(config), num_images=8)
     with pytest.raises(UsageError, match="--num_train_images 8 .* --train_data_dir"):
-        read(folder_config(class_folders, num_train_images=8), tmp_path)
+        load_images(config, facts, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
@@ -203,6 +220,50 @@ def test_labels_as_text(tmp_path):
     config = FETAProConfig(dataset_name=name, label_column="kind", class_names="a,b")
     _, arrays = read(config, tmp_path)
     assert arrays.labels.tolist() == [1, 0, 0] and arrays.readable.tolist() == [True, True, False]
+
+
+def test_digits_as_text_are_names(tmp_path):
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("large_string")})
+    columns = {"image": image_bytes(*[encode(grey())] * 3), "label": ["1", "0", "7"]}
+    name = save_parquet(tmp_path / "set", columns, features)
+    _, arrays = read(FETAProConfig(dataset_name=name, class_names="0,1"), tmp_path)
+    assert arrays.labels.tolist() == [1, 0, 0] and arrays.readable.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([0.0, 1.0], datasets.Value("float64")),
+        ([[0], [1]], datasets.List(datasets.Value("int64"))),
+        ([False, True], datasets.Value("bool")),
+        (image_bytes(b"", b""), datasets.Image()),
+        ([[[0]], [[1]]], datasets.Array2D((1, 1), "int64")),
+        ([{"x": 0}, {"x": 1}], {"x": datasets.Value("int64")}),
+    ],
+    ids=lambda value: "" if isinstance(value, list) else type(value).__name__,
+)
+@pytest.mark.parametrize("label_column", [None, "label"])
+def test_a_label_column_of_another_type_is_refused(tmp_path, values, kind, label_column):
+    """No row of it could be read: the whole budget would be spent on noise."""
+    features = datasets.Features({"image": datasets.Image(), "label": kind})
+    name = save_parquet(tmp_path / "set", {"image": image_bytes(*[encode(grey())] * 2), "label": values}, features)
+    config = FETAProConfig(dataset_name=name, label_column=label_column, class_names="a,b")
+    with pytest.raises(UsageError, match="--label_column .*label"):
+        public_facts(config)
+
+
+def test_the_benchmark_keeps_real_test_images_private(tmp_path):
+    columns = {"image": image_bytes(encode(grey(7))), "label": [0]}
+    for split in ("train", "test"):
+        name = save_parquet(tmp_path / "set", columns, labelled(["a"]), split)
+    path = Path(__file__).parents[1] / "benchmarks" / "demo_accuracy.py"
+    specification = importlib.util.spec_from_file_location("demo_accuracy", path)
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
+    folder = tmp_path / "out"
+    images, _ = script.real_test_images(["--dataset_name", name, "--resolution", "8"], folder)
+    assert len(images) == 1 and [path.name for path in folder.iterdir()] == ["private"]
+    assert (folder / "private").stat().st_mode & 0o777 == 0o700 and any((folder / "private" / "cache").iterdir())
 
 
 def test_without_labels_the_model_is_unconditional(tmp_path):

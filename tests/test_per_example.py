@@ -10,6 +10,7 @@ from torch import nn
 from diffusers_dp.dpsgd import clipped_gradient_sum, per_example_gradients
 from diffusers_dp.dpsgd.per_example import IMAGES_PER_GROUPED_CALL
 from diffusers_dp.models import EDMDenoiser
+from diffusers_dp.randomness import PrivateGenerator
 
 
 TOLERANCE = 1e-5  # ||a - b|| / ||b|| per parameter tensor, fp32
@@ -260,6 +261,18 @@ def test_layers_without_a_rule_are_refused_by_name(kind):
     assert_unchanged(before, model)
 
 
+@pytest.mark.parametrize(
+    "kind", [nn.BatchNorm2d(3, affine=False), nn.BatchNorm2d(3), nn.InstanceNorm2d(3, track_running_stats=True)]
+)
+def test_layers_that_mix_examples_are_refused_also_without_trainable_parameters(kind):
+    """One record would move everybody's gradient, and the un-noised running statistics with it."""
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), kind.requires_grad_(False))
+    with pytest.raises(TypeError, match=rf"{type(kind).__name__} \('1'\)"):
+        per_example_gradients(model)
+    with per_example_gradients(model.eval()):
+        pass  # in evaluation its statistics are constants
+
+
 def test_a_trainable_parameter_outside_a_layer_is_refused():
     model = nn.Sequential(nn.Conv2d(3, 3, 1))
     model.register_parameter("scale", nn.Parameter(torch.ones(1)))
@@ -385,12 +398,19 @@ def movement(scale, group_size):
     images = torch.randn(4, 3, 8, 8)
     images[2, 0, 0, 0] = scale
 
-    def row_loss(model, rows, labels):
+    def row_loss(model, rows, labels, generator):
         return squares(model(rows)) * rows[:, 0, 0, 0].abs()
 
     kept = torch.tensor([0, 1, 3])
     sums = [
-        clipped_gradient_sum(model, row_loss, [(batch, None)], max_grad_norm=1.0, noise_multiplicity=group_size)
+        clipped_gradient_sum(
+            model,
+            row_loss,
+            [(batch, None, torch.ones(len(batch), dtype=torch.bool))],
+            max_grad_norm=1.0,
+            noise_multiplicity=group_size,
+            generator=PrivateGenerator(bytes(16)),
+        )  # fmt: skip
         for batch in (images, images[kept])
     ]
     return sum((a - b).square().sum() for a, b in zip(*[total.values() for total in sums], strict=True)).sqrt()

@@ -1,20 +1,21 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The plan: never over the target, shares as asked, and refusals that name the way out."""
 
+import logging
 import re
 
 import dp_accounting as dp
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from diffusers_dp.config import FETAProConfig
-from diffusers_dp.data import PublicFacts
+from diffusers_dp.config import FETAProConfig, load_config
+from diffusers_dp.data import PublicFacts, public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
 
 
-FACTS = PublicFacts(1437, (1, 8, 8), tuple("0123456789"), "digits")
+FACTS = PublicFacts(1437, (1, 8, 8), tuple("0123456789"))
 
 
 def plan(**flags):
@@ -115,6 +116,41 @@ def test_only_flags_of_queries_that_are_asked_are_named():
     assert "--frequency_noise_multiplier" in str(refusal.value) and "--spatial" not in str(refusal.value)
 
 
+def test_shares_over_the_budget_are_to_be_lowered():
+    """A higher target is no way out: noise that comes from shares scales with it."""
+    shares = {"spatial_budget_share": 0.9, "frequency_budget_share": 0.9}
+    for target in (1.0, 100.0):
+        with pytest.raises(UsageError) as refusal:
+            plan(target_epsilon=target, **shares)
+        text = str(refusal.value)
+        assert "too large together" in text and "lower --spatial_budget_share or --frequency_budget_share" in text
+        assert "raise" not in text and "noise_multiplier" not in text
+    plan(spatial_budget_share=0.1, frequency_budget_share=0.3)
+
+
+def test_of_a_share_and_a_multiplier_each_is_told_its_direction():
+    with pytest.raises(UsageError) as refusal:
+        plan(target_epsilon=1.0, spatial_budget_share=0.3, frequency_noise_multiplier=1.0)
+    text = str(refusal.value)
+    assert "raise --frequency_noise_multiplier or lower --spatial_budget_share" in text
+    assert "--spatial_noise_multiplier" not in text and "--frequency_budget_share" not in text
+
+
+def test_hopeless_noise_is_not_sent_to_an_infinite_target():
+    with pytest.raises(UsageError) as refusal:
+        plan(curriculum="frequency", frequency_noise_multiplier=1e-9, accountant="pld")
+    assert "raise --frequency_noise_multiplier" in str(refusal.value)
+    assert "inf" not in str(refusal.value) and "nan" not in str(refusal.value)
+
+
+def test_a_large_delta_is_warned_of_once(caplog):
+    with caplog.at_level(logging.WARNING):
+        config, result = plan(target_delta=0.01)
+        new_ledger(None, config, FACTS)
+    assert result.sampling.target_delta == 0.01
+    assert [record.getMessage().startswith("--target_delta 0.01") for record in caplog.records] == [True]
+
+
 def test_dp_sgd_gets_what_the_queries_left():
     """The row of a step has the plan's noise, and on resume that of the ledger, whatever the flags say then."""
     config, result = plan()
@@ -141,3 +177,10 @@ def test_the_ledger_of_a_run_holds_the_public_facts(tmp_path):
         "image_shape": [1, 8, 8], "class_names": list("0123456789"), "value_range": [0, 1], "normaliser": 1024,
     }  # fmt: skip
     assert ledger.target_delta == result.sampling.target_delta and ledger.num_images == 1437
+
+
+@pytest.mark.parametrize("flag", ["generator_batch_size", "num_auxiliary_images"])
+def test_no_class_may_be_left_out_of_the_generator(flag):
+    with pytest.raises(UsageError, match=f"--{flag} is 9: give at least 10"):
+        config = load_config([f"--{flag}", "9"])
+        plan_run(config, public_facts(config))

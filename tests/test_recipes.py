@@ -1,6 +1,7 @@
 """Every published recipe starts: two steps on random stand-in images of its shape, with its own model and curriculum."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import datasets
@@ -9,6 +10,8 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.config import load_config
+from diffusers_dp.data import public_facts
+from diffusers_dp.planning import plan_run
 
 
 ROOT = Path(__file__).parents[1]
@@ -19,9 +22,17 @@ NUM_IMAGES = 40
 SHORT = (
     f"--num_train_images {NUM_IMAGES} --validation_size 0 --train_batch_size 2 --max_train_steps 2 --target_epsilon 30 "
     "--spatial_sample_rate 0.1 --spatial_steps 1 --spatial_batch_size 2 --frequency_steps 1 --frequency_batch_size 2 "
-    "--generator_steps 1 --generator_batch_size 4 --num_auxiliary_images 10 --num_inference_steps 1 "
+    "--generator_steps 1 --generator_batch_size 10 --num_auxiliary_images 10 --num_inference_steps 1 "
     "--max_physical_batch_size 2"
 ).split()
+
+
+@pytest.mark.parametrize("recipe", [path for path in RECIPES if "_eps" in path.stem], ids=lambda path: path.stem)
+def test_the_noise_in_a_recipe_s_comment_is_what_the_plan_gives(recipe):
+    stated = re.search(r"noise multiplier of DP-SGD comes out at ([\d.]+) here", recipe.read_text())
+    config = load_config(["--config", str(recipe), "--dry_run"])
+    sigma = plan_run(config, public_facts(config)).rows["dp_sgd"].noise_multiplier
+    assert stated is not None and stated[1] == f"{sigma:.3f}"
 
 
 @pytest.mark.slow

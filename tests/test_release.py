@@ -162,6 +162,10 @@ class TestStatement:
         assert "| dp sgd | poisson gaussian | 2 | 0.25 | 40 |" in card.text  # two reservations, one line
         assert "class_labels=[0, 1, 2]" in card.text
         assert "num images: 1437" in card.text
+        text = " ".join(card.text.split())
+        # The adjacency that is accounted, and no stronger one: an image may be missing, not be another one.
+        assert "was used or contributed nothing (the number of images unchanged)" in text and "replaced" not in text
+        assert "SHA-256 of each other file" in text  # the card is not hashed
 
     def test_card_of_an_unconditional_model(self, run):
         card = ModelCard.load(make_release(run, num_classes=None) / "README.md")

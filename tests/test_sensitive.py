@@ -8,12 +8,14 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from diffusers import UNet2DModel
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.models import EDMDenoiser, EDMLoss
 from diffusers_dp.queries import (
     RandomFourierFeatures,
     central_image_facts,
@@ -299,7 +301,7 @@ def small_net():
     return nn.Sequential(nn.Conv2d(1, 3, 3, stride=2), nn.GroupNorm(3, 3), nn.SiLU(), nn.Flatten(), nn.Linear(27, 2))
 
 
-def worst_loss(model, rows, labels):
+def worst_loss(model, rows, labels, generator):
     """Deterministic; the first pixel says by which of `WORST` the loss of a row is multiplied."""
     kinds = ((rows[:, 0, 0, 0] + 1) * 127.5).round().long() % len(WORST)
     return model(rows).square().sum(1) * torch.tensor(WORST)[kinds]
@@ -341,6 +343,61 @@ def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
     assert distance(*answers) <= 0.1 / 4.0 * (1 + 1e-3)
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"sample_rate": 0.5}, {"max_physical_batch_size": 2}, {"noise_multiplicity": 3}]
+)
+@pytest.mark.parametrize("record", [0, 5])
+def test_one_record_moves_nobody_elses_draws(record, changes):
+    """The training loss draws noise levels, noise and dropped labels. A record that is zeroed out must not shift the draws of
+    the rows after it, nor of the next step."""
+    unet = UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(4, 8), layers_per_block=1, norm_num_groups=2,
+        down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2, add_attention=False, num_class_embeds=4,
+    )  # fmt: skip
+    answers = []
+    for missing in ((), (record,)):
+        door, generator = make_door(missing), PrivateGenerator(KEY)
+        steps = [
+            flat(gradient(door, EDMLoss(0.3), EDMDenoiser(unet), max_grad_norm=1e-3, generator=generator, **changes))
+            for _ in range(3)
+        ]
+        answers.append(steps)
+    moved = [distance(*pair) for pair in zip(*answers, strict=True)]
+    assert max(moved) <= 1e-3 / 4.0 * (1 + 1e-3)
+    assert max(moved) > 1e-3 / 4.0 * 0.5  # it did take part
+
+
+def test_records_that_are_absent_keep_their_place():
+    """n < N: the images that were declared but are not there have rows of their own, as zeroed ones have."""
+    rows = [
+        flat(gradient(make_door(missing, count=count), lambda m, x, y, g: m(x).square().sum(1) * noise_of(g, x)))
+        for missing, count in (((10, 11), NUM_IMAGES), ((), NUM_IMAGES - 2))
+    ]
+    assert torch.equal(*rows)
+
+
+def noise_of(generator, rows):
+    return generator.normal((len(rows),), 1.0).abs()
+
+
+def test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone():
+    """With a public `--seed` behind the loss's draws, whoever knows it could tell who was sampled."""
+    drawn, model = [], small_net()
+
+    def loss(model, rows, labels, generator):
+        drawn.append((torch.rand(3), generator.normal((3,), 1.0)))
+        return worst_loss(model, rows, labels, generator)
+
+    for door in (make_door(), make_door()):
+        torch.manual_seed(0)
+        expected = torch.rand(1)
+        torch.manual_seed(0)
+        gradient(door, loss, model, generator=None)
+        assert torch.equal(torch.rand(1), expected)
+    first, *others = map(torch.cat, drawn)
+    assert others and not any(torch.isclose(first, other).any() for other in others)
+
+
 @pytest.mark.parametrize("noise_multiplicity", [1, 4])
 def test_the_gradient_bound_is_reached(noise_multiplicity):
     kinds = [1] * NUM_IMAGES
@@ -363,9 +420,9 @@ def test_an_empty_sample_takes_the_same_path():
     """One step is taken and one noise drawn; no forward pass is needed for it."""
     seen, ledger, model = [], make_ledger(), small_net()
 
-    def loss(model, rows, labels):
+    def loss(model, rows, labels, generator):
         seen.append(len(rows))
-        return worst_loss(model, rows, labels)
+        return worst_loss(model, rows, labels, generator)
 
     empty = gradient(make_door(), loss, model, sample_rate=1e-9, ledger=ledger)
     assert not seen and [row["steps_executed"] for row in ledger.rows] == [1]
@@ -378,15 +435,15 @@ def test_an_empty_sample_takes_the_same_path():
 def test_a_step_is_taken_before_an_image_is_read():
     ledger, seen = make_ledger(), []
 
-    def loss(model, rows, labels):
+    def loss(model, rows, labels, generator):
         seen.append([(row["stage"], row["steps_reserved"], row["steps_executed"]) for row in ledger.rows])
-        assert len(rows) == len(labels) == 10 and -1 <= rows.min() < 0 < rows.max() <= 1
-        return worst_loss(model, rows, labels)
+        assert len(rows) == len(labels) in (10, 4) and -1 <= rows.min() < 0 < rows.max() <= 1
+        return worst_loss(model, rows, labels, generator)
 
     arguments = {"ledger": ledger, "reserve_steps": 3, "max_physical_batch_size": 5, "noise_multiplicity": 2}
     gradient(make_door([0, 1]), loss, **arguments)
     gradient(make_door([0, 1]), loss, **arguments)
-    assert seen == [[("dp_sgd", 3, 1)]] * 2 + [[("dp_sgd", 3, 2)]] * 2
+    assert seen == [[("dp_sgd", 3, 1)]] * 3 + [[("dp_sgd", 3, 2)]] * 3
     assert ledger.rows[0]["query"]["normaliser"] == 4.0 and ledger.rows[0]["query"]["sensitivity"] == 0.1
 
 

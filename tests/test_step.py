@@ -26,14 +26,18 @@ def small_net():
     return nn.Sequential(nn.Conv2d(1, 3, 3, stride=2), nn.GroupNorm(3, 3), nn.SiLU(), nn.Flatten(), nn.Linear(27, 2))
 
 
-def row_loss(model, rows, labels):
+def row_loss(model, rows, labels, generator):
     """Deterministic; the last class is loud."""
     loss = F.cross_entropy(model(rows), labels % 2, reduction="none")
     return loss * (1 + 100 * (labels == 3))
 
 
 def batches(images, labels, size):
-    return zip(images.split(size), labels.split(size), strict=True)
+    return [counting(*chunk) for chunk in zip(images.split(size), labels.split(size), strict=True)]
+
+
+def counting(images, labels=None):
+    return images, labels, torch.ones(len(images), dtype=torch.bool)
 
 
 # Clipping.
@@ -79,7 +83,12 @@ def test_the_sum_does_not_depend_on_the_physical_batch_size(noise_multiplicity):
     truth = None
     for size in (7, 3, 1):
         total = clipped_gradient_sum(
-            model, row_loss, batches(images, labels, size), max_grad_norm=0.1, noise_multiplicity=noise_multiplicity
+            model,
+            row_loss,
+            batches(images, labels, size),
+            max_grad_norm=0.1,
+            noise_multiplicity=noise_multiplicity,
+            generator=PrivateGenerator(KEY),
         )
         assert set(total) == {name for name, _ in model.named_parameters()}
         truth = truth or total
@@ -92,10 +101,17 @@ def test_the_sum_is_that_of_clipped_gradients():
     images, labels, model = torch.randn(5, 1, 8, 8), torch.arange(5) % 4, small_net()
     gradients = []
     for image, label in zip(images.split(1), labels.split(1), strict=True):
-        gradients.append(torch.autograd.grad(row_loss(model, image, label).sum(), list(model.parameters())))
+        gradients.append(torch.autograd.grad(row_loss(model, image, label, None).sum(), list(model.parameters())))
     norms = torch.tensor([sum(part.square().sum() for part in parts).sqrt() for parts in gradients])
     clip_norm = norms.median().item()  # some are clipped and some are not
-    found = clipped_gradient_sum(model, row_loss, [(images, labels)], max_grad_norm=clip_norm, noise_multiplicity=1)
+    found = clipped_gradient_sum(
+        model,
+        row_loss,
+        [counting(images, labels)],
+        max_grad_norm=clip_norm,
+        noise_multiplicity=1,
+        generator=PrivateGenerator(KEY),
+    )
     for parts, total in zip(zip(*gradients, strict=True), found.values(), strict=True):
         expected = sum(part * min(1.0, clip_norm / norm) for part, norm in zip(parts, norms, strict=True))
         assert torch.allclose(total, expected, rtol=1e-4, atol=1e-6 * clip_norm)
@@ -106,11 +122,16 @@ def test_rows_are_averaged_before_clipping():
     model = nn.Sequential(nn.Linear(1, 1, bias=False))
     signs = torch.tensor([100.0, -100.0, 100.0, 100.0])
 
-    def loss(model, rows, labels):
+    def loss(model, rows, labels, generator):
         return model(rows).squeeze(1) * signs
 
     total = clipped_gradient_sum(
-        model, loss, [(torch.ones(1, 1), None)], max_grad_norm=60.0, noise_multiplicity=4
+        model,
+        loss,
+        [counting(torch.ones(1, 1))],
+        max_grad_norm=60.0,
+        noise_multiplicity=4,
+        generator=PrivateGenerator(KEY),
     )  # the mean is 50
     assert total["0.weight"].item() == pytest.approx(50.0)
 
@@ -120,9 +141,9 @@ def test_an_image_whose_gradient_is_not_finite_contributes_zero():
     broken = images.clone()
     broken[1, 0, 3, 3] = float("nan")
     kept = torch.tensor([0, 2, 3])
-    arguments = {"max_grad_norm": 1.0, "noise_multiplicity": 2}
-    with_it = clipped_gradient_sum(model, row_loss, [(broken, labels)], **arguments)
-    without = clipped_gradient_sum(model, row_loss, [(images[kept], labels[kept])], **arguments)
+    arguments = {"max_grad_norm": 1.0, "noise_multiplicity": 2, "generator": PrivateGenerator(KEY)}
+    with_it = clipped_gradient_sum(model, row_loss, [counting(broken, labels)], **arguments)
+    without = clipped_gradient_sum(model, row_loss, [counting(images[kept], labels[kept])], **arguments)
     for name, part in with_it.items():
         assert torch.allclose(part, without[name], rtol=1e-5, atol=1e-6)
 
@@ -131,7 +152,9 @@ def test_no_image_at_all_is_zero_plus_noise():
     """F4 of the notes: no forward pass, no skipped step, and no substitute."""
     model = small_net()
     model[4].bias.requires_grad_(False)
-    total = clipped_gradient_sum(model, None, [], max_grad_norm=1.0, noise_multiplicity=4)
+    total = clipped_gradient_sum(
+        model, None, [], max_grad_norm=1.0, noise_multiplicity=4, generator=PrivateGenerator(KEY)
+    )
     assert set(total) == {name for name, _ in model.named_parameters()} - {"4.bias"}
     assert all(
         part.count_nonzero() == 0 and part.shape == p.shape for part, p in zip(total.values(), model.parameters())

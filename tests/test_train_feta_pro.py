@@ -16,7 +16,7 @@ import torch
 from dp_accounting.pld import PLDAccountant
 from PIL import Image
 
-from diffusers_dp.errors import UsageError
+from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.release import RELEASE_FILES
 
 
@@ -134,7 +134,8 @@ def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
     assert asked == [
         ("central_images", 5, 5, "executed"),
         ("frequency_features", 1, 1, "executed"),
-        ("dp_sgd", 2, 2, "executed"),
+        ("dp_sgd", 1, 1, "executed"),
+        ("dp_sgd", 1, 1, "executed"),
     ]
     epsilon = independent_epsilon(output_dir)
     printed = float(re.search(r"with epsilon ([\d.]+)", process.stdout).group(1))
@@ -142,7 +143,7 @@ def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
     assert epsilon <= printed <= 10 and receipt["claimed_epsilon"]["pld"]["epsilon"] == pytest.approx(
         epsilon, abs=0.02
     )
-    assert [event["steps_executed"] for event in receipt["events"]] == [5, 1, 2]
+    assert [event["steps_executed"] for event in receipt["events"]] == [5, 1, 1, 1]
 
 
 def test_the_closing_table(digits_run):
@@ -248,7 +249,7 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
     """Asks and pays for the queries that it needs alone, and releases."""
     script.main([*folder_flags, "--curriculum", curriculum])
     header, rows = read_ledger(tmp_path / "run")
-    assert [row["stage"] for row in rows] == [*CURRICULA[curriculum], "dp_sgd"]
+    assert [row["stage"] for row in rows] == [*CURRICULA[curriculum], "dp_sgd", "dp_sgd"]
     assert all(row["steps_executed"] == row["steps_reserved"] for row in rows)
     assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"]
     assert files(tmp_path / "run" / "release") == set(RELEASE_FILES)
@@ -300,6 +301,63 @@ def test_resuming_after_a_crash(script, tmp_path, folder_flags, monkeypatch, cap
     assert {name: (run / "private" / "answers" / name).read_bytes() for name in answers} == answers
     assert files(run / "release") == set(RELEASE_FILES) and status(run)["exit_code"] == 0
     assert (run / "private" / f"checkpoint-{4 - lost}").is_dir()
+
+
+def interrupted(script, monkeypatch, flags, call):
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, call)
+        with pytest.raises(PowerCut):
+            script.main(flags)
+
+
+def test_a_lost_ledger_is_not_a_new_budget(script, tmp_path, folder_flags, monkeypatch):
+    interrupted(script, monkeypatch, folder_flags, 2)
+    (tmp_path / "run" / "private" / "ledger.jsonl").unlink()
+    with pytest.raises(IntegrityError, match="put back the whole ledger.jsonl"):
+        script.main([*folder_flags, "--resume_from_checkpoint", "latest"])
+    assert not (tmp_path / "run" / "release").exists() and status(tmp_path / "run")["exit_code"] == 4
+
+
+@pytest.mark.parametrize("flag", ["--seed 1", "--frequency_length_scale 3", "--num_frequency_features 60"])
+def test_answers_are_read_with_the_flags_that_asked_for_them(script, tmp_path, folder_flags, monkeypatch, flag):
+    interrupted(script, monkeypatch, folder_flags, 2)
+    before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=f"{flag.split()[0].removeprefix('--frequency_')[-4:]}.* this run has"):
+        script.main([*folder_flags, *flag.split(), "--resume_from_checkpoint", "latest"])
+    assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+
+
+def test_a_run_whose_steps_were_all_lost_releases_nothing(script, tmp_path, folder_flags, monkeypatch):
+    """The warmed-up model alone is not what was paid for."""
+    interrupted(script, monkeypatch, [*folder_flags, "--checkpointing_steps", "2"], 5)
+    with pytest.raises(BudgetExceeded, match="another --output_dir"):
+        script.main([*folder_flags, "--checkpointing_steps", "2", "--resume_from_checkpoint", "latest"])
+    assert not (tmp_path / "run" / "release").exists() and status(tmp_path / "run")["exit_code"] == 3
+
+
+def test_a_short_run_saves_on_the_way(script, tmp_path, folder_flags, monkeypatch):
+    """Unset, --checkpointing_steps is a tenth of the run: a crash does not lose all of DP-SGD."""
+    interrupted(script, monkeypatch, [*folder_flags, "--max_train_steps", "4"], 8)
+    script.main([*folder_flags, "--max_train_steps", "4", "--resume_from_checkpoint", "latest"])
+    steps = [row["steps_executed"] for row in read_ledger(tmp_path / "run")[1] if row["stage"] == "dp_sgd"]
+    assert sum(steps) >= 3 and (tmp_path / "run" / "private" / "checkpoint-3").is_dir()
+
+
+@pytest.mark.parametrize("name", ["checkpoint-5", "elsewhere/checkpoint-5"])
+def test_a_checkpoint_that_is_not_there_spends_nothing(script, tmp_path, folder_flags, name):
+    with pytest.raises(UsageError, match="--resume_from_checkpoint"):
+        script.main([*folder_flags, "--resume_from_checkpoint", name])
+    assert not (tmp_path / "run" / "private").exists()
+
+
+def test_ctrl_c_while_images_are_read_leaves_nothing(script, tmp_path, folder_flags, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(script, "load_images", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        script.main(folder_flags)
+    assert not (tmp_path / "run" / "private").exists()
 
 
 def visible(script, capfd, output_dir, flags):

@@ -15,7 +15,6 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,14 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 from tqdm.auto import tqdm
 
-from diffusers_dp import DiffusersDPError, FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages, UsageError
+from diffusers_dp import (
+    BudgetExceeded,
+    DiffusersDPError,
+    FrequencyWarmupScheduler,
+    PrivacyLedger,
+    SensitiveImages,
+    UsageError,
+)
 from diffusers_dp.augmentation import AugmentationBag
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
@@ -61,6 +67,8 @@ def main(argv: list[str] | None = None) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
     accelerator = Accelerator(mixed_precision="no", gradient_accumulation_steps=1)
+    if accelerator.num_processes > 1:  # started by a launcher that sets other variables (MPI)
+        raise UsageError("More than one process is not supported yet: start a single one.")
     if accelerator.device.type == "cpu":
         # `accelerate launch` leaves a process one thread.
         torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
@@ -84,7 +92,11 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
     stages = StageTable()
-    with folder.discarded_on_usage_error():
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    with folder.discarded_on_error():
+        checkpoint = None
+        if args.resume_from_checkpoint:
+            checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
         arrays = load_images(args, facts, folder.private / "cache")
         ledger = new_ledger(folder.private / "ledger.jsonl", args, facts)
     images = SensitiveImages(
@@ -93,10 +105,14 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         device=accelerator.device,
     )  # fmt: skip
     del arrays
-    set_seed(args.seed)  # all that is not private; the door draws noise and samples from its own source
+    set_seed(
+        args.seed
+    )  # all that is not private; the door draws noise, samples and the loss's draws from its own source
 
-    # 1. Two questions, each answered once.
-    answers = NoisyAnswers(folder.private / "answers")
+    # 1. The model and its curriculum.
+    unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)
+    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size)
+    loss = EDMLoss(args.label_dropout)
     warmup_scheduler = FrequencyWarmupScheduler(
         curriculum=args.curriculum,
         spatial_steps=args.spatial_steps,
@@ -107,44 +123,21 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         frequency_learning_rate=args.frequency_learning_rate,
     )
     warmup_scheduler.save_pretrained(folder.private / "warmup_scheduler")
-    features = RandomFourierFeatures(facts.image_shape, args.num_frequency_features, args.length_scale, args.seed)
-    if warmup_scheduler.needs("spatial"):
-        central = answered(
-            answers,
-            "central_images",
-            lambda row: noisy_central_images(
-                images,
-                num_images=row.steps,
-                sample_rate=row.sampling_probability,
-                noise_multiplier=row.noise_multiplier,
-                ledger=ledger,
-            ),
-            plan,
-        )
-        stages.done("central images", ledger)
-    if warmup_scheduler.needs("frequency"):
-        embedding = answered(
-            answers,
-            "frequency_features",
-            lambda row: noisy_frequency_features(
-                images, features, noise_multiplier=row.noise_multiplier, ledger=ledger
-            ),
-            plan,
-        )
-        stages.done("frequency features", ledger)
 
-    # 2. The model.
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)
-    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size)
-    loss = EDMLoss(args.label_dropout)
-    checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint) if args.resume_from_checkpoint else None
-
-    # 3. Warm-up: reads noisy answers only.
+    # 2. Two questions, each answered once, and a warm-up that reads their noisy answers only.
     if checkpoint is None:
+        answers = NoisyAnswers(folder.private / "answers")
         sources = {}
         if warmup_scheduler.needs("spatial"):
+            central = ask_central_images(answers, images, plan.rows["central_images"], ledger)
             sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)
+            stages.done("central images", ledger)
+        if warmup_scheduler.needs("frequency"):
+            features = RandomFourierFeatures(
+                facts.image_shape, args.num_frequency_features, args.length_scale, args.seed
+            )
+            embedding = ask_frequency_features(answers, images, features, plan.rows["frequency_features"], ledger)
+            stages.done("frequency features", ledger)
         for stage in warmup_scheduler.stages:
             if stage.name != "spatial" and "frequency" not in sources:
                 generator = fit_generator(args, features, embedding.to(accelerator.device), facts.image_shape)
@@ -155,11 +148,11 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
             build_pipeline(args, unet, facts).save_pretrained(folder.private / f"warmed_up_{stage.name}")
             stages.done(f"warm-up ({stage.name})", ledger)
 
-    # 4. DP-SGD on the sensitive images.
+    # 3. DP-SGD on the sensitive images.
     fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
     stages.done("DP-SGD", ledger)
 
-    # 5. The release.
+    # 4. The release.
     pipeline = build_pipeline(args, unet.eval(), facts)
     samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
@@ -178,11 +171,34 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
 
 
-def answered(answers: NoisyAnswers, name: str, ask: Callable[[LedgerRow], torch.Tensor], plan: Plan) -> torch.Tensor:
-    """The stored answer of a query, or, the first time, the answer: a noisy answer is never asked for twice."""
-    if answers.get(name) is None:
-        answers.put(name, {"answer": ask(plan.rows[name]).cpu()})
-    return answers.get(name)["answer"]
+def ask_central_images(
+    answers: NoisyAnswers, images: SensitiveImages, row: LedgerRow, ledger: PrivacyLedger
+) -> torch.Tensor:
+    """The stored noisy central images or, the first time, the answer: a noisy answer is never asked for twice."""
+    if answers.get(row, ledger) is None:
+        central = noisy_central_images(
+            images,
+            num_images=row.steps,
+            sample_rate=row.sampling_probability,
+            noise_multiplier=row.noise_multiplier,
+            ledger=ledger,
+        )
+        answers.put(row, {"answer": central.cpu()})
+    return answers.get(row, ledger)["answer"]
+
+
+def ask_frequency_features(
+    answers: NoisyAnswers,
+    images: SensitiveImages,
+    features: RandomFourierFeatures,
+    row: LedgerRow,
+    ledger: PrivacyLedger,
+) -> torch.Tensor:
+    """The stored noisy frequency features or, the first time, the answer."""
+    if answers.get(row, ledger, **features.facts) is None:
+        embedding = noisy_frequency_features(images, features, noise_multiplier=row.noise_multiplier, ledger=ledger)
+        answers.put(row, {"answer": embedding.cpu()}, **features.facts)
+    return answers.get(row, ledger, **features.facts)["answer"]
 
 
 def build_unet(args: FETAProConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> UNet2DModel:
@@ -295,8 +311,14 @@ def fine_tune(
             checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
         )["step"]
     row = dp_sgd_row(args, plan, ledger)
+    checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
     # Steps that a crash lost stay spent: what is left may be fewer than were planned.
     last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
+    if last_step == 0:
+        raise BudgetExceeded(
+            "Interruptions before the first checkpoint lost all steps of DP-SGD, and what is lost stays spent: start anew "
+            "in another --output_dir, as a second release that spends its own budget."
+        )
     if last_step < args.max_train_steps:
         print(
             f"Steps that an interruption lost stay spent: this run ends after {last_step} of {args.max_train_steps}."
@@ -313,7 +335,7 @@ def fine_tune(
                 noise_multiplicity=args.noise_multiplicity,
                 max_physical_batch_size=args.max_physical_batch_size,
                 ledger=ledger,
-                reserve_steps=min(args.checkpointing_steps, last_step - step),
+                reserve_steps=min(checkpointing_steps, last_step - step),
             )
             for name, parameter in denoiser.named_parameters():
                 parameter.grad = gradients[name]
@@ -321,7 +343,7 @@ def fine_tune(
             ema.step(unet.parameters())
             step += 1
             bar.update()
-            if step % args.checkpointing_steps == 0 or step == last_step:
+            if step % checkpointing_steps == 0 or step == last_step:
                 ledger.flush_executed()
                 save_checkpoint(
                     folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)

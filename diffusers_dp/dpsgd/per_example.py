@@ -40,7 +40,7 @@ class per_example_gradients:
         group_size (`int`, defaults to 1): K, rows per image.
 
     Raises:
-        TypeError: A trainable parameter belongs to a layer without a rule, or to a layer that mixes examples (BatchNorm).
+        TypeError: A trainable parameter belongs to a layer without a rule, or a layer mixes examples (BatchNorm in training mode).
         ValueError: `group_size` < 1, or a number of rows that is no multiple of it.
         RuntimeError: The loss is not first-order, or the input of a layer was changed in place afterwards.
     """
@@ -54,6 +54,11 @@ class per_example_gradients:
             parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad
         }
         for module_name, module in model.named_modules():
+            if _mixes_examples(module):
+                raise TypeError(
+                    f"{type(module).__name__} ('{module_name}') computes statistics over a batch, so that one image would move "
+                    "every gradient; use GroupNorm, or put the layer into evaluation mode."
+                )
             if any(p.requires_grad for p in module.parameters(recurse=False)) and type(module) not in _RULES:
                 raise TypeError(
                     f"No per-example gradient rule for {type(module).__name__} ('{module_name}'); supported layers: "
@@ -130,6 +135,13 @@ class per_example_gradients:
         return {
             name: torch.tensordot(weights[kept].to(g.dtype), g[kept], dims=1) for name, g in self._gradients.items()
         }
+
+
+def _mixes_examples(module: nn.Module) -> bool:
+    if not isinstance(module, nn.modules.batchnorm._NormBase) or not module.training:
+        return False
+    # An InstanceNorm mixes them only in the running statistics that it keeps.
+    return module.track_running_stats or not isinstance(module, nn.modules.instancenorm._InstanceNorm)
 
 
 ParameterGradients = list[tuple[torch.Tensor, torch.Tensor]]  # (parameter, gradient per image)

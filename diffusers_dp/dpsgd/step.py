@@ -9,8 +9,11 @@ from ..randomness import PrivateGenerator
 from .per_example import per_example_gradients
 
 
-# (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None) -> losses [rows], each a function of its own row alone
-RowLoss = Callable[[nn.Module, torch.Tensor, torch.Tensor | None], torch.Tensor]
+# (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None, secret source of random draws) -> losses [rows]. Each is a
+# function of its own row and its own draws alone, and how much is drawn depends on the number of rows alone.
+RowLoss = Callable[[nn.Module, torch.Tensor, torch.Tensor | None, PrivateGenerator], torch.Tensor]
+# images [b, C, H, W] in [-1, 1], labels [b] or None, and which of them count, [b] of bool
+PhysicalBatch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
 Gradients = dict[str, torch.Tensor]
 
 
@@ -32,10 +35,11 @@ def clip_factors(squared_norms: torch.Tensor, max_norm: float) -> torch.Tensor:
 def clipped_gradient_sum(
     model: nn.Module,
     row_loss: RowLoss,
-    batches: Iterable[tuple[torch.Tensor, torch.Tensor | None]],
+    batches: Iterable[PhysicalBatch],
     *,
     max_grad_norm: float,
     noise_multiplicity: int,
+    generator: PrivateGenerator,
 ) -> Gradients:
     """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
 
@@ -43,19 +47,24 @@ def clipped_gradient_sum(
     their gradients is formed first and clipped as one vector, so removing an image moves the sum by at most `max_grad_norm`
     in L2 norm, whatever K is and however the images are spread over physical batches.
 
+    An image that does not count keeps its rows, and with them its random draws: left out, it would shift the draws of all rows
+    after it, and one record would move the gradients of others.
+
     Args:
-        batches (iterable of `(images [b, C, H, W], labels [b] or None)`): The physical batches; possibly none.
+        batches (iterable of `(images [b, C, H, W], labels [b] or None, counted [b])`): The physical batches; possibly none.
+        generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret as well:
+            whoever knew them could tell from the others' rows whether an image was sampled.
 
     Returns:
         `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
     """
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
-    for images, labels in batches:
+    for images, labels, counted in batches:
         rows = images.repeat_interleave(noise_multiplicity, dim=0)
         row_labels = None if labels is None else labels.repeat_interleave(noise_multiplicity)
         with per_example_gradients(model, group_size=noise_multiplicity) as gradients:
-            row_loss(model, rows, row_labels).sum().backward()
-        factors = clip_factors(gradients.squared_norms(), max_grad_norm)
+            row_loss(model, rows, row_labels, generator).sum().backward()
+        factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
         for name, part in gradients.weighted_sum(factors).items():
             total[name] += part
     return total

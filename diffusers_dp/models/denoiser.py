@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from diffusers import UNet2DModel
 from torch import nn
 
+from ..randomness import PrivateGenerator
+
 
 class EDMDenoiser(nn.Module):
     """Training-time wrapper: a denoiser `D(x; sigma)` made of a `UNet2DModel`.
@@ -51,7 +53,8 @@ class EDMLoss:
     """The weighted denoising loss of EDM, one value per row (Karras et al. 2022, Equation 8 and Table 1).
 
     Each row draws its own noise level, `ln(sigma) ~ N(P_mean, P_std^2)`, its own noise, and drops its label for the null label
-    with probability `label_dropout`. These draws are ordinary training randomness: they need not stay secret.
+    with probability `label_dropout`. In DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's
+    seeded one.
 
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
@@ -64,14 +67,28 @@ class EDMLoss:
         self.mean = mean
         self.std = std
 
-    def __call__(self, denoiser: EDMDenoiser, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+    def __call__(
+        self,
+        denoiser: EDMDenoiser,
+        images: torch.Tensor,
+        labels: torch.Tensor | None,
+        generator: PrivateGenerator | None = None,
+    ) -> torch.Tensor:
         """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or `None`."""
-        sigma = (torch.randn(len(images), device=images.device) * self.std + self.mean).exp()
+
+        def normal(*shape: int) -> torch.Tensor:
+            if generator is None:
+                return torch.randn(shape, device=images.device)
+            return generator.normal(shape, 1.0, images.device)
+
+        sigma = (normal(len(images)) * self.std + self.mean).exp()
         if labels is not None:
             null_label = denoiser.unet.config.num_class_embeds - 1
-            dropped = torch.rand(len(labels), device=labels.device) < self.label_dropout
-            labels = labels.masked_fill(dropped, null_label)
-        noisy = images + _broadcast(sigma) * torch.randn_like(images)
+            uniform = (
+                torch.rand(len(labels)) if generator is None else torch.from_numpy(generator.uniform(len(labels)))
+            )
+            labels = labels.masked_fill((uniform < self.label_dropout).to(labels.device), null_label)
+        noisy = images + _broadcast(sigma) * normal(*images.shape)
         error = (denoiser(noisy, sigma, labels) - images).square().flatten(1).mean(1)
         weight = (sigma**2 + denoiser.sigma_data**2) / (sigma * denoiser.sigma_data) ** 2
         return weight * error

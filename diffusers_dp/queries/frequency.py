@@ -16,12 +16,16 @@ class RandomFourierFeatures:
         num_features (`int`): D, even.
         length_scale (`float`): Of the Gaussian kernel that the features approximate, in units of pixel values in [0, 1].
         seed (`int`): Public.
+
+    Attributes:
+        facts (`dict`): `num_features`, `length_scale` and `seed`: an answer can be read with the same ones alone.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_features: int, length_scale: float, seed: int):
         generator = torch.Generator().manual_seed(seed)
         pixels = torch.Size(image_shape).numel()
         self.num_features = num_features
+        self.facts = {"num_features": num_features, "length_scale": length_scale, "seed": seed}
         self.frequencies = torch.randn(num_features // 2, pixels, generator=generator) / length_scale
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
