@@ -222,6 +222,10 @@ def validate(config: FETAProConfig) -> None:
     for name in ("label_dropout", "ema_decay"):
         if not 0 <= getattr(config, name) < 1:
             raise UsageError(f"--{name} is {getattr(config, name)}; give a number from 0 to below 1.")
+    if not -10 <= config.p_mean <= 10:
+        raise UsageError(f"--p_mean is {config.p_mean}; give a number from -10 to 10.")
+    if not 0 < config.p_std <= 5:
+        raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
     for name in _RATES:
         text = getattr(config, name)
         if text is not None and not _is_rate(text):
@@ -325,7 +329,7 @@ def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
             )
         sample_rate, expected = float(rate), float(rate * num_images)
     else:
-        normaliser = config.train_batch_size or min(1024, num_images)
+        normaliser = config.train_batch_size or min(2048, num_images)
         if normaliser > num_images:
             raise UsageError(
                 f"--train_batch_size {normaliser} is more than the {num_images} images; give at most {num_images}."

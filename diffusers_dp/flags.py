@@ -72,7 +72,7 @@ class PrivacyFlags:
     frequency_noise_multiplier: float | None = _flag(
         None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
     )
-    frequency_budget_share: float = _flag(0.08, "Share of the composed RDP that the frequency features may spend.")
+    frequency_budget_share: float = _flag(0.02, "Share of the composed RDP that the frequency features may spend.")
 
 
 @dataclass
@@ -111,9 +111,9 @@ class DPSGDFlags:
 
     _argument_group_name = "DP-SGD"
 
-    max_train_steps: int = _flag(40, "DP-SGD steps.")
+    max_train_steps: int = _flag(20, "DP-SGD steps.")
     train_batch_size: int | None = _flag(
-        None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(1024, N)."
+        None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N)."
     )
     sample_rate: str | None = _flag(
         None,
@@ -121,10 +121,10 @@ class DPSGDFlags:
         "the gradient sum is divided by floor(qN).",
     )
     noise_multiplicity: int = _flag(
-        2, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
+        6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
     max_grad_norm: float = _flag(1e-3, "Clip norm of one image's gradient.")
-    learning_rate: float = _flag(3e-3, "Learning rate of Adam during DP-SGD.")
+    learning_rate: float = _flag(4e-3, "Learning rate of Adam during DP-SGD.")
     max_physical_batch_size: int = _flag(
         64,
         "Images (each with its K draws) that are computed at once; memory only, no effect on the distribution of the "
@@ -145,6 +145,8 @@ class ModelFlags:
     )
     patch_size: int = _flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
     sigma_data: float = _flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
+    p_mean: float = _flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
+    p_std: float = _flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
     label_dropout: float = _flag(0.1, "Probability that a label is replaced by 'no label' during training.")
     ema_decay: float = _flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
 

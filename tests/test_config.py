@@ -128,6 +128,10 @@ def test_absent_recipe_is_refused():
         (["--generator_learning_rate", "1e39"], ["--generator_learning_rate"]),
         (["--max_grad_norm", "1e300"], ["--max_grad_norm"]),
         (["--sigma_data", "1e-30"], ["--sigma_data"]),
+        (["--p_mean", "nan"], ["--p_mean", "-10"]),
+        (["--p_mean", "11"], ["--p_mean"]),
+        (["--p_std", "0"], ["--p_std"]),
+        (["--p_std", "inf"], ["--p_std", "5"]),
         (["--resolution", "1", "--block_out_channels", "8"], ["--resolution", "2"]),
         (["--num_channels", "2"], ["--num_channels"]),
         (["--label_dropout", "1"], ["--label_dropout"]),
@@ -208,7 +212,8 @@ def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, ep
 def test_resolve_batch_size_is_both_rate_and_normaliser():
     facts = resolve(load_config(["--train_batch_size", "128"]), 1000)
     assert (facts.sample_rate, facts.normaliser, facts.expected_batch_size) == (0.128, 128, 128.0)
-    assert resolve(load_config([]), 1437).normaliser == 1024
+    assert resolve(load_config([]), 3000).normaliser == 2048
+    assert resolve(load_config([]), 1437).normaliser == 1437
     assert resolve(load_config([]), 50).normaliser == 50
 
 

@@ -92,16 +92,16 @@ def test_the_loss_is_that_of_the_effective_target(patch_size):
     assert recorder.labels is None
 
 
-def test_noise_levels_and_noise_of_the_loss():
-    """`ln(sigma) ~ N(-1.2, 1.2^2)`, and noise of that standard deviation, both fresh for every row."""
+@pytest.mark.parametrize("p_mean, p_std", [(-1.2, 1.2), (-0.4, 0.9)])
+def test_noise_levels_and_noise_of_the_loss(p_mean, p_std):
+    """`ln(sigma) ~ N(P_mean, P_std^2)`, and noise of that standard deviation, both fresh for every row."""
     denoiser, images = make_denoiser(num_classes=None), torch.zeros(4000, 2, 8, 8)
     recorder = Recorder(denoiser.unet)
     with torch.no_grad():
-        EDMLoss()(denoiser, images, None)
+        EDMLoss(p_mean=p_mean, p_std=p_std)(denoiser, images, None)
     levels = 4 * recorder.noise_level
-    assert levels.mean().item() == pytest.approx(-1.2, abs=0.08) and levels.std().item() == pytest.approx(
-        1.2, abs=0.06
-    )
+    assert levels.mean().item() == pytest.approx(p_mean, abs=0.08)
+    assert levels.std().item() == pytest.approx(p_std, abs=0.06)
     sigma = levels.exp().view(-1, 1, 1, 1)
     noise = recorder.sample * (sigma**2 + SIGMA_DATA**2).sqrt() / sigma
     assert noise.std().item() == pytest.approx(1.0, abs=0.01)

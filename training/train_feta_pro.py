@@ -112,7 +112,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     # 1. The model and its curriculum.
     unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)
     denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size)
-    loss = EDMLoss(args.label_dropout)
+    loss = EDMLoss(args.label_dropout, args.p_mean, args.p_std)
     warmup_scheduler = FrequencyWarmupScheduler(
         curriculum=args.curriculum,
         spatial_steps=args.spatial_steps,

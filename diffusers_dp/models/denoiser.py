@@ -58,14 +58,14 @@ class EDMLoss:
 
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
-        mean (`float`, defaults to -1.2): P_mean.
-        std (`float`, defaults to 1.2): P_std.
+        p_mean (`float`, defaults to -1.2): Mean of ln(sigma).
+        p_std (`float`, defaults to 1.2): Standard deviation of ln(sigma).
     """
 
-    def __init__(self, label_dropout: float = 0.1, mean: float = -1.2, std: float = 1.2):
+    def __init__(self, label_dropout: float = 0.1, p_mean: float = -1.2, p_std: float = 1.2):
         self.label_dropout = label_dropout
-        self.mean = mean
-        self.std = std
+        self.p_mean = p_mean
+        self.p_std = p_std
 
     def __call__(
         self,
@@ -81,7 +81,7 @@ class EDMLoss:
                 return torch.randn(shape, device=images.device)
             return generator.normal(shape, 1.0, images.device)
 
-        sigma = (normal(len(images)) * self.std + self.mean).exp()
+        sigma = (normal(len(images)) * self.p_std + self.p_mean).exp()
         if labels is not None:
             null_label = denoiser.unet.config.num_class_embeds - 1
             uniform = (
