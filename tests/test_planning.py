@@ -19,7 +19,7 @@ FACTS = PublicFacts(1437, (1, 8, 8), tuple("0123456789"))
 
 
 def plan(**flags):
-    config = FETAProConfig(**{"accountant": "rdp", "max_train_steps": 60, **flags})
+    config = FETAProConfig(**{"accountant": "rdp", "max_train_steps": 60, "train_batch_size": 1024, **flags})
     return config, plan_run(config, FACTS)
 
 
