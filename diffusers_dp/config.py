@@ -64,7 +64,8 @@ _POSITIVE = (
     "generator_learning_rate",
     "sigma_data",
 )
-_FRACTIONS = ("spatial_budget_share", "frequency_budget_share", "target_delta")
+_SHARES = ("spatial_budget_share", "frequency_budget_share")
+_SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
 
 
@@ -215,10 +216,13 @@ def validate(config: FETAProConfig) -> None:
         value = getattr(config, name)
         if value is not None and not _SMALLEST <= value <= _LARGEST:
             raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST:g} to {_LARGEST:g}.")
-    for name in _FRACTIONS:
-        value = getattr(config, name)
-        if value is not None and not 0 < value < 1:
-            raise UsageError(f"--{name} is {value}; give a number between 0 and 1, both excluded.")
+    for name in _SHARES:
+        if not _SMALLEST_SHARE <= getattr(config, name) < 1:
+            raise UsageError(
+                f"--{name} is {getattr(config, name)}; give a number from {_SMALLEST_SHARE:g} to below 1."
+            )
+    if config.target_delta is not None and not 0 < config.target_delta < 1:
+        raise UsageError(f"--target_delta is {config.target_delta}; give a number between 0 and 1, both excluded.")
     for name in ("label_dropout", "ema_decay"):
         if not 0 <= getattr(config, name) < 1:
             raise UsageError(f"--{name} is {getattr(config, name)}; give a number from 0 to below 1.")

@@ -118,6 +118,7 @@ def test_absent_recipe_is_refused():
         (["--spatial_sample_rate", "2"], ["--spatial_sample_rate"]),
         (["--spatial_noise_multiplier", "0"], ["--spatial_noise_multiplier"]),
         (["--frequency_budget_share", "1"], ["--frequency_budget_share"]),
+        (["--spatial_budget_share", "1e-300"], ["--spatial_budget_share", "1e-06"]),
         (["--num_frequency_features", "3"], ["--num_frequency_features", "even"]),
         (["--curriculum", "spatial,time"], ["--curriculum", "mix"]),
         (["--accountant", "moments"], ["--accountant", "pld"]),
