@@ -83,6 +83,10 @@ class RunFolder:
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
         self._lock = lock
+        if resume and self._made:
+            logger.warning(
+                "--output_dir %s held no run: this is a new one, and it spends a budget of its own.", self.output_dir
+            )
 
     @contextmanager
     def discarded_on_error(self) -> Iterator[None]:

@@ -358,6 +358,15 @@ class TestRunFolder:
         assert not run.release.exists()
         run.close()
 
+    @pytest.mark.parametrize("held", [False, True])
+    def test_resuming_where_no_run_is_says_that_a_new_budget_is_spent(self, tmp_path, caplog, held):
+        if held:
+            (tmp_path / "private").mkdir()
+        run = RunFolder(tmp_path)
+        run.create(resume=True)
+        run.close()
+        assert ("held no run" in caplog.text) is not held
+
     @pytest.mark.parametrize("part", ["private", "release"])
     def test_another_run_is_refused_unless_resuming(self, tmp_path, part):
         (tmp_path / part).mkdir()

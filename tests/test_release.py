@@ -165,7 +165,7 @@ class TestStatement:
         text = " ".join(card.text.split())
         # The adjacency that is accounted, and no stronger one: an image may be missing, not be another one.
         assert "was used or contributed nothing (the number of images unchanged)" in text and "replaced" not in text
-        assert "SHA-256 of each other file" in text  # the card is not hashed
+        assert "SHA-256 of each file but this card and itself" in text
 
     def test_card_of_an_unconditional_model(self, run):
         card = ModelCard.load(make_release(run, num_classes=None) / "README.md")

@@ -384,3 +384,6 @@ if __name__ == "__main__":
     except DiffusersDPError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
+        sys.exit(130)
