@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from diffusers import UNet2DModel
 from torch import nn
 
-from diffusers_dp.dpsgd import clipped_gradient_sum, per_example_gradients
-from diffusers_dp.dpsgd.per_example import IMAGES_PER_GROUPED_CALL
+from diffusers_dp.dpsgd import clipped_gradient_sum, per_example_gradients, rules
 from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.randomness import PrivateGenerator
 
@@ -119,9 +118,20 @@ def test_unet_with_attention_and_classes(group_size):
 @pytest.mark.parametrize("group_size", [1, 3])
 def test_every_kind_of_convolution(group_size):
     """Stride 2, dilation, groups, 1x1, bias, and more images than one grouped call takes."""
-    images = IMAGES_PER_GROUPED_CALL + 3
+    images = rules.IMAGES_PER_GROUPED_CALL + 3
     rows, model = torch.randn(images * group_size, 3, 8, 8), SmallNet()
     check(model, lambda at: squares(model(rows[at])), images, group_size)
+
+
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_a_call_of_its_own_for_each_image(group_size, monkeypatch):
+    """The other way to form a convolution's gradient, which large images take."""
+    monkeypatch.setattr(rules, "PIXELS_PER_OWN_CALL", 1)
+    rows, model = torch.randn(5 * group_size, 3, 8, 8), SmallNet()
+    called = []
+    monkeypatch.setattr(rules, "_own_calls", lambda *inputs, real=rules._own_calls: called.append(1) or real(*inputs))
+    check(model, lambda at: squares(model(rows[at])), 5, group_size)
+    assert len(called) == 2
 
 
 def layouts(rows):
@@ -252,7 +262,7 @@ def test_the_context_can_be_entered_again():
         assert torch.equal(gradient, second.per_example[name])
 
 
-@pytest.mark.parametrize("kind", [nn.BatchNorm2d(3), nn.LayerNorm(8), nn.Conv1d(3, 3, 1)])
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d(3), nn.PReLU(3), nn.ConvTranspose2d(3, 3, 1), nn.EmbeddingBag(3, 3)])
 def test_layers_without_a_rule_are_refused_by_name(kind):
     model = nn.Sequential(nn.Conv2d(3, 3, 1), kind)
     before = snapshot(model)
@@ -291,11 +301,89 @@ def test_a_subclass_of_a_known_layer_is_refused():
         per_example_gradients(nn.Sequential(Weird(3, 3)))
 
 
-@pytest.mark.parametrize("padding", [{"padding": "same"}, {"padding": 1, "padding_mode": "circular"}])
-def test_paddings_without_a_rule_are_refused(padding):
-    model = nn.Sequential(nn.Conv2d(3, 3, 3, **padding))
-    with pytest.raises(TypeError, match="padding"):
-        collect(model, lambda at: squares(model(torch.randn(2, 3, 8, 8)[at])), 2, 1)
+@pytest.mark.parametrize(
+    "padding",
+    [
+        {"padding": "same", "kernel_size": 3},
+        {"padding": "same", "kernel_size": (2, 4)},
+        {"padding": "valid", "kernel_size": 3},
+        {"padding": 1, "padding_mode": "circular", "kernel_size": 3},
+        {"padding": (2, 1), "padding_mode": "reflect", "kernel_size": 3, "stride": 2},
+    ],
+)
+def test_every_padding(padding):
+    torch.manual_seed(0)
+    model, images = nn.Sequential(nn.Conv2d(3, 4, **padding)), torch.randn(6, 3, 8, 7)
+    check(model, lambda at: squares(model(images[at])), 3, 2)
+
+
+class OpacusLayers(nn.Module):
+    """Layers that have a grad sampler in Opacus and no rule here, on inputs that are not contiguous."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv1d = nn.Conv1d(3, 4, 3, padding=1)
+        self.layer_norm = nn.LayerNorm(4)
+        self.rms_norm = nn.RMSNorm(4)
+        self.instance_norm = nn.InstanceNorm1d(4, affine=True)
+        self.conv3d = nn.Conv3d(1, 2, 2)
+
+    def forward(self, x):
+        hidden = self.instance_norm(self.conv1d(x.transpose(1, 2)).sin()).transpose(1, 2).sin()
+        hidden = self.rms_norm(self.layer_norm(hidden).sin()).sin().transpose(1, 2)
+        return self.conv3d(hidden.unflatten(2, (3, 2)).unsqueeze(1)).sin()
+
+
+@pytest.mark.parametrize("group_size", [1, 3])
+@pytest.mark.filterwarnings("ignore:.*Opacus' grad sampler")
+def test_layers_left_to_opacus(group_size):
+    model, rows = OpacusLayers(), torch.randn(2 * group_size, 6, 3)
+    check(model, lambda at: squares(model(rows[at])), 2, group_size)
+
+
+def test_a_layer_left_to_opacus_is_said_once():
+    model = nn.Sequential(nn.LayerNorm(4))
+    with pytest.warns(UserWarning, match="LayerNorm \\('0'\\)") as said:
+        with per_example_gradients(model) as gradients:
+            squares(model(torch.randn(2, 4))).sum().backward()
+    assert len(said) == 1 and gradients.per_example["0.weight"].shape == (2, 4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_units_of_uneven_size(seed):
+    """Against the mean of one-row gradients of each unit; unit 3 has no rows."""
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.tensor([5, 0, 2, 2, 0, 1, 5, 5, 4])[torch.randperm(9, generator=generator)]
+    model, rows = small_unet(), torch.randn(9, 3, 8, 8, generator=generator)
+    noise_levels, labels = torch.rand(9, generator=generator), torch.randint(4, (9,), generator=generator)
+
+    def loss(at):
+        return squares(model(rows[at], noise_levels[at], class_labels=labels[at]).sample)
+
+    single = one_by_one(model, loss, 9, 1)
+    zero_row = {name: torch.zeros(1, *rows.shape[1:]) for name, rows in single.items()}
+    members = [index == unit for unit in range(6)]
+    expected = {
+        name: torch.cat([rows[m].mean(0, keepdim=True) if m.any() else zero_row[name] for m in members])
+        for name, rows in single.items()
+    }
+    with per_example_gradients(model, unit_index=index) as gradients:
+        loss(slice(None)).sum().backward()
+    assert_equal_gradients(gradients.per_example, expected)
+    assert torch.equal(gradients.squared_norms() == 0, torch.tensor([False, False, False, True, False, False]))
+
+
+@pytest.mark.parametrize(
+    "index", [torch.tensor([0, 1]), torch.tensor([0, -1, 1]), torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64)]
+)
+def test_a_unit_index_that_does_not_fit(index):
+    model = nn.Sequential(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="unit_index"):
+        with per_example_gradients(model, unit_index=index):
+            squares(model(torch.randn(3, 2))).sum().backward()
+    with pytest.raises(ValueError, match="either"):
+        per_example_gradients(model, 3, unit_index=torch.zeros(3, dtype=torch.int64))
 
 
 def test_rows_that_are_no_multiple_of_the_group_size():

@@ -6,16 +6,10 @@ a gradient per row first need B*K copies of the model; here every layer forms it
 ordinary backward pass runs. The parameters are frozen in the meantime, so no gradient is computed twice.
 """
 
-from collections.abc import Callable
-
 import torch
-import torch.nn.functional as F
 from torch import nn
-from torch.nn.grad import conv2d_weight
 
-
-# Images per grouped convolution: oneDNN slows down with many small groups, and speeds up with a few.
-IMAGES_PER_GROUPED_CALL = 16
+from .rules import ParameterGradients, Rule, rule_of
 
 
 class per_example_gradients:
@@ -35,21 +29,29 @@ class per_example_gradients:
     that did not require a gradient are skipped. First-order losses only: when a layer's hook fires twice for one forward pass, or
     under `create_graph=True`, the collected gradient would be silently wrong, so this raises.
 
+    Units of uneven size (all images of one patient, say) are given by `unit_index` in place of `group_size`: row `r` belongs to
+    unit `unit_index[r]`, in any order, and `B` is the highest number plus one. A unit without rows has a gradient of zero.
+
     Args:
-        model (`nn.Module`): Built from `Linear`, `Conv2d`, `GroupNorm` and `Embedding` where it has trainable parameters.
+        model (`nn.Module`): Its trainable parameters belong to `Linear`, `Conv2d`, `GroupNorm` or `Embedding`, or to another
+            layer for which Opacus has a grad sampler; that one forms a gradient per row first.
         group_size (`int`, defaults to 1): K, rows per image.
+        unit_index (`torch.Tensor` of shape `[rows]`, int64, *optional*): The unit of each row.
 
     Raises:
         TypeError: A trainable parameter belongs to a layer without a rule, or a layer mixes examples (BatchNorm in training mode).
-        ValueError: `group_size` < 1, or a number of rows that is no multiple of it.
+        ValueError: `group_size` < 1, a number of rows that is no multiple of it or another than that of `unit_index`, or both
+            given.
         RuntimeError: The loss is not first-order, or the input of a layer was changed in place afterwards.
     """
 
-    def __init__(self, model: nn.Module, group_size: int = 1):
+    def __init__(self, model: nn.Module, group_size: int = 1, *, unit_index: torch.Tensor | None = None):
         if group_size < 1:
             raise ValueError(f"group_size must be at least 1, got {group_size}.")
+        if unit_index is not None and group_size != 1:
+            raise ValueError("Give either group_size or unit_index.")
         self.model = model
-        self.group_size = group_size
+        self.units: Units = EvenUnits(group_size) if unit_index is None else UnevenUnits(unit_index)
         self._names: dict[torch.Tensor, str] = {
             parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad
         }
@@ -59,17 +61,14 @@ class per_example_gradients:
                     f"{type(module).__name__} ('{module_name}') computes statistics over a batch, so that one image would move "
                     "every gradient; use GroupNorm, or put the layer into evaluation mode."
                 )
-            if any(p.requires_grad for p in module.parameters(recurse=False)) and type(module) not in _RULES:
-                raise TypeError(
-                    f"No per-example gradient rule for {type(module).__name__} ('{module_name}'); supported layers: "
-                    + ", ".join(sorted(kind.__name__ for kind in _RULES))
-                )
-        self._gradients: dict[str, torch.Tensor] = {}
+            if any(p.requires_grad for p in module.parameters(recurse=False)):
+                rule_of(module, module_name)
+        self._sums: dict[str, torch.Tensor] = {}
         self._handles: list = []
 
     def __enter__(self) -> "per_example_gradients":
         for module in self.model.modules():
-            if type(module) in _RULES and any(p in self._names for p in module.parameters(recurse=False)):
+            if any(p in self._names for p in module.parameters(recurse=False)):
                 self._handles.append(module.register_forward_hook(self._watch))
         for parameter in self._names:
             parameter.requires_grad_(False)
@@ -85,8 +84,8 @@ class per_example_gradients:
         if not torch.is_grad_enabled():
             return
         activation = inputs[0].detach()
-        if len(activation) % self.group_size != 0:
-            raise ValueError(f"{len(activation)} rows cannot be split into images of {self.group_size} rows each.")
+        self.units.check(len(activation))
+        rule = rule_of(module)
         fired, version = False, activation._version
 
         def collect(grad_output: torch.Tensor) -> None:
@@ -98,13 +97,12 @@ class per_example_gradients:
             if activation._version != version:
                 raise RuntimeError(f"The input of a {type(module).__name__} was changed in place after it was used.")
             fired = True
-            grad_output = grad_output / self.group_size  # the mean over the K rows of an image
-            for parameter, gradient in _RULES[type(module)](module, activation, grad_output, self.group_size):
+            for parameter, gradient in self.units.sums(rule, module, activation, grad_output):
                 if parameter in self._names:
                     name = self._names[parameter]
                     # A layer used twice, or a shared parameter: its parts add up.
-                    earlier = self._gradients.get(name)
-                    self._gradients[name] = gradient if earlier is None else earlier + gradient
+                    earlier = self._sums.get(name)
+                    self._sums[name] = gradient if earlier is None else earlier + gradient
 
         if not output.requires_grad:  # frozen parameters and a plain input: make the output a leaf of the graph
             output.requires_grad_(True)
@@ -113,14 +111,18 @@ class per_example_gradients:
     @property
     def per_example(self) -> dict[str, torch.Tensor]:
         """Gradient per image, `{parameter name: [B, *parameter.shape]}`."""
-        return self._gradients
+        count = self.units.num_rows
+        return {
+            name: sums / (count if isinstance(count, int) else count.view(-1, *[1] * (sums.dim() - 1)))
+            for name, sums in self._sums.items()
+        }
 
     def squared_norms(self) -> torch.Tensor:
         """Squared L2 norm of each image's whole gradient, `[B]`, float32."""
-        if not self._gradients:
+        if not self._sums:
             raise RuntimeError("No gradient was collected: run forward and backward inside the context.")
-        norms = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float32) for g in self._gradients.values()]
-        return torch.stack(norms).square().sum(0)
+        norms = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float32) for g in self._sums.values()]
+        return (torch.stack(norms) / self.units.num_rows).square().sum(0)
 
     def weighted_sum(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
         """`sum_i weights[i] * gradient_i` for each parameter. An image of weight 0 contributes exactly zero, even if its
@@ -129,12 +131,11 @@ class per_example_gradients:
         Args:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.
         """
+        weights = weights / self.units.num_rows  # what is kept are sums over rows
         kept = weights.nonzero().squeeze(1)
         if len(kept) == len(weights):
-            return {name: torch.tensordot(weights.to(g.dtype), g, dims=1) for name, g in self._gradients.items()}
-        return {
-            name: torch.tensordot(weights[kept].to(g.dtype), g[kept], dims=1) for name, g in self._gradients.items()
-        }
+            return {name: torch.tensordot(weights.to(g.dtype), g, dims=1) for name, g in self._sums.items()}
+        return {name: torch.tensordot(weights[kept].to(g.dtype), g[kept], dims=1) for name, g in self._sums.items()}
 
 
 def _mixes_examples(module: nn.Module) -> bool:
@@ -144,74 +145,49 @@ def _mixes_examples(module: nn.Module) -> bool:
     return module.track_running_stats or not isinstance(module, nn.modules.instancenorm._InstanceNorm)
 
 
-ParameterGradients = list[tuple[torch.Tensor, torch.Tensor]]  # (parameter, gradient per image)
+class EvenUnits:
+    """Units of `group_size` consecutive rows each."""
+
+    def __init__(self, group_size: int):
+        self.group_size = group_size
+        self.num_rows = group_size  # of each unit
+
+    def check(self, rows: int) -> None:
+        if rows % self.group_size != 0:
+            raise ValueError(f"{rows} rows cannot be split into images of {self.group_size} rows each.")
+
+    def sums(self, rule: Rule, layer: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> ParameterGradients:
+        return rule(layer, x, grad, self.group_size)
 
 
-def _linear(layer: nn.Linear, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    images = len(x) // group_size
-    x, grad = x.reshape(images, -1, layer.in_features), grad.reshape(images, -1, layer.out_features)
-    gradients = [(layer.weight, torch.bmm(grad.transpose(1, 2), x))]
-    if layer.bias is not None:
-        gradients.append((layer.bias, grad.sum(1)))
-    return gradients
+class UnevenUnits:
+    """Units that any number of rows belongs to. Those with the same number of rows go through a rule together."""
+
+    def __init__(self, unit_index: torch.Tensor):
+        if unit_index.dim() != 1 or unit_index.dtype != torch.int64 or len(unit_index) == 0 or unit_index.min() < 0:
+            raise ValueError("unit_index must be a non-empty vector of int64, 0 or above.")
+        counts = unit_index.bincount()
+        by_unit = unit_index.argsort(stable=True)
+        self.total_rows = len(unit_index)
+        self.num_rows = counts.clamp_min(1)
+        self.groups = [  # (rows of a unit, the units, their rows unit by unit)
+            (size, (counts == size).nonzero().squeeze(1), by_unit[counts[unit_index[by_unit]] == size])
+            for size in counts.unique().tolist()
+            if size > 0
+        ]
+
+    def check(self, rows: int) -> None:
+        if rows != self.total_rows:
+            raise ValueError(f"A layer was given {rows} rows, but unit_index names {self.total_rows}.")
+
+    def sums(self, rule: Rule, layer: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> ParameterGradients:
+        total: dict[torch.Tensor, torch.Tensor] = {}
+        for size, units, rows in self.groups:
+            for parameter, part in rule(layer, x[rows], grad[rows], size):
+                if parameter not in total:
+                    total[parameter] = part.new_zeros(len(self.num_rows), *part.shape[1:])
+                total[parameter][units] = part
+        return list(total.items())
 
 
-def _conv2d(layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    """One grouped convolution for several images at once: their activations become channels, `[K, images * channels, H, W]`,
-    and `groups = images` keeps them apart, so the sum over the K rows is taken inside the call."""
-    if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
-        raise TypeError(
-            "Conv2d with string padding or a padding mode other than 'zeros' has no per-example gradient rule."
-        )
-    images = len(x) // group_size
-
-    def side_by_side(rows: torch.Tensor) -> torch.Tensor:
-        rows = rows.unflatten(0, (-1, group_size)).transpose(0, 1)
-        return rows.flatten(1, 2).contiguous()
-
-    parts = []
-    for start in range(0, images, IMAGES_PER_GROUPED_CALL):
-        rows = slice(start * group_size, (start + IMAGES_PER_GROUPED_CALL) * group_size)
-        some = len(x[rows]) // group_size
-        weight_shape = (some * layer.out_channels, *layer.weight.shape[1:])
-        part = conv2d_weight(
-            side_by_side(x[rows]), weight_shape, side_by_side(grad[rows]),
-            stride=layer.stride, padding=layer.padding, dilation=layer.dilation, groups=some * layer.groups,
-        )  # fmt: skip
-        parts.append(part.unflatten(0, (some, layer.out_channels)))
-    gradients = [(layer.weight, parts[0] if len(parts) == 1 else torch.cat(parts))]
-    if layer.bias is not None:
-        gradients.append((layer.bias, grad.sum((2, 3)).unflatten(0, (images, group_size)).sum(1)))
-    return gradients
-
-
-def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    if not layer.affine:
-        return []
-    rows, channels = x.shape[:2]
-    normalised = F.group_norm(x, layer.num_groups, eps=layer.eps)
-    per_row = (grad * normalised).reshape(rows, channels, -1).sum(2)
-    bias = grad.reshape(rows, channels, -1).sum(2)
-    return [
-        (layer.weight, per_row.unflatten(0, (-1, group_size)).sum(1)),
-        (layer.bias, bias.unflatten(0, (-1, group_size)).sum(1)),
-    ]
-
-
-def _embedding(layer: nn.Embedding, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    images = len(x) // group_size
-    gradient = grad.new_zeros(images, *layer.weight.shape)
-    index = x.reshape(images, -1)
-    grad = grad.reshape(images, index.shape[1], -1)
-    if layer.padding_idx is not None:
-        grad = grad * (index != layer.padding_idx).unsqueeze(2)
-    gradient.scatter_add_(1, index.unsqueeze(2).expand_as(grad), grad)
-    return [(layer.weight, gradient)]
-
-
-_RULES: dict[type, Callable[..., ParameterGradients]] = {
-    nn.Linear: _linear,
-    nn.Conv2d: _conv2d,
-    nn.GroupNorm: _group_norm,
-    nn.Embedding: _embedding,
-}
+Units = EvenUnits | UnevenUnits

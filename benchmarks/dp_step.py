@@ -1,0 +1,292 @@
+"""What does privacy cost in time and memory? One clipped step, without noise, against an ordinary step on the same rows.
+
+    python benchmarks/dp_step.py --short
+    python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
+
+All entries of a row of the table run interleaved in this one process, on the same model and the same rows; the ratio is the median
+over the rounds. Entries:
+
+- `ordinary`: forward, backward, one gradient for all rows.
+- `ours`: `per_example_gradients`, norms, clipped sum.
+- `Opacus hooks`: `GradSampleModule` with contiguous inputs of convolutions (without which its gradients are wrong behind attention),
+  one gradient a row, averaged over the K rows of an image, clipped, summed.
+- `Opacus ghost`: fast gradient clipping, two backward passes; K = 1 alone, for it clips each row.
+- `torch.func`: `vmap(grad)` over images, the K draws inside.
+
+Memory is the highest sum of live bytes that were allocated within the step, less the ordinary step's (on a CPU by torch's profiler, on
+a GPU by `max_memory_allocated`). An entry that would need more than is free says how much.
+"""
+
+import argparse
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler reports its own starts and stops otherwise
+
+import torch
+from diffusers import UNet2DModel
+from torch import nn
+from tqdm.auto import tqdm
+
+from diffusers_dp.dpsgd import clip_factors, per_example_gradients
+from diffusers_dp.models import EDMDenoiser
+
+
+MODELS = {  # name: (side, channels, channels per level, residual blocks per level, levels with attention)
+    "28x28": (28, 1, (64, 64), 2, (1,)),  # 1.6M parameters
+    "14x14": (14, 4, (32, 64), 1, (1,)),  # 0.7M: 28x28 in 2x2 patches
+    "32x32": (32, 3, (64, 128, 128), 1, (1,)),  # 4.4M
+    "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
+}
+BATCHES = {1: (64,), 4: (16,), 8: (8,), 32: (2,)}  # K: images
+ENTRIES = ("ordinary", "ours", "Opacus hooks", "Opacus ghost", "torch.func")
+MAX_NORM = 1e-3
+Step = Callable[[], None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["28x28", "14x14", "32x32"])
+    parser.add_argument("--multiplicities", type=int, nargs="+", default=[1, 4, 8, 32], help="Values of K.")
+    parser.add_argument("--images", type=int, help="B; unset: 64 rows in all.")
+    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=list(ENTRIES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--bf16", action="store_true", help="Autocast of forward and input gradients.")
+    parser.add_argument("--short", action="store_true", help="Two models, two values of K, within two minutes.")
+    parser.add_argument("--output", type=Path, help="Write the table here, too.")
+    args = parser.parse_args()
+    if args.short:
+        args.models, args.multiplicities, args.rounds = ["28x28", "14x14"], [1, 8], 3
+    warnings.filterwarnings("ignore")  # of torch.func and hooks, about their own speed
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    lines = [machine(device), "", "| model | (B, K) | entry | rows/s | time / ordinary | memory above ordinary |"]
+    lines.append("|---|---|---|---|---|---|")
+    print("\n".join(lines))
+    cases = [(model, k) for model in args.models for k in args.multiplicities]
+    for name, k in tqdm(cases, unit="case", desc="Cases"):
+        b = args.images or max(1, (4 if name == "80M" and device.type == "cpu" else 64) // k)
+        for line in measure(name, b, k, args, device):
+            tqdm.write(line)
+            lines.append(line)
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text("\n".join(lines) + "\n")
+
+
+def machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    return f"CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.device) -> list[str]:
+    """Lines of the table for one model and one (B, K)."""
+    side, channels, *_ = MODELS[name]
+    torch.manual_seed(0)
+    model = build(name).to(device)
+    parameters = sum(p.numel() for p in model.parameters())
+    rows = Rows(torch.rand(b * k, channels, side, side, device=device) * 2 - 1, k, args.bf16)
+    steps: dict[str, Step] = {}
+    refused: dict[str, str] = {}
+    for entry in args.entries:
+        if entry == "Opacus ghost" and k > 1:
+            continue
+        need = 4 * parameters * (b * k if entry == "Opacus hooks" else b)
+        if entry in ("Opacus hooks", "torch.func") and need > 0.5 * free_bytes(device):
+            refused[entry] = f"| {name} | ({b}, {k}) | {entry} | would need {need / 1e9:.1f} GB | | |"
+        else:
+            steps[entry] = MAKERS[entry](name, model, rows)
+    times: dict[str, list[float]] = {entry: [] for entry in steps}
+    for entry, step in steps.items():
+        step()  # warm up
+    for _ in range(args.rounds):
+        for entry, step in steps.items():
+            times[entry].append(timed(step, device))
+    memory = {entry: peak_bytes(step, device) for entry, step in steps.items()}
+    lines = []
+    for entry in args.entries:
+        if entry in refused:
+            lines.append(refused[entry])
+        elif entry in steps:
+            ratio = statistics.median(t / o for t, o in zip(times[entry], times["ordinary"], strict=True))
+            above = (memory[entry] - memory["ordinary"]) / 1e6
+            unit = 4 * parameters * b / 1e6
+            lines.append(
+                f"| {name} | ({b}, {k}) | {entry} | {b * k / statistics.median(times[entry]):,.0f} | {ratio:.2f} | "
+                f"{above:,.0f} MB ({above / unit:.2f} x B x parameters) |"
+            )
+    return lines
+
+
+class Rows:
+    """Fixed rows, with a fixed noise level and noise each, and their losses under any model."""
+
+    def __init__(self, images: torch.Tensor, multiplicity: int, bf16: bool):
+        self.images, self.multiplicity, self.bf16 = images, multiplicity, bf16
+        self.sigma = torch.rand(len(images), device=images.device) + 0.1
+        self.noise = torch.randn_like(images)
+        self.labels = torch.arange(len(images), device=images.device) // multiplicity % 10
+
+    def losses(self, unet: nn.Module) -> torch.Tensor:
+        return self.losses_of(unet, self.images, self.sigma, self.noise, self.labels)
+
+    def losses_of(self, unet: nn.Module, images, sigma, noise, labels) -> torch.Tensor:
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.bf16):
+            denoised = EDMDenoiser(unet)(images + sigma.view(-1, 1, 1, 1) * noise, sigma, labels)
+        return (denoised.float() - images).square().flatten(1).mean(1)
+
+
+def build(name: str) -> UNet2DModel:
+    side, channels, widths, layers, attention = MODELS[name]
+    levels = range(len(widths))
+    return UNet2DModel(
+        sample_size=side,
+        in_channels=channels,
+        out_channels=channels,
+        block_out_channels=widths,
+        layers_per_block=layers,
+        down_block_types=["AttnDownBlock2D" if i in attention else "DownBlock2D" for i in levels],
+        up_block_types=["AttnUpBlock2D" if i in attention else "UpBlock2D" for i in reversed(levels)],
+        norm_num_groups=8,
+        num_class_embeds=11,
+    )
+
+
+def ordinary(name: str, model: UNet2DModel, rows: Rows) -> Step:
+    def step() -> None:
+        model.zero_grad()
+        rows.losses(model).mean().backward()
+        model.zero_grad()
+
+    return step
+
+
+def ours(name: str, model: UNet2DModel, rows: Rows) -> Step:
+    def step() -> None:
+        with per_example_gradients(model, rows.multiplicity) as gradients:
+            rows.losses(model).sum().backward()
+        gradients.weighted_sum(clip_factors(gradients.squared_norms(), MAX_NORM))
+
+    return step
+
+
+def opacus_hooks(name: str, model: UNet2DModel, rows: Rows) -> Step:
+    from opacus import GradSampleModule
+
+    copy = build(name).to(rows.images.device)
+    copy.load_state_dict(model.state_dict())
+    with_contiguous_inputs(copy)
+    wrapped = GradSampleModule(copy, loss_reduction="sum")
+    wrapped.config = copy.config  # what the denoiser asks of a UNet
+
+    def step() -> None:
+        rows.losses(wrapped).sum().backward()
+        samples = [p.grad_sample.unflatten(0, (-1, rows.multiplicity)).mean(1) for p in wrapped.parameters()]
+        norms = torch.stack([s.flatten(1).norm(dim=1) for s in samples]).square().sum(0)
+        factors = clip_factors(norms, MAX_NORM)
+        for sample in samples:
+            torch.tensordot(factors, sample, dims=1)
+        wrapped.zero_grad()
+
+    return step
+
+
+def opacus_ghost(name: str, model: UNet2DModel, rows: Rows) -> Step:
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+
+    copy = build(name).to(rows.images.device)
+    copy.load_state_dict(model.state_dict())
+    with_contiguous_inputs(copy)
+    wrapped = GradSampleModuleFastGradientClipping(
+        copy, max_grad_norm=MAX_NORM, use_ghost_clipping=True, loss_reduction="sum"
+    )
+    wrapped.config = copy.config
+
+    def step() -> None:
+        losses = rows.losses(wrapped)
+        losses.sum().backward(retain_graph=True)
+        wrapped.disable_hooks()
+        wrapped.zero_grad()
+        (losses * wrapped.get_clipping_coef()).sum().backward()
+        wrapped.enable_hooks()
+        wrapped.zero_grad()
+
+    return step
+
+
+def torch_func(name: str, model: UNet2DModel, rows: Rows) -> Step:
+    from torch.func import functional_call, grad, vmap
+
+    def image_loss(parameters, *row_values):
+        class Bound:  # the model with these parameters, as the denoiser calls it
+            config = model.config
+
+            def __call__(self, *inputs, **kwargs):
+                return functional_call(model, parameters, inputs, kwargs)
+
+        return rows.losses_of(Bound(), *row_values).mean()
+
+    def step() -> None:
+        parameters = {key: p.detach() for key, p in model.named_parameters()}
+        values = [v.unflatten(0, (-1, rows.multiplicity)) for v in (rows.images, rows.sigma, rows.noise, rows.labels)]
+        samples = vmap(grad(image_loss), in_dims=(None, 0, 0, 0, 0))(parameters, *values)
+        norms = torch.stack([s.flatten(1).norm(dim=1) for s in samples.values()]).square().sum(0)
+        factors = clip_factors(norms, MAX_NORM)
+        for sample in samples.values():
+            torch.tensordot(factors, sample, dims=1)
+
+    return step
+
+
+MAKERS: dict[str, Callable[[str, UNet2DModel, Rows], Step]] = dict(
+    zip(ENTRIES, (ordinary, ours, opacus_hooks, opacus_ghost, torch_func), strict=True)
+)
+
+
+def with_contiguous_inputs(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_pre_hook(lambda _, inputs: tuple(x.contiguous() for x in inputs))
+
+
+def timed(step: Step, device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    info = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(info["MemAvailable"].split()[0]) * 1024
+
+
+def peak_bytes(step: Step, device: torch.device) -> int:
+    """Highest sum of live bytes that the step allocated."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step()
+    live = peak = 0
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+if __name__ == "__main__":
+    main()
