@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from .accounting import truncated_batch_size
 from .errors import UsageError
 from .flags import ACCOUNTANTS, CURRICULA, FLAG_GROUPS, FETAProConfig, parse_rate
 
@@ -80,6 +81,7 @@ class SamplingFacts:
         normaliser (`int`): The constant that divides a sum of clipped gradients.
         expected_batch_size (`float`): qN.
         target_delta (`float`): delta of the guarantee.
+        truncated_batch_size (`int`, *optional*): The most images of a step, with `--truncated_poisson`.
     """
 
     num_images: int
@@ -87,6 +89,7 @@ class SamplingFacts:
     normaliser: int
     expected_batch_size: float
     target_delta: float
+    truncated_batch_size: int | None = None
 
 
 def load_config(argv: list[str] | None = None) -> FETAProConfig:
@@ -247,6 +250,10 @@ def validate(config: FETAProConfig) -> None:
         raise UsageError(
             f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
         )
+    if config.truncated_poisson and config.accountant != "pld":
+        raise UsageError(
+            f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."
+        )
     _validate_data(config)
     _validate_model(config)
 
@@ -344,4 +351,5 @@ def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
         if num_images < 2:
             raise UsageError("--target_delta has no default for a single image; give it.")
         delta = 1 / (num_images * math.log(num_images))
-    return SamplingFacts(num_images, sample_rate, normaliser, expected, delta)
+    cap = truncated_batch_size(num_images, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
+    return SamplingFacts(num_images, sample_rate, normaliser, expected, delta, cap)

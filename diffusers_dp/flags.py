@@ -120,6 +120,11 @@ class DPSGDFlags:
         "Poisson sample rate q in place of --train_batch_size: a decimal or a fraction such as 1/14; "
         "the gradient sum is divided by floor(qN).",
     )
+    truncated_poisson: bool = _flag(
+        False,
+        "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has the same "
+        "shape, for about the same epsilon.",
+    )
     noise_multiplicity: int = _flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )

@@ -19,16 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from . import accounting
-from .accounting import Composition
+from .accounting import Composition, Question, Truncation
 from .errors import BudgetExceeded, IntegrityError, UsageError
 from .journal import Journal
 
 
 SCHEMA_VERSION = 1
-MECHANISMS = ("gaussian", "poisson_gaussian")
+MECHANISMS = ("gaussian", "poisson_gaussian", "truncated_poisson_gaussian")
 
 _ROUNDING = 1e-9
-_IDENTITY = ("stage", "mechanism", "noise_multiplier", "sampling_probability", "query", "partition")
+_IDENTITY = (
+    "stage", "mechanism", "noise_multiplier", "sampling_probability", "truncated_batch_size", "query", "partition",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,14 @@ class LedgerRow:
 
     Args:
         name (`str`): the stage that asks, for example `"central_images"`.
-        mechanism (`str`): `"gaussian"` (every image is looked at) or `"poisson_gaussian"` (each with a probability).
+        mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability) or
+            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`).
         noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite.
         sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`.
         steps (`int`): how many times it is asked.
         query (`dict`): public facts only, for example sensitivity or clip norm, normaliser, parameters.
         partition (`str`, *optional*): `"label"` when asked once per class in parallel (an image has one class).
+        truncated_batch_size (`int`, *optional*): the most images of one Poisson sample.
 
     Raises:
         UsageError: if a value lies outside its range.
@@ -55,6 +59,7 @@ class LedgerRow:
     steps: int = 1
     query: dict = field(default_factory=dict)
     partition: str | None = None
+    truncated_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         sigma = _number(self.noise_multiplier, f"The noise multiplier of {self.name!r}")
@@ -63,15 +68,31 @@ class LedgerRow:
             raise UsageError(f"The noise multiplier of {self.name!r} must be above 0, not {sigma}.")
         if not 0 < q <= 1:
             raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
-        if self.mechanism not in MECHANISMS or (self.mechanism == "gaussian") != (q == 1):
+        cap = self.truncated_batch_size
+        if self.mechanism != mechanism_of(q, cap):
             raise UsageError(
                 f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
-                "for a sampling probability of 1 and 'poisson_gaussian' below it."
+                "for a sampling probability of 1, 'poisson_gaussian' below it, and 'truncated_poisson_gaussian' with a "
+                "truncated batch size."
+            )
+        if cap is not None and (not isinstance(cap, numbers.Integral) or cap < 1 or q == 1):
+            raise UsageError(
+                f"The truncated batch size of {self.name!r} must be a whole number above 0, with a sampling probability "
+                f"below 1, not {cap!r} with {q}."
             )
         if not isinstance(self.steps, numbers.Integral) or self.steps < 1:
             raise UsageError(f"The steps of {self.name!r} must be a whole number above 0, not {self.steps!r}.")
         for key, value in (("noise_multiplier", sigma), ("sampling_probability", q), ("steps", int(self.steps))):
             object.__setattr__(self, key, value)  # Python's own numbers, whatever came (numpy's are not JSON)
+        if cap is not None:
+            object.__setattr__(self, "truncated_batch_size", int(cap))
+
+
+def mechanism_of(sampling_probability: float, truncated_batch_size: int | None = None) -> str:
+    """Name of the Gaussian mechanism on a Poisson sample."""
+    if truncated_batch_size is not None:
+        return "truncated_poisson_gaussian"
+    return "gaussian" if sampling_probability == 1 else "poisson_gaussian"
 
 
 class PrivacyLedger:
@@ -160,14 +181,17 @@ class PrivacyLedger:
     def budget_shares(self) -> dict[str, float]:
         """Share of each stage in the composed RDP at the order that is optimal for the target delta.
 
-        RDP adds up, so that shares do too (FETA-Pro paper, Table 12).
+        RDP adds up, so that shares do too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not know,
+        is taken for plain Poisson sampling here.
         """
         shares: dict[str, float] = {}
         if self._rows:
-            _, at = accounting.rdp_epsilon(self._composition(), self.target_delta)
-            total = accounting.rdp(self._composition())[at]
+            composition = accounting.untruncated(self._composition())
+            _, at = accounting.rdp_epsilon(composition, self.target_delta)
+            total = accounting.rdp(composition)[at]
             for row in self._rows:
-                spent = accounting.rdp(accounting.merge([_entry_question(row)]))[at]
+                question = accounting.merge([_entry_question(row)])
+                spent = accounting.rdp(accounting.untruncated(question))[at]
                 shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
         return shares
 
@@ -185,7 +209,9 @@ class PrivacyLedger:
 
     # What noise it takes.
 
-    def calibrate(self, sample_rate: float, steps: int, *, at_least: float = 1e-2) -> float:
+    def calibrate(
+        self, sample_rate: float, steps: int, *, truncated_batch_size: int | None = None, at_least: float = 1e-2
+    ) -> float:
         """The smallest noise multiplier with which the rows so far and `steps` more steps meet the target.
 
         Found by bracketing and false position on the ledger's own accountant; the answer meets the target and is
@@ -194,13 +220,15 @@ class PrivacyLedger:
         Args:
             sample_rate (`float`): Poisson sampling probability, in (0, 1].
             steps (`int`): number of steps.
+            truncated_batch_size (`int`, *optional*): the most images of one Poisson sample.
             at_least (`float`): never answer with less noise than this.
 
         Raises:
             UsageError: if the rows so far leave nothing of the target.
         """
 
-        row = _sampled("the remaining steps", 1.0, sample_rate, steps)  # reports a wrong rate or number of steps first
+        # First of all: it reports a wrong rate or number of steps.
+        row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
         spent = self.epsilon()
         if not spent < self.target_epsilon:
             raise UsageError(
@@ -210,8 +238,9 @@ class PrivacyLedger:
                 "multipliers of those questions."
             )
         sigma = accounting.calibrate(
-            self._composition(), row.sampling_probability, row.steps, *self._target, self.accountant, spent, at_least
-        )
+            self._composition(), row.sampling_probability, row.steps, *self._target, self.accountant, spent, at_least,
+            self._question(row).truncation,
+        )  # fmt: skip
         self._affords(self._composition([replace(row, noise_multiplier=sigma)]))  # known from here on, see there
         return sigma
 
@@ -300,7 +329,10 @@ class PrivacyLedger:
         return self.target_epsilon, self.target_delta
 
     def _composition(self, extra: Sequence[LedgerRow] = ()) -> Composition:
-        return accounting.merge([*map(_entry_question, self._rows), *map(_row_question, extra)])
+        return accounting.merge([*map(_entry_question, self._rows), *map(self._question, extra)])
+
+    def _question(self, row: LedgerRow) -> Question:
+        return _entry_question(self._entry(row))
 
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:
         accountant = self.accountant if accountant is None else _known(accountant)
@@ -308,8 +340,8 @@ class PrivacyLedger:
 
     def _affords(self, composition: Composition) -> bool:
         # Fewer steps never cost more, so that a training loop whose total was checked once needs no further numbers.
-        known = {(sigma, q): steps for sigma, q, steps in self._affordable}
-        if all(steps <= known.get((sigma, q), 0) for sigma, q, steps in composition):
+        known = {question._replace(steps=0): question.steps for question in self._affordable}
+        if all(question.steps <= known.get(question._replace(steps=0), 0) for question in composition):
             return True
         cost = accounting.cost(composition, *self._target, self.accountant, refine=False)
         affordable = cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
@@ -325,6 +357,7 @@ class PrivacyLedger:
             "noise_multiplier": row.noise_multiplier,
             "sampling_probability": row.sampling_probability,
             "dataset_size": self.num_images,
+            "truncated_batch_size": row.truncated_batch_size,
             "steps_reserved": row.steps,
             "steps_executed": 0,
             "query": _plain(row.query, f"The query facts of {row.name!r}"),
@@ -343,7 +376,9 @@ class PrivacyLedger:
 
     def _check_row(self, entry: Any, number: int) -> None:
         try:
-            LedgerRow(entry["stage"], entry["mechanism"], *_entry_question(entry), entry["query"], entry["partition"])
+            sigma, q, steps, _ = _entry_question(entry)
+            query, partition, cap = entry["query"], entry["partition"], entry["truncated_batch_size"]
+            LedgerRow(entry["stage"], entry["mechanism"], sigma, q, steps, query, partition, cap)
             sound = entry["id"] == number and entry["state"] in ("reserved", "executed")
             sound = sound and 0 <= entry["steps_executed"] <= entry["steps_reserved"]
             sound = sound and entry["dataset_size"] == self.num_images
@@ -357,20 +392,18 @@ class PrivacyLedger:
             self._journal.rewrite([self.header, *self._rows])
 
 
-def _row_question(row: LedgerRow) -> tuple[float, float, int]:
-    return row.noise_multiplier, row.sampling_probability, row.steps
-
-
-def _entry_question(entry: dict[str, Any]) -> tuple[float, float, int]:
-    return entry["noise_multiplier"], entry["sampling_probability"], entry["steps_reserved"]
+def _entry_question(entry: dict[str, Any]) -> Question:
+    cap = entry["truncated_batch_size"]
+    truncation = None if cap is None else Truncation(cap, entry["dataset_size"])
+    return Question(entry["noise_multiplier"], entry["sampling_probability"], entry["steps_reserved"], truncation)
 
 
 def _identity(entry: dict[str, Any]) -> list[Any]:
     return [entry[key] for key in _IDENTITY]
 
 
-def _sampled(name: str, sigma: float, q: float, steps: int) -> LedgerRow:
-    return LedgerRow(name, "gaussian" if q == 1 else "poisson_gaussian", sigma, q, steps)
+def _sampled(name: str, sigma: float, q: float, steps: int, cap: int | None = None) -> LedgerRow:
+    return LedgerRow(name, mechanism_of(q, cap), sigma, q, steps, truncated_batch_size=cap)
 
 
 def _known(accountant: str) -> str:

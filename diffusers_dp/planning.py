@@ -8,7 +8,7 @@ from pathlib import Path
 from .config import FETAProConfig, SamplingFacts, resolve
 from .data import PublicFacts
 from .errors import UsageError
-from .ledger import LedgerRow, PrivacyLedger
+from .ledger import LedgerRow, PrivacyLedger, mechanism_of
 from .sensitive import gradient_row
 
 
@@ -67,8 +67,9 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
         raise UsageError(_over_budget(config, spent))
     for row in rows.values():
         ledger.reserve(row)
-    sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps)
-    rows["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps)
+    cap = sampling.truncated_batch_size
+    sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
+    rows["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
     ledger.reserve(rows["dp_sgd"])
     return Plan(sampling, rows, ledger.epsilon(), _table(ledger, rows))
 
@@ -99,13 +100,18 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
     """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of the
     budget asks for."""
     earlier = [row["noise_multiplier"] for row in ledger.rows if row["stage"] == "dp_sgd"]
-    sigma = earlier[-1] if earlier else ledger.calibrate(plan.sampling.sample_rate, config.max_train_steps)
+    sampling = plan.sampling
     return gradient_row(
         max_grad_norm=config.max_grad_norm,
-        noise_multiplier=sigma,
-        sample_rate=plan.sampling.sample_rate,
-        normaliser=plan.sampling.normaliser,
+        noise_multiplier=earlier[-1]
+        if earlier
+        else ledger.calibrate(
+            sampling.sample_rate, config.max_train_steps, truncated_batch_size=sampling.truncated_batch_size
+        ),
+        sample_rate=sampling.sample_rate,
+        normaliser=sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
+        truncated_batch_size=sampling.truncated_batch_size,
     )
 
 
@@ -132,8 +138,8 @@ def _over_budget(config: FETAProConfig, spent: float) -> str:
     return f"{cost}: raise it above {spent:.4g}, the smallest that these queries can reach, or raise {raised}."
 
 
-def _row(name: str, sigma: float, sample_rate: float, steps: int) -> LedgerRow:
-    return LedgerRow(name, "gaussian" if sample_rate == 1 else "poisson_gaussian", sigma, sample_rate, steps)
+def _row(name: str, sigma: float, sample_rate: float, steps: int, cap: int | None = None) -> LedgerRow:
+    return LedgerRow(name, mechanism_of(sample_rate, cap), sigma, sample_rate, steps, truncated_batch_size=cap)
 
 
 def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:

@@ -87,7 +87,8 @@ def build_receipt(
             state.
 
     Returns:
-        `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP and by the run's own accountant.
+        `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
+        run's own accountant.
     """
     header = ledger.header
     return {
@@ -119,13 +120,12 @@ def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
     pld = ledger.epsilon("pld")
     # The ledger's rule; it widens the interval above an RDP epsilon of 60, which is still an upper bound.
     interval = PLD_FINE_INTERVAL if ledger.target_epsilon < 0.2 or pld < 0.1 else PLD_INTERVAL
-    claims: dict[str, dict[str, Any]] = {
-        "pld": {"epsilon": pld, "value_discretization_interval": interval},
-        "rdp": {
+    claims: dict[str, dict[str, Any]] = {"pld": {"epsilon": pld, "value_discretization_interval": interval}}
+    if all(row["truncated_batch_size"] is None for row in ledger.rows):  # else RDP has no bound
+        claims["rdp"] = {
             "epsilon": ledger.epsilon("rdp"),
             "orders": f"smallest of {len(RDP_ORDERS)} orders from {RDP_ORDERS[0]} to {RDP_ORDERS[-1]}",
-        },
-    }
+        }
     if ledger.accountant == "prv":
         claims["prv"] = {"epsilon": ledger.epsilon("prv")}
     return claims

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample
+from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
 from .dpsgd.step import Gradients, RowLoss
 from .errors import UsageError
-from .ledger import LedgerRow, PrivacyLedger
+from .ledger import LedgerRow, PrivacyLedger, mechanism_of
 from .randomness import PrivateGenerator
 
 
@@ -115,7 +115,7 @@ class SensitiveImages:
         num_rows = len(self.class_names) if by_label and self.class_names is not None else 1
         row = LedgerRow(
             name=name,
-            mechanism="gaussian" if sample_rate == 1 else "poisson_gaussian",
+            mechanism=mechanism_of(sample_rate),
             noise_multiplier=noise_multiplier,
             sampling_probability=sample_rate,
             steps=repeats,
@@ -153,6 +153,7 @@ class SensitiveImages:
         max_physical_batch_size: int,
         ledger: PrivacyLedger,
         reserve_steps: int = 1,
+        truncated_batch_size: int | None = None,
         generator: PrivateGenerator | None = None,
     ) -> Gradients:
         """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of DP-SGD.
@@ -171,6 +172,8 @@ class SensitiveImages:
             max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
             ledger (`PrivacyLedger`): One step of an open reservation is taken **before** an image is looked at.
             reserve_steps (`int`, defaults to 1): Steps to reserve at once when no reservation is open.
+            truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a random part of this
+                size, and a smaller one filled up with blank images that do not count, so that every step has as many rows.
             generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
@@ -181,11 +184,16 @@ class SensitiveImages:
         """
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
-            normaliser=normaliser, noise_multiplicity=noise_multiplicity,
+            normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
         )  # fmt: skip
         ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
-        batches = self._batches(poisson_sample(self.num_images, sample_rate, generator), max_physical_batch_size)
+        sample = poisson_sample(self.num_images, sample_rate, generator)
+        if truncated_batch_size is not None:
+            sample = truncate(sample, truncated_batch_size, generator)
+            blanks = torch.full((truncated_batch_size - len(sample),), self.num_images)  # no record has this index
+            sample = torch.cat([sample, blanks])
+        batches = self._batches(sample, max_physical_batch_size)
         with _secret_torch_draws(self.device):
             total = clipped_gradient_sum(
                 model,
@@ -227,12 +235,18 @@ def _secret_torch_draws(device: torch.device) -> Iterator[None]:
 
 
 def gradient_row(
-    *, max_grad_norm: float, noise_multiplier: float, sample_rate: float, normaliser: float, noise_multiplicity: int
+    *,
+    max_grad_norm: float,
+    noise_multiplier: float,
+    sample_rate: float,
+    normaliser: float,
+    noise_multiplicity: int,
+    truncated_batch_size: int | None = None,
 ) -> LedgerRow:
     """The ledger's row for one step of DP-SGD with these parameters."""
     return LedgerRow(
         name="dp_sgd",
-        mechanism="gaussian" if sample_rate == 1 else "poisson_gaussian",
+        mechanism=mechanism_of(sample_rate, truncated_batch_size),
         noise_multiplier=noise_multiplier,
         sampling_probability=sample_rate,
         query={
@@ -241,6 +255,7 @@ def gradient_row(
             "normaliser": normaliser,
             "noise_multiplicity": noise_multiplicity,
         },
+        truncated_batch_size=truncated_batch_size,
     )
 
 

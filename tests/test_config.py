@@ -122,6 +122,7 @@ def test_absent_recipe_is_refused():
         (["--num_frequency_features", "3"], ["--num_frequency_features", "even"]),
         (["--curriculum", "spatial,time"], ["--curriculum", "mix"]),
         (["--accountant", "moments"], ["--accountant", "pld"]),
+        (["--truncated_poisson", "--accountant", "rdp"], ["--truncated_poisson", "--accountant", "pld"]),
         (["--curriculum", "mix", "--frequency_batch_size", "1"], ["--frequency_batch_size", "mix", "2"]),
         (["--frequency_noise_multiplier", "1e300"], ["--frequency_noise_multiplier"]),
         (["--spatial_noise_multiplier", "1e-300"], ["--spatial_noise_multiplier"]),

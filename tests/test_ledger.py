@@ -64,6 +64,11 @@ def independent_epsilon(path):
         question = dp.GaussianDpEvent(event["noise_multiplier"])
         if event["mechanism"] == "poisson_gaussian":
             question = dp.PoissonSampledDpEvent(event["sampling_probability"], question)
+        elif event["mechanism"] == "truncated_poisson_gaussian":
+            question = dp.TruncatedSubsampledGaussianDpEvent(
+                event["dataset_size"], event["sampling_probability"], event["truncated_batch_size"],
+                event["noise_multiplier"],
+            )  # fmt: skip
         accountant.compose(question, event["steps_reserved"])
     return accountant.get_epsilon(header["target_delta"])
 
@@ -112,6 +117,59 @@ def test_order_and_splitting_do_not_matter():  # R11
     for history in (FETA_PRO_1, [(sigma, q, 100), b, a, (sigma, q, steps - 101), (sigma, q, 1)]):
         ledger = in_memory(history, delta=FETA_DELTA)
         assert ledger.epsilon() == pytest.approx(accountant.get_epsilon(FETA_DELTA), abs=1e-6)
+
+
+# Truncated Poisson sampling.
+
+
+def truncated_row(cap, sigma=15.0, q=4096 / 55000, steps=2014):
+    return LedgerRow("dp_sgd", "truncated_poisson_gaussian", sigma, q, steps, truncated_batch_size=cap)
+
+
+def test_truncated_poisson_samples_cost_what_is_published():  # R10
+    plain = in_memory([(15, 4096 / 55000, 2014)], delta=FETA_DELTA).epsilon()
+    assert plain == pytest.approx(0.915076, abs=2e-4)
+    for cap, epsilon in ((4300, 0.91890), (4400, 0.915081), (4500, 0.915076), (4200, 1.22)):
+        ledger = in_memory(delta=FETA_DELTA)
+        ledger.reserve(truncated_row(cap))
+        assert ledger.epsilon() == pytest.approx(epsilon, abs=2e-4 if cap > 4200 else 5e-3)
+        assert ledger.epsilon() >= plain
+
+
+def test_the_default_truncation_is_five_standard_deviations():
+    q = 4096 / 55000
+    assert accounting.truncated_batch_size(55000, q) == math.ceil(4096 + 5 * math.sqrt(4096 * (1 - q))) == 4404
+    assert accounting.truncated_batch_size(100, 0.9) == 100  # never more than there are
+
+
+def test_calibration_counts_the_truncation(tmp_path):
+    ledger = on_disk(tmp_path)
+    sigma = ledger.calibrate(0.1, 100, truncated_batch_size=5500)  # cut down at every second step
+    assert sigma > 1.05 * in_memory(target=1.0).calibrate(0.1, 100)
+    ledger.reserve(truncated_row(5500, sigma, 0.1, 100))
+    assert 0.999 <= ledger.epsilon() <= 1
+    assert independent_epsilon(ledger.path) == pytest.approx(ledger.epsilon(), abs=1e-6)
+    assert on_disk(tmp_path).epsilon() == ledger.epsilon()  # and so does who reads the file again
+    assert ledger.budget_shares() == {"dp_sgd": 1.0}
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(truncated_row(5500, sigma, 0.1, 5))
+
+
+def test_truncated_steps_are_drawn_from_their_own_block():
+    ledger = in_memory()
+    plain = LedgerRow("dp_sgd", "poisson_gaussian", 15.0, 0.1)
+    blocks = [ledger.take_step(row, reserve_steps=2) for row in (plain, truncated_row(5700, 15, 0.1, 1), plain)]
+    assert blocks == [0, 1, 0]
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+def test_nobody_but_pld_counts_truncated_samples(accountant):
+    ledger = in_memory()
+    ledger.reserve(truncated_row(4400, steps=2))
+    with pytest.raises(UsageError, match="--accountant"):
+        ledger.epsilon(accountant)
+    with pytest.raises(UsageError, match="--accountant"):
+        in_memory(accountant=accountant).reserve(truncated_row(4400, steps=2))
 
 
 @QUICK
@@ -251,7 +309,9 @@ def test_a_hopeless_question_is_refused_in_good_time():
     [{"noise_multiplier": bad} for bad in (0, -1.0, math.nan, math.inf, "1")]
     + [{"sampling_probability": bad} for bad in (0.0, 1.5, -0.1, math.nan)]
     + [{"steps": bad} for bad in (0, -3, 1.5, math.nan)]
-    + [{"mechanism": "laplace"}, {"mechanism": "gaussian"}, {"sampling_probability": 1.0}],
+    + [{"mechanism": "laplace"}, {"mechanism": "gaussian"}, {"sampling_probability": 1.0}]
+    + [{"mechanism": "truncated_poisson_gaussian", "truncated_batch_size": bad} for bad in (None, 0, 1.5)]
+    + [{"truncated_batch_size": 9}],
 )
 def test_a_wrong_row_is_refused(wrong):
     right = {"name": "x", "mechanism": "poisson_gaussian", "noise_multiplier": 1.0, "sampling_probability": 0.5}
@@ -323,6 +383,7 @@ def test_the_file_tells_everything(tmp_path):
         "noise_multiplier": 20.0,
         "sampling_probability": 0.1,
         "dataset_size": 55000,
+        "truncated_batch_size": None,
         "steps_reserved": 5,
         "steps_executed": 5,
         "query": {},

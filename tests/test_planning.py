@@ -66,6 +66,27 @@ def test_shares_are_close_to_those_asked(target):
     assert f"{shares['frequency_features']:.1%}" in result.table
 
 
+def test_truncated_poisson_samples_are_planned_and_counted_as_such():
+    config, result = plan(accountant="pld", train_batch_size=256, truncated_poisson=True, curriculum="none")
+    row = result.rows["dp_sgd"]
+    q = 256 / 1437
+    assert row.truncated_batch_size == result.sampling.truncated_batch_size == int(256 + 5 * (256 * (1 - q)) ** 0.5) + 1
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
+    event = dp.TruncatedSubsampledGaussianDpEvent(1437, q, row.truncated_batch_size, row.noise_multiplier)
+    accountant.compose(event, row.steps)
+    assert accountant.get_epsilon(result.sampling.target_delta) == pytest.approx(result.epsilon, abs=1e-6)
+    assert 9.98 <= result.epsilon <= 10
+    _, plain = plan(accountant="pld", train_batch_size=256, curriculum="none")
+    assert row.noise_multiplier >= plain.rows["dp_sgd"].noise_multiplier * (1 - 1e-4)
+    step = dp_sgd_row(config, result, new_ledger(None, config, FACTS))
+    assert (step.truncated_batch_size, step.mechanism) == (row.truncated_batch_size, "truncated_poisson_gaussian")
+
+
+def test_a_full_batch_has_nothing_to_truncate():
+    _, result = plan(accountant="pld", train_batch_size=1437, truncated_poisson=True, curriculum="none")
+    assert result.rows["dp_sgd"].mechanism == "gaussian"
+
+
 def test_noise_multipliers_are_taken_as_given():
     _, result = plan(spatial_noise_multiplier=7.0, frequency_noise_multiplier=9.0, num_central_images=3)
     assert result.rows["central_images"].noise_multiplier == 7.0 and result.rows["central_images"].steps == 3

@@ -34,9 +34,9 @@ MANY = settings(max_examples=60, deadline=None, derandomize=True)
 WORST = [0.0, 1.0, -5.0, 1e-30, 1e18, 1e30, -3e38, math.inf, -math.inf, math.nan]
 
 
-def make_ledger(target_epsilon=1e9):
+def make_ledger(target_epsilon=1e9, accountant="rdp"):
     return PrivacyLedger(
-        None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp"
+        None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=NUM_IMAGES, accountant=accountant
     )
 
 
@@ -309,7 +309,8 @@ def worst_loss(model, rows, labels, generator):
 
 def gradient(door, row_loss=worst_loss, model=None, **changes):
     arguments = {"max_grad_norm": 0.1, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0}
-    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger()}
+    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5}
+    arguments |= {"ledger": make_ledger(accountant="pld" if "truncated_batch_size" in changes else "rdp")}
     arguments |= {"generator": PrivateGenerator(KEY)}
     return door.noisy_gradient(model or small_net(), row_loss, **{**arguments, **changes})
 
@@ -318,22 +319,49 @@ def flat(gradients):
     return torch.cat([part.flatten() for part in gradients.values()])
 
 
+def test_a_truncated_step_has_the_same_shape_whatever_was_drawn():
+    """Larger samples are cut down, smaller ones filled up with images that contribute nothing."""
+    shapes, counts = [], []
+
+    def watched(model, rows, labels, generator):
+        shapes.append(len(rows))
+        counts.append(int((rows.flatten(1).std(1) > 0).sum()))  # a blank image is constant
+        return worst_loss(model, rows, labels, generator)
+
+    door = make_door(kinds=[1] * NUM_IMAGES)
+    generator = PrivateGenerator(KEY)
+    for _ in range(20):
+        gradient(door, watched, sample_rate=0.5, truncated_batch_size=6, noise_multiplicity=2, generator=generator)
+    assert shapes == [10, 2] * 20  # 6 images, 5 at a time, 2 rows each
+    drawn = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
+    assert max(drawn) == 12 and min(drawn) < 12
+
+
+def test_filling_up_adds_nothing():
+    """Sampled images and noise are the same draws with a cap that cuts nothing; the answer is theirs."""
+    door = make_door(kinds=[1] * NUM_IMAGES)
+    plain, filled = (
+        flat(gradient(door, sample_rate=0.5, truncated_batch_size=cap)) for cap in (None, NUM_IMAGES)
+    )
+    assert torch.allclose(plain, filled, atol=1e-6) and plain.abs().max() > 1e-3
+
+
 @given(
     kinds=st.lists(st.integers(0, len(WORST) - 1), min_size=NUM_IMAGES, max_size=NUM_IMAGES),
     record=st.integers(0, NUM_IMAGES - 1),
     noise_multiplicity=st.sampled_from([1, 4]),
     batch=st.sampled_from([1, 5, 100]),
-    sample_rate=st.sampled_from([1.0, 0.5]),
+    sampling=st.sampled_from([{}, {"sample_rate": 0.5}, {"sample_rate": 0.5, "truncated_batch_size": 5}]),
 )
-@example(kinds=[1] * 5 + [4] + [1] * 6, record=5, noise_multiplicity=4, batch=100, sample_rate=1.0)
+@example(kinds=[1] * 5 + [4] + [1] * 6, record=5, noise_multiplicity=4, batch=100, sampling={})
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
-    kinds, record, noise_multiplicity, batch, sample_rate
+    kinds, record, noise_multiplicity, batch, sampling
 ):
     answers = [
         flat(
             gradient(
-                make_door(missing, kinds=kinds), sample_rate=sample_rate,
+                make_door(missing, kinds=kinds), **sampling,
                 noise_multiplicity=noise_multiplicity, max_physical_batch_size=batch,
             )
         )

@@ -336,6 +336,7 @@ def fine_tune(
                 max_physical_batch_size=args.max_physical_batch_size,
                 ledger=ledger,
                 reserve_steps=min(checkpointing_steps, last_step - step),
+                truncated_batch_size=plan.sampling.truncated_batch_size,
             )
             for name, parameter in denoiser.named_parameters():
                 parameter.grad = gradients[name]
