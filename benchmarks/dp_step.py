@@ -34,6 +34,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from diffusers_dp.dpsgd import clip_factors, per_example_gradients
+from diffusers_dp.dpsgd.physical_batch import free_bytes, peak_bytes
 from diffusers_dp.models import EDMDenoiser
 
 
@@ -136,9 +137,9 @@ class Rows:
         return self.losses_of(unet, self.images, self.sigma, self.noise, self.labels)
 
     def losses_of(self, unet: nn.Module, images, sigma, noise, labels) -> torch.Tensor:
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.bf16):
-            denoised = EDMDenoiser(unet)(images + sigma.view(-1, 1, 1, 1) * noise, sigma, labels)
-        return (denoised.float() - images).square().flatten(1).mean(1)
+        denoiser = EDMDenoiser(unet, autocast_dtype=torch.bfloat16 if self.bf16 else None)
+        denoised = denoiser(images + sigma.view(-1, 1, 1, 1) * noise, sigma, labels)
+        return (denoised - images).square().flatten(1).mean(1)
 
 
 def build(name: str) -> UNet2DModel:
@@ -262,30 +263,6 @@ def timed(step: Step, device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info()[0]
-    info = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(info["MemAvailable"].split()[0]) * 1024
-
-
-def peak_bytes(step: Step, device: torch.device) -> int:
-    """Highest sum of live bytes that the step allocated."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        return torch.cuda.max_memory_allocated() - before
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step()
-    live = peak = 0
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
-    return peak
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ _AT_LEAST = {
     "noise_multiplicity": 1,
     "max_train_steps": 1,
     "train_batch_size": 1,
-    "max_physical_batch_size": 1,
     "num_train_images": 1,
     "validation_size": 0,
     "resolution": 2,
@@ -90,6 +89,11 @@ class SamplingFacts:
     expected_batch_size: float
     target_delta: float
     truncated_batch_size: int | None = None
+
+    @property
+    def largest_batch_size(self) -> int:
+        """The number of images that a step hardly ever exceeds, or never with `--truncated_poisson`."""
+        return truncated_batch_size(self.num_images, self.sample_rate)
 
 
 def load_config(argv: list[str] | None = None) -> FETAProConfig:
@@ -250,12 +254,26 @@ def validate(config: FETAProConfig) -> None:
         raise UsageError(
             f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
         )
+    if not _is_physical_batch_size(config):
+        raise UsageError(
+            f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
+        )
+    if config.precision not in ("no", "bf16"):
+        reason = " needs loss scaling, which changes gradients before they are clipped" if config.precision == "fp16" else ""
+        raise UsageError(f"--mixed_precision {config.precision}{reason or ' is not supported'}; give bf16 or no.")
     if config.truncated_poisson and config.accountant != "pld":
         raise UsageError(
             f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."
         )
     _validate_data(config)
     _validate_model(config)
+
+
+def _is_physical_batch_size(config: FETAProConfig) -> bool:
+    try:
+        return config.physical_batch_size is None or config.physical_batch_size >= 1
+    except ValueError:
+        return False
 
 
 def _is_rate(text: str) -> bool:

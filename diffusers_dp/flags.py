@@ -1,6 +1,7 @@
 """Every flag of `training/train_feta_pro.py`, with its default and its help text, in one place."""
 
 import math
+import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -130,10 +131,15 @@ class DPSGDFlags:
     )
     max_grad_norm: float = _flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = _flag(4e-3, "Learning rate of Adam during DP-SGD.")
-    max_physical_batch_size: int = _flag(
-        64,
-        "Images (each with its K draws) that are computed at once; memory only, no effect on the distribution of the "
-        "result.",
+    max_physical_batch_size: str = _flag(
+        "64",
+        "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no effect on the "
+        "distribution of the result.",
+    )
+    mixed_precision: str | None = _flag(
+        None,
+        "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; unset: as "
+        "`accelerate launch --mixed_precision` or `accelerate config` say.",
     )
 
 
@@ -235,6 +241,16 @@ class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelF
     def asks_frequency(self) -> bool:
         """Whether the curriculum asks for, and pays for, the frequency features."""
         return self.curriculum == "mix" or "frequency" in self.curriculum_stages
+
+    @property
+    def physical_batch_size(self) -> int | None:
+        """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
+        return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
+
+    @property
+    def precision(self) -> str:
+        """`--mixed_precision`, or what Accelerate's launcher was told."""
+        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
 
     @property
     def spatial_rate(self) -> float:

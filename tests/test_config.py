@@ -122,6 +122,10 @@ def test_absent_recipe_is_refused():
         (["--num_frequency_features", "3"], ["--num_frequency_features", "even"]),
         (["--curriculum", "spatial,time"], ["--curriculum", "mix"]),
         (["--accountant", "moments"], ["--accountant", "pld"]),
+        (["--mixed_precision", "fp16"], ["--mixed_precision", "fp16", "clipped", "bf16"]),
+        (["--mixed_precision", "fp8"], ["--mixed_precision", "fp8", "bf16"]),
+        (["--max_physical_batch_size", "0"], ["--max_physical_batch_size", "auto"]),
+        (["--max_physical_batch_size", "many"], ["--max_physical_batch_size", "many", "auto"]),
         (["--truncated_poisson", "--accountant", "rdp"], ["--truncated_poisson", "--accountant", "pld"]),
         (["--curriculum", "mix", "--frequency_batch_size", "1"], ["--frequency_batch_size", "mix", "2"]),
         (["--frequency_noise_multiplier", "1e300"], ["--frequency_noise_multiplier"]),
@@ -259,3 +263,17 @@ def test_loading_a_configuration_needs_no_torch():
         "import sys; from diffusers_dp.config import load_config; load_config([]); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def test_precision_is_what_the_launcher_was_told(monkeypatch):
+    assert load_config([]).precision == "no"
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert load_config([]).precision == "bf16" and load_config(["--mixed_precision", "no"]).precision == "no"
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(UsageError, match="--mixed_precision fp16"):
+        load_config([])
+
+
+def test_physical_batch_sizes():
+    assert load_config([]).physical_batch_size == 64
+    assert load_config(["--max_physical_batch_size", "auto"]).physical_batch_size is None

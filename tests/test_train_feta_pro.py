@@ -3,6 +3,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import re
 import subprocess
@@ -13,10 +14,13 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from dp_accounting.pld import PLDAccountant
 from PIL import Image
+from safetensors.torch import load_file
 
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.release import RELEASE_FILES
 
 
@@ -94,7 +98,11 @@ def independent_epsilon(output_dir):
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-3)
     for row in rows:
         question = dp.GaussianDpEvent(row["noise_multiplier"])
-        if row["sampling_probability"] < 1:
+        if row["mechanism"] == "truncated_poisson_gaussian":
+            question = dp.TruncatedSubsampledGaussianDpEvent(
+                row["dataset_size"], row["sampling_probability"], row["truncated_batch_size"], row["noise_multiplier"]
+            )
+        elif row["sampling_probability"] < 1:
             question = dp.PoissonSampledDpEvent(row["sampling_probability"], question)
         accountant.compose(question, row["steps_reserved"])
     return accountant.get_epsilon(header["target_delta"])
@@ -242,6 +250,34 @@ CURRICULA = {
     "spatial": ["central_images"],
     "none": [],
 }
+
+
+def test_static_shapes_in_half_precision(script, folder_flags, tmp_path, monkeypatch):
+    """Truncated Poisson samples, one physical batch of whatever fits, bfloat16 inside, float32 outside."""
+    AcceleratorState._reset_state(True)  # it remembers the precision of the first run of a process
+    shapes = set()
+    forward = EDMDenoiser.forward
+
+    def watched(self, sample, sigma, class_labels=None):
+        if torch.is_grad_enabled():
+            shapes.add((len(sample), self.autocast_dtype))
+        return forward(self, sample, sigma, class_labels)
+
+    monkeypatch.setattr(EDMDenoiser, "forward", watched)
+    flags = "--truncated_poisson --mixed_precision bf16 --max_physical_batch_size auto --accountant pld".split()
+    flags += "--curriculum none --target_epsilon 1 --noise_multiplicity 3 --max_train_steps 3".split()
+    script.main([*folder_flags, *flags])
+    AcceleratorState._reset_state(True)
+    cap = 8 + math.ceil(5 * (8 * (1 - 8 / NUM_IMAGES)) ** 0.5)
+    assert shapes == {(3 * count, torch.bfloat16) for count in (1, 2, cap)}  # the first two measured the memory
+    run = tmp_path / "run"
+    _, rows = read_ledger(run)
+    assert {(row["mechanism"], row["truncated_batch_size"]) for row in rows} == {("truncated_poisson_gaussian", cap)}
+    receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
+    assert list(receipt["claimed_epsilon"]) == ["pld"]
+    assert independent_epsilon(run) == pytest.approx(receipt["claimed_epsilon"]["pld"]["epsilon"], abs=5e-3)
+    weights = load_file(run / "release" / "unet" / "diffusion_pytorch_model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize("curriculum", CURRICULA)

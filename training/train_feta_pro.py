@@ -45,6 +45,7 @@ from diffusers_dp.checkpointing import (
 )
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
+from diffusers_dp.dpsgd import largest_physical_batch
 from diffusers_dp.ledger import LedgerRow
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> None:
     args = load_config(argv)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
-    accelerator = Accelerator(mixed_precision="no", gradient_accumulation_steps=1)
+    accelerator = Accelerator(mixed_precision=args.precision, gradient_accumulation_steps=1)
     if accelerator.num_processes > 1:  # started by a launcher that sets other variables (MPI)
         raise UsageError("More than one process is not supported yet: start a single one.")
     if accelerator.device.type == "cpu":
@@ -111,7 +112,8 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
 
     # 1. The model and its curriculum.
     unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)
-    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size)
+    autocast_dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
+    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size, autocast_dtype)
     loss = EDMLoss(args.label_dropout, args.p_mean, args.p_std)
     warmup_scheduler = FrequencyWarmupScheduler(
         curriculum=args.curriculum,
@@ -311,6 +313,11 @@ def fine_tune(
             checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
         )["step"]
     row = dp_sgd_row(args, plan, ledger)
+    physical_batch_size = args.physical_batch_size or largest_physical_batch(
+        denoiser, loss,
+        image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
+        noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
+    )  # fmt: skip
     checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
     # Steps that a crash lost stay spent: what is left may be fewer than were planned.
     last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
@@ -333,7 +340,7 @@ def fine_tune(
                 sample_rate=row.sampling_probability,
                 normaliser=plan.sampling.normaliser,
                 noise_multiplicity=args.noise_multiplicity,
-                max_physical_batch_size=args.max_physical_batch_size,
+                max_physical_batch_size=physical_batch_size,
                 ledger=ledger,
                 reserve_steps=min(checkpointing_steps, last_step - step),
                 truncated_batch_size=plan.sampling.truncated_batch_size,

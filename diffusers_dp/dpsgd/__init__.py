@@ -1,4 +1,5 @@
 from .per_example import per_example_gradients
+from .physical_batch import largest_physical_batch
 from .sampling import poisson_sample, truncate
 from .step import add_noise, clip_factors, clipped_gradient_sum
 
@@ -7,6 +8,7 @@ __all__ = [
     "add_noise",
     "clip_factors",
     "clipped_gradient_sum",
+    "largest_physical_batch",
     "per_example_gradients",
     "poisson_sample",
     "truncate",

@@ -85,6 +85,8 @@ class per_example_gradients:
             return
         activation = inputs[0].detach()
         self.units.check(len(activation))
+        if output.element_size() < activation.element_size() and activation.is_floating_point():
+            activation = activation.to(output.dtype)  # autocast: keep what the layer read, not the wider tensor it came from
         rule = rule_of(module)
         fired, version = False, activation._version
 
@@ -100,6 +102,7 @@ class per_example_gradients:
             for parameter, gradient in self.units.sums(rule, module, activation, grad_output):
                 if parameter in self._names:
                     name = self._names[parameter]
+                    gradient = gradient.to(parameter.dtype)  # of autocast's half the width: norms and sums are float32
                     # A layer used twice, or a shared parameter: its parts add up.
                     earlier = self._sums.get(name)
                     self._sums[name] = gradient if earlier is None else earlier + gradient

@@ -37,7 +37,7 @@ def _linear(layer: nn.Linear, x: torch.Tensor, grad: torch.Tensor, group_size: i
     x, grad = x.reshape(images, -1, layer.in_features), grad.reshape(images, -1, layer.out_features)
     gradients = [(layer.weight, torch.bmm(grad.transpose(1, 2), x))]
     if layer.bias is not None:
-        gradients.append((layer.bias, grad.sum(1)))
+        gradients.append((layer.bias, grad.sum(1, dtype=layer.bias.dtype)))
     return gradients
 
 
@@ -55,13 +55,17 @@ def _conv2d(layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: i
         weight = _grouped_calls(layer, x, grad, group_size, padding)
     gradients = [(layer.weight, weight)]
     if layer.bias is not None:
-        gradients.append((layer.bias, grad.sum((2, 3)).unflatten(0, (-1, group_size)).sum(1)))
+        bias = grad.sum((2, 3), dtype=layer.bias.dtype)
+        gradients.append((layer.bias, bias.unflatten(0, (-1, group_size)).sum(1)))
     return gradients
 
 
 def _pointwise(x: torch.Tensor, grad: torch.Tensor, group_size: int) -> torch.Tensor:
     """A 1x1 convolution is a matrix product per row; the K draws are added up in place."""
     x, grad = (t.flatten(2).unflatten(0, (-1, group_size)) for t in (x, grad))
+    if grad.dtype != torch.float32:  # added up inside one product, which rounds once, not K times to 8 bits
+        x, grad = (t.transpose(1, 2).flatten(2) for t in (x, grad))
+        return torch.bmm(grad, x.transpose(1, 2))
     total = torch.bmm(grad[:, 0], x[:, 0].transpose(1, 2))
     for draw in range(1, group_size):
         total.baddbmm_(grad[:, draw], x[:, draw].transpose(1, 2))
@@ -109,6 +113,7 @@ def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_
     if not layer.affine:
         return []
     rows, channels = x.shape[:2]
+    x, grad = x.to(layer.weight.dtype), grad.to(layer.weight.dtype)
     # In place: at this size every further tensor costs as much as the backward pass of the layer itself.
     per_row = F.group_norm(x, layer.num_groups, eps=layer.eps).mul_(grad).reshape(rows, channels, -1).sum(2)
     bias = grad.reshape(rows, channels, -1).sum(2)
@@ -136,7 +141,8 @@ def _opacus(layer: nn.Module, x: torch.Tensor, grad: torch.Tensor, group_size: i
         parameter.requires_grad_(True)
     try:
         # Contiguous: Opacus' unfolding of images reads other layouts wrongly, and nothing promises that the rest does not.
-        per_row = _opacus_samplers()[type(layer)](layer, [x.contiguous()], grad.contiguous())
+        dtype = next(layer.parameters(recurse=False)).dtype
+        per_row = _opacus_samplers()[type(layer)](layer, [x.to(dtype).contiguous()], grad.to(dtype).contiguous())
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)

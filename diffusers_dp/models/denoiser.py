@@ -1,5 +1,7 @@
 """EDM preconditioning and loss around a plain `UNet2DModel`."""
 
+import contextlib
+
 import torch
 import torch.nn.functional as F
 from diffusers import UNet2DModel
@@ -19,13 +21,22 @@ class EDMDenoiser(nn.Module):
         unet (`UNet2DModel`): Class-conditional if it has `num_class_embeds` rows; the last row is the null label.
         sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public constant.
         patch_size (`int`, defaults to 1): The UNet sees images whose patches of this side length are folded into channels.
+        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; the preconditioning around it,
+            the weights and their gradients stay float32.
     """
 
-    def __init__(self, unet: UNet2DModel, sigma_data: float = 0.577, patch_size: int = 1):
+    def __init__(
+        self,
+        unet: UNet2DModel,
+        sigma_data: float = 0.577,
+        patch_size: int = 1,
+        autocast_dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         self.unet = unet
         self.sigma_data = sigma_data
         self.patch_size = patch_size
+        self.autocast_dtype = autocast_dtype
 
     def forward(
         self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None
@@ -45,8 +56,14 @@ class EDMDenoiser(nn.Module):
         c_out = sigma * self.sigma_data / variance.sqrt()
         c_in = 1 / variance.sqrt()
         folded = F.pixel_unshuffle(_broadcast(c_in) * sample, self.patch_size)
-        output = self.unet(folded, sigma.log() / 4, class_labels=class_labels).sample
+        with self._precision(sample.device.type):
+            output = self.unet(folded, sigma.log() / 4, class_labels=class_labels).sample.to(sample.dtype)
         return _broadcast(c_skip) * sample + _broadcast(c_out) * F.pixel_shuffle(output, self.patch_size)
+
+    def _precision(self, device_type: str) -> contextlib.AbstractContextManager:
+        if self.autocast_dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(device_type, self.autocast_dtype)
 
 
 class EDMLoss:

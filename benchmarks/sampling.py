@@ -1,0 +1,107 @@
+"""How few model evaluations are enough? Images per second, and accuracy of a small CNN trained on the images, by solver and steps.
+
+    python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist --train_split train
+    python benchmarks/sampling.py runs/demo/release --num_images 2000
+
+Every setting draws the same number of images with each of `--seeds`, from the same noise; a CNN is trained on them with a fixed procedure
+(that of `demo_accuracy.py`) and scored on the dataset's real test images. Training flags after `--` name the dataset. The reference is
+Heun with 100 steps, 199 evaluations. One JSON line for each setting and seed is appended to `--output`, and what is there is
+not drawn again: an interrupted run goes on.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+from demo_accuracy import accuracy, real_test_images
+from tqdm.auto import tqdm
+
+from diffusers_dp.pipelines import DPImagePipeline
+
+
+SETTINGS = ("heun:100", "heun:18", "heun:10", "heun:6", "dpm:30", "dpm:20", "dpm:15", "dpm:10", "dpm:8", "dpm:6", "dpm:5")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("release", type=Path)
+    parser.add_argument("--num_images", type=int, default=10_000)
+    parser.add_argument("--batch_size", type=int, default=250)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), help="SOLVER:STEPS ...")
+    parser.add_argument("--output", type=Path, default=Path("runs/sampling.jsonl"))
+    own = sys.argv[1:]
+    flags = own[own.index("--") + 1 :] if "--" in own else []
+    args = parser.parse_args(own[: own.index("--")] if "--" in own else own)
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    pipeline = DPImagePipeline.from_pretrained(args.release).to(device)
+    pipeline.set_progress_bar_config(disable=True)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    test_images, test_labels = real_test_images(flags, args.output.parent)
+    rows = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
+    for seed in args.seeds:
+        for setting in args.settings:
+            key = {"release": str(args.release), "setting": setting, "seed": seed, "num_images": args.num_images}
+            if any(key.items() <= row.items() for row in rows):
+                continue
+            images, labels, seconds = draw(pipeline, setting, seed, args)
+            score = accuracy(images, labels, test_images, test_labels)
+            rows.append({**key, "images_per_second": round(args.num_images / seconds, 1), "accuracy": round(score, 4)})
+            with open(args.output, "a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    summarise([row for row in rows if row["release"] == str(args.release) and row["num_images"] == args.num_images])
+
+
+def draw(
+    pipeline: DPImagePipeline, setting: str, seed: int, args: argparse.Namespace
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """8-bit images, their labels in turns, and the seconds that drawing took."""
+    solver, steps = setting.split(":")
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(args.num_images) % pipeline.num_classes
+    start = time.perf_counter()
+    images = [
+        pipeline(
+            class_labels=part, generator=generator, solver=solver, num_inference_steps=int(steps), output_type="pt"
+        ).images.cpu()
+        for part in tqdm(labels.split(args.batch_size), desc=f"{setting}, seed {seed}", unit="batch", leave=False)
+    ]
+    return torch.cat(images).mul(255).round().byte(), labels, time.perf_counter() - start
+
+
+def evaluations(setting: str) -> int:
+    solver, steps = setting.split(":")
+    return 2 * int(steps) - 1 if solver == "heun" else int(steps)
+
+
+def summarise(rows: list[dict]) -> None:
+    """A line for each setting; the difference from the first setting is paired by seed."""
+    by_setting: dict[str, dict[int, dict]] = {}
+    for row in rows:
+        by_setting.setdefault(row["setting"], {})[row["seed"]] = row
+    reference = by_setting.get(SETTINGS[0], {})
+    print("| solver, steps | evaluations | images/s | accuracy | less than heun, 100 |\n|---|---|---|---|---|")
+    for setting, of_seed in sorted(by_setting.items(), key=lambda item: -evaluations(item[0])):
+        speed = statistics.median(row["images_per_second"] for row in of_seed.values())
+        paired = [reference[seed]["accuracy"] - row["accuracy"] for seed, row in of_seed.items() if seed in reference]
+        name = setting.replace(":", ", ")
+        scores = [row["accuracy"] for row in of_seed.values()]
+        print(
+            f"| {name} | {evaluations(setting)} | {speed:,.0f} | {points(scores)} | {points(paired) if paired else ''} |"
+        )
+
+
+def points(values: list[float]) -> str:
+    """Mean and standard error, in percentage points."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return f"{100 * statistics.mean(values):.2f} (s.e. {100 * error:.2f})"
+
+
+if __name__ == "__main__":
+    main()

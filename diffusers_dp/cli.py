@@ -1,0 +1,36 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp COMMAND`: what is done with a release. Only the command that is asked for is loaded."""
+
+import argparse
+import sys
+from importlib import import_module
+
+from .errors import DiffusersDPError
+
+
+COMMANDS = {"sample": "Draw images from a release, as a dataset."}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
+    parser = argparse.ArgumentParser(prog="diffusers-dp", description="Differentially private image synthesis.")
+    parser.add_argument("command", choices=COMMANDS, help="; ".join(f"{name}: {text}" for name, text in COMMANDS.items()))
+    argv = sys.argv[1:] if argv is None else argv
+    name = parser.parse_args(argv[:1]).command
+    command = import_module(f".commands.{name}", __package__)
+    arguments = argparse.ArgumentParser(
+        prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    command.add_arguments(arguments)
+    try:
+        command.run(arguments.parse_args(argv[1:]))
+    except DiffusersDPError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where it stopped.", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp sample`: images from a release as parquet shards that `datasets.load_dataset` reads.
+
+Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own, from the seed
+and `i`, so that it does not depend on the batch size or on where a run was interrupted. Classes take turns.
+"""
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..receipt import RECEIPT_NAME, canonical_json
+
+
+if TYPE_CHECKING:
+    from ..pipelines import DPImagePipeline
+
+PARAMETERS_NAME = "sampling.json"
+IMAGES_PER_SHARD = 2000  # what an interruption may cost
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("release", help="Folder of a release, or Hub id.")
+    parser.add_argument("--num_images", type=int, required=True, help="Images to draw.")
+    parser.add_argument("--output", type=Path, required=True, help="New folder, or one that the same command began.")
+    parser.add_argument("--batch_size", type=int, default=250, help="Images at a time; no effect on the result.")
+    parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
+    parser.add_argument("--solver", choices=("dpm", "heun"), default="dpm", help="heun calls the model twice a step.")
+    parser.add_argument("--guidance_scale", type=float, default=1.0, help="Classifier-free guidance; 1 is none.")
+    parser.add_argument("--seed", type=int, default=0, help="Seed of the images.")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, ...; auto: a GPU if there is one.")
+
+
+def run(args: argparse.Namespace) -> None:
+    for name in ("num_images", "batch_size", "num_inference_steps"):
+        if getattr(args, name) < 1:
+            raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
+    if not 0 <= args.guidance_scale <= 100:
+        raise UsageError(f"--guidance_scale is {args.guidance_scale}; give a number from 0 to 100.")
+    if args.seed < 0:
+        raise UsageError(f"--seed is {args.seed}; give an integer of at least 0.")
+    release = fetch(args.release)
+    pipeline = load(release, args)
+    begin(args, release)
+    starts = range(0, args.num_images, IMAGES_PER_SHARD)
+    names = [args.output / "data" / f"train-{i:05d}-of-{len(starts):05d}.parquet" for i in range(len(starts))]
+    from tqdm.auto import tqdm
+
+    with tqdm(total=args.num_images, unit="image", desc="Sampling") as bar:
+        for name, start in zip(names, starts, strict=True):
+            indices = range(start, min(start + IMAGES_PER_SHARD, args.num_images))
+            if name.exists():
+                bar.update(len(indices))
+                continue
+            write_shard(name, pipeline, indices, args, bar)
+    print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
+
+
+def fetch(release: str) -> Path:
+    """The folder of a release, from the Hub if need be."""
+    folder = Path(release)
+    if not folder.exists():
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+        try:
+            folder = Path(snapshot_download(release))
+        except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError):
+            raise UsageError(f"'{release}' is neither a folder nor a model on the Hub; give the path of a release.") from None
+    if not (folder / RECEIPT_NAME).is_file():
+        raise UsageError(f"'{release}' holds no {RECEIPT_NAME}; give the path of a release.")
+    return folder
+
+
+def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
+    import torch
+
+    from ..pipelines import DPImagePipeline
+
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
+    try:
+        pipeline = DPImagePipeline.from_pretrained(release).to(device)
+    except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
+        raise UsageError(f"--device {device} is not there; give --device cpu.") from None
+    if args.guidance_scale != 1 and pipeline.num_classes is None:
+        raise UsageError("--guidance_scale needs a model with classes; leave it out.")
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def begin(args: argparse.Namespace, release: Path) -> None:
+    """The output folder with the receipt and what was asked for, or the one that the same command began."""
+    receipt = (release / RECEIPT_NAME).read_bytes()
+    asked: dict[str, Any] = {
+        name: getattr(args, name)
+        for name in ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
+    }
+    parameters, copy = args.output / PARAMETERS_NAME, args.output / RECEIPT_NAME
+    if parameters.exists():
+        if json.loads(parameters.read_text()) != asked or not copy.exists() or copy.read_bytes() != receipt:
+            raise UsageError(f"--output {args.output} holds images of another command; give another folder.")
+        return
+    if args.output.exists() and (not args.output.is_dir() or any(args.output.iterdir())):
+        raise UsageError(f"--output {args.output} is not an empty folder; give another one.")
+    (args.output / "data").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(release / RECEIPT_NAME, copy)
+    parameters.write_text(canonical_json(asked))
+
+
+def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any) -> None:
+    """One parquet file with the columns `image` (PNG) and, if the model has classes, `label`; there whole or not at all."""
+    import datasets
+
+    images: list[Any] = []
+    for start in range(0, len(indices), args.batch_size):
+        part = indices[start : start + args.batch_size]
+        images += pipeline(
+            batch_size=len(part),
+            class_labels=None if pipeline.num_classes is None else [i % pipeline.num_classes for i in part],
+            generator=generators(args.seed, part),
+            num_inference_steps=args.num_inference_steps,
+            solver=args.solver,
+            guidance_scale=args.guidance_scale,
+        ).images
+        bar.update(len(part))
+    columns: dict[str, Any] = {"image": images}
+    features = {"image": datasets.Image()}
+    if pipeline.num_classes is not None:
+        columns["label"] = [i % pipeline.num_classes for i in indices]
+        features["label"] = datasets.ClassLabel(names=class_names(pipeline))
+    table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    temporary = name.with_suffix(".tmp")
+    datasets.disable_progress_bars()
+    table.to_parquet(temporary)
+    os.replace(temporary, name)
+
+
+def class_names(pipeline: "DPImagePipeline") -> list[str]:
+    id2label = {int(key): value for key, value in (pipeline.config.id2label or {}).items()}
+    return [id2label.get(i, str(i)) for i in range(pipeline.num_classes)]
+
+
+def generators(seed: int, indices: range) -> list:
+    """A generator for each image. Torch's CPU generator has 2^32 seeds: neighbours in one run never share one."""
+    import numpy as np
+    import torch
+
+    first = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    return [torch.Generator().manual_seed((first + i) % 2**32) for i in indices]

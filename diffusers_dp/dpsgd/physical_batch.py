@@ -1,0 +1,108 @@
+"""How many images fit into memory at once. Only blank images are looked at."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import torch
+from torch import nn
+
+from ..randomness import PrivateGenerator
+from .step import RowLoss, clipped_gradient_sum
+
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler reports its own starts and stops otherwise
+
+# Of the memory that is free now: the rest is for the noise, the optimiser's step, and whoever else is there.
+USABLE = 0.5
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def largest_physical_batch(
+    model: nn.Module,
+    row_loss: RowLoss,
+    *,
+    image_shape: Sequence[int],
+    labelled: bool,
+    noise_multiplicity: int,
+    at_most: int,
+    device: torch.device | str = "cpu",
+) -> int:
+    """The largest number of images whose clipped gradients can be summed at once.
+
+    On a CPU, where asking for too much ends in a killed process, the memory of one image and of two is measured, and half of what is
+    free is divided by the difference. On a GPU it is tried: twice as many until memory runs out, then half-way between.
+
+    Args:
+        model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        labelled (`bool`): Whether `row_loss` is given labels.
+        at_most (`int`): The number of images of a whole step.
+
+    Returns:
+        `int`: From 1 to `at_most`.
+    """
+    device = torch.device(device)
+
+    def step(images: int) -> None:
+        blank = torch.zeros(images, *image_shape, device=device)
+        labels = torch.zeros(images, dtype=torch.long, device=device) if labelled else None
+        counted = torch.ones(images, dtype=torch.bool, device=device)
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            clipped_gradient_sum(
+                model, row_loss, [(blank, labels, counted)],
+                max_grad_norm=1.0, noise_multiplicity=noise_multiplicity, generator=PrivateGenerator(),
+            )  # fmt: skip
+
+    if device.type == "cuda":
+        return _largest_that_runs(step, at_most)
+    step(1)  # what is allocated once and kept
+    one, two = (peak_bytes(lambda images=images: step(images), device) for images in (1, 2))
+    usable = USABLE * free_bytes(device) - one
+    return max(1, min(at_most, 1 + int(usable / max(two - one, 1))))
+
+
+def _largest_that_runs(step: Callable[[int], None], at_most: int) -> int:
+    """The largest number, to an eighth, with which `step` does not run out of memory; 1 is not tried."""
+    fits, too_many = 1, at_most + 1
+    while too_many - fits > max(1, fits // 8):
+        size = min(2 * fits, at_most) if too_many > at_most else (fits + too_many) // 2
+        try:
+            step(size)
+            fits = size
+        except torch.OutOfMemoryError:
+            too_many = size
+        torch.cuda.empty_cache()
+    return fits
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free now: of the GPU, or of this machine or container."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    free = psutil.virtual_memory().available
+    try:  # a container's own limit, which the machine's numbers do not show
+        limit = int((CGROUP / "memory.max").read_text())
+        used = int((CGROUP / "memory.current").read_text())
+        statistics = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        return min(free, limit - used + int(statistics["inactive_file"]))
+    except (OSError, ValueError, KeyError):  # no such container, or no limit ("max")
+        return free
+
+
+def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
+    """Highest sum of live bytes that `step` allocated through torch."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        return torch.cuda.max_memory_allocated(device) - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step()
+    live = peak = 0
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak

@@ -1,0 +1,114 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The largest physical batch: measured memory on a CPU, trial on a GPU, and nothing left behind."""
+
+import copy
+
+import pytest
+import torch
+from diffusers import UNet2DModel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diffusers_dp.dpsgd import largest_physical_batch, physical_batch
+from diffusers_dp.models import EDMDenoiser, EDMLoss
+
+
+CPU = torch.device("cpu")
+ARGUMENTS = {"image_shape": (1, 8, 8), "labelled": True, "noise_multiplicity": 2}
+
+
+def denoiser():
+    torch.manual_seed(0)
+    unet = UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
+        down_block_types=("DownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "UpBlock2D"),
+        add_attention=False, num_class_embeds=4,
+    )  # fmt: skip
+    return EDMDenoiser(unet)
+
+
+def largest(model, at_most=10**6):
+    return largest_physical_batch(model, EDMLoss(), at_most=at_most, **ARGUMENTS)
+
+
+@pytest.mark.parametrize("megabytes", [20, 60])
+def test_what_is_chosen_fits_and_uses_what_there_is(megabytes, monkeypatch):
+    model = denoiser()
+    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: megabytes * 1e6 / physical_batch.USABLE)
+    chosen = largest(model)
+    peaks = []
+    monkeypatch.setattr(physical_batch, "clipped_gradient_sum", _repeated(physical_batch.clipped_gradient_sum, chosen))
+    monkeypatch.setattr(physical_batch, "peak_bytes", _recorded(physical_batch.peak_bytes, peaks))
+    largest(model)
+    assert 0.7 * megabytes * 1e6 < peaks[0] <= 1.02 * megabytes * 1e6
+
+
+def _repeated(function, images):
+    """`function` with each physical batch blown up to `images` images."""
+
+    def repeated(model, row_loss, batches, **changes):
+        bigger = [tuple(part[:1].expand(images, *part.shape[1:]).contiguous() for part in batch) for batch in batches]
+        return function(model, row_loss, bigger, **changes)
+
+    return repeated
+
+
+def _recorded(function, into):
+    def recorded(*arguments):
+        into.append(function(*arguments))
+        return into[-1]
+
+    return recorded
+
+
+def test_never_more_than_a_step_has_and_never_none(monkeypatch):
+    model = denoiser()
+    assert largest(model, at_most=3) == 3
+    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: 0)
+    assert largest(model) == 1
+
+
+def test_nothing_is_left_behind():
+    model = denoiser()
+    weights, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    largest(model, at_most=10)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+@given(limit=st.integers(1, 3000), at_most=st.integers(1, 3000))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_trial_finds_the_limit_of_a_gpu_to_an_eighth(limit, at_most):
+    tried = []
+
+    def step(images):
+        tried.append(images)
+        if images > limit:
+            raise torch.OutOfMemoryError
+
+    found = physical_batch._largest_that_runs(step, at_most)
+    best = min(limit, at_most)
+    assert found <= best < found + max(1, found // 8) + 1
+    assert found == 1 or found in tried
+    assert max(tried, default=1) <= at_most and len(tried) < 20
+
+
+def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(physical_batch, "CGROUP", tmp_path)
+    machine = physical_batch.free_bytes(CPU)
+    assert machine > 1e7
+    (tmp_path / "memory.current").write_text("900\n")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 250\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert physical_batch.free_bytes(CPU) > 1e7
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert physical_batch.free_bytes(CPU) == 350  # what is cached of files can be had back
+
+
+def test_peak_bytes_are_live_bytes():
+    def step():
+        for _ in range(3):
+            torch.zeros(1_000_000)  # freed at once: they do not add up
+
+    assert physical_batch.peak_bytes(step, CPU) == pytest.approx(4e6, rel=0.01)

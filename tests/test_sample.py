@@ -1,0 +1,156 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp sample`: a dataset that loads, images that depend on seed and number alone, and runs that go on."""
+
+import subprocess
+import sys
+
+import datasets
+import numpy as np
+import pytest
+from test_release import make_release
+
+from diffusers_dp import cli
+from diffusers_dp.commands import sample
+from diffusers_dp.pipelines import DPImagePipeline
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    return make_release(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    monkeypatch.setattr(sample, "IMAGES_PER_SHARD", 4)
+
+
+def run(release, output, *flags):
+    cli.main(
+        ["sample", str(release), "--output", str(output), "--num_images", "10", "--num_inference_steps", "2", *flags]
+    )
+    return read(output)
+
+
+def read(folder):
+    """Pixels and labels, as whoever uses the dataset gets them."""
+    table = datasets.load_dataset(str(folder), split="train", cache_dir=str(folder / "cache"))
+    labels = table["label"] if "label" in table.features else None
+    return np.stack([np.asarray(image) for image in table["image"]]), labels, table.features
+
+
+def test_a_dataset_that_loads(release, tmp_path, capsys):
+    images, labels, features = run(release, tmp_path / "out")
+    assert images.shape == (10, 8, 8) and images.dtype == np.uint8 and images.std() > 0
+    assert labels == [i % 3 for i in range(10)] and features["label"].names == ["class 0", "class 1", "class 2"]
+    assert sorted(path.name for path in (tmp_path / "out" / "data").iterdir()) == [
+        f"train-0000{i}-of-00003.parquet" for i in range(3)
+    ]
+    receipt = "privacy_receipt.json"
+    assert (tmp_path / "out" / receipt).read_bytes() == (release / receipt).read_bytes()
+    assert "load_dataset" in capsys.readouterr().out
+
+
+def test_a_model_without_classes_gives_no_labels(tmp_path):
+    images, labels, _ = run(make_release(tmp_path, num_classes=None), tmp_path / "out", "--solver", "heun")
+    assert images.shape == (10, 8, 8) and labels is None
+
+
+def test_an_image_depends_on_seed_and_number_alone(release, tmp_path, monkeypatch):
+    first, *_ = run(release, tmp_path / "a", "--batch_size", "4")
+    monkeypatch.setattr(sample, "IMAGES_PER_SHARD", 7)
+    second, *_ = run(release, tmp_path / "b", "--batch_size", "3")
+    assert np.abs(first.astype(int) - second).max() <= 1
+    other, *_ = run(release, tmp_path / "c", "--seed", "1")
+    assert all(np.abs(image.astype(int) - first).max(axis=(1, 2)).min() > 1 for image in other)
+    assert len({image.tobytes() for image in first}) == 10
+
+
+def test_an_interrupted_run_goes_on_and_gives_the_same(release, tmp_path, monkeypatch):
+    whole, *_ = run(release, tmp_path / "whole")
+    calls = []
+    sampler = DPImagePipeline.__call__
+
+    def interrupted(self, *args, **kwargs):
+        calls.append(kwargs["batch_size"])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return sampler(self, *args, **kwargs)
+
+    monkeypatch.setattr(DPImagePipeline, "__call__", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        run(release, tmp_path / "cut")
+    assert stopped.value.code == 130
+    names = [path.name for path in (tmp_path / "cut" / "data").iterdir()]
+    assert names == ["train-00000-of-00003.parquet"]  # whole or not at all
+    again, *_ = run(release, tmp_path / "cut")
+    assert np.array_equal(again, whole) and calls == [4, 4, 4, 2]  # the first shard was not drawn again
+    run(release, tmp_path / "cut")
+    assert len(calls) == 4  # nothing is left to do
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num_images", "0"], "--num_images"),
+        (["--batch_size", "0"], "--batch_size"),
+        (["--num_inference_steps", "0"], "--num_inference_steps"),
+        (["--guidance_scale", "-1"], "--guidance_scale"),
+        (["--guidance_scale", "nan"], "--guidance_scale"),
+        (["--seed", "-1"], "--seed"),
+        (["--device", "abacus"], "--device"),
+    ],
+)
+def test_impossible_arguments_are_one_sentence(release, tmp_path, capsys, flags, words):
+    with pytest.raises(SystemExit) as refused:
+        run(release, tmp_path / "out", *flags)
+    assert refused.value.code == 2
+    assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_what_is_no_release_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in (str(tmp_path), str(tmp_path / "nowhere"), "no/such model"):
+        with pytest.raises(SystemExit) as refused:
+            run(name, tmp_path / "out")
+        assert refused.value.code == 2
+        assert name in capsys.readouterr().err
+
+
+def test_guidance_needs_classes(tmp_path, capsys):
+    with pytest.raises(SystemExit) as refused:
+        run(make_release(tmp_path, num_classes=None), tmp_path / "out", "--guidance_scale", "2")
+    assert refused.value.code == 2 and "--guidance_scale" in capsys.readouterr().err
+
+
+def test_images_of_another_command_are_kept(release, tmp_path, capsys):
+    run(release, tmp_path / "out")
+    for flags in (["--seed", "1"], ["--num_images", "11"], ["--num_inference_steps", "3"]):
+        with pytest.raises(SystemExit) as refused:
+            run(release, tmp_path / "out", *flags)
+        assert refused.value.code == 2 and "--output" in capsys.readouterr().err
+    other = make_release(tmp_path, num_classes=2)
+    with pytest.raises(SystemExit):
+        run(other, tmp_path / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("")
+    with pytest.raises(SystemExit):
+        run(release, tmp_path / "full")
+
+
+def test_seeds_of_one_run_never_meet():
+    seeds = [generator.initial_seed() for generator in sample.generators(7, range(5000))]
+    assert len(set(seeds)) == 5000
+    assert not set(seeds) & {generator.initial_seed() for generator in sample.generators(8, range(5000))}
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys; from diffusers_dp.cli import main\n"
+        "for argv in (['--help'], ['sample', '--help']):\n"
+        "    try: main(argv)\n"
+        "    except SystemExit as stop: assert stop.code == 0\n"
+        "assert 'torch' not in sys.modules and 'datasets' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--num_images" in done.stdout
