@@ -2,6 +2,7 @@
 
     python benchmarks/dp_step.py --short
     python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
+    python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 --output runs/h200.md
 
 All entries of a row of the table run interleaved in this one process, on the same model and the same rows; the ratio is the median
 over the rounds. Entries:
@@ -14,7 +15,8 @@ over the rounds. Entries:
 - `torch.func`: `vmap(grad)` over images, the K draws inside.
 
 Memory is the highest sum of live bytes that were allocated within the step, less the ordinary step's (on a CPU by torch's profiler, on
-a GPU by `max_memory_allocated`). An entry that would need more than is free says how much.
+a GPU by `max_memory_allocated`). An entry that would need more than is free says how much. With `--output` each case is written when it is
+done, and a case that is there is not measured again.
 """
 
 import argparse
@@ -31,6 +33,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler reports its o
 import torch
 from diffusers import UNet2DModel
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 
 from diffusers_dp.dpsgd import clip_factors, per_example_gradients
@@ -44,7 +47,6 @@ MODELS = {  # name: (side, channels, channels per level, residual blocks per lev
     "32x32": (32, 3, (64, 128, 128), 1, (1,)),  # 4.4M
     "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
 }
-BATCHES = {1: (64,), 4: (16,), 8: (8,), 32: (2,)}  # K: images
 ENTRIES = ("ordinary", "ours", "Opacus hooks", "Opacus ghost", "torch.func")
 MAX_NORM = 1e-3
 Step = Callable[[], None]
@@ -59,24 +61,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bf16", action="store_true", help="Autocast of forward and input gradients.")
     parser.add_argument("--short", action="store_true", help="Two models, two values of K, within two minutes.")
-    parser.add_argument("--output", type=Path, help="Write the table here, too.")
+    parser.add_argument("--peak_tflops", type=float, help="Of the device, dense; prints each entry's share of it.")
+    parser.add_argument("--output", type=Path, help="Write the table here, too, and go on with the one that is there.")
     args = parser.parse_args()
     if args.short:
         args.models, args.multiplicities, args.rounds = ["28x28", "14x14"], [1, 8], 3
     warnings.filterwarnings("ignore")  # of torch.func and hooks, about their own speed
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    lines = [machine(device), "", "| model | (B, K) | entry | rows/s | time / ordinary | memory above ordinary |"]
-    lines.append("|---|---|---|---|---|---|")
-    print("\n".join(lines))
-    cases = [(model, k) for model in args.models for k in args.multiplicities]
-    for name, k in tqdm(cases, unit="case", desc="Cases"):
+    done = args.output.read_text() if args.output and args.output.exists() else ""
+    if not done:
+        head = "| model | (B, K) | entry | rows/s | time / ordinary | memory above ordinary |\n|---|---|---|---|---|---|"
+        say(f"{machine(device)}\n\n{head}", args.output)
+    for name, k in tqdm([(model, k) for model in args.models for k in args.multiplicities], unit="case", desc="Cases"):
         b = args.images or max(1, (4 if name == "80M" and device.type == "cpu" else 64) // k)
-        for line in measure(name, b, k, args, device):
-            tqdm.write(line)
-            lines.append(line)
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text("\n".join(lines) + "\n")
+        if f"| {name} | ({b}, {k}) |" not in done:
+            say("\n".join(measure(name, b, k, args, device)), args.output)
+
+
+def say(text: str, output: Path | None) -> None:
+    tqdm.write(text)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with open(output, "a") as file:
+            file.write(f"{text}\n")
 
 
 def machine(device: torch.device) -> str:
@@ -109,6 +116,8 @@ def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.d
         for entry, step in steps.items():
             times[entry].append(timed(step, device))
     memory = {entry: peak_bytes(step, device) for entry, step in steps.items()}
+    with FlopCounterMode(display=False) as counter:
+        steps["ordinary"]()
     lines = []
     for entry in args.entries:
         if entry in refused:
@@ -117,8 +126,12 @@ def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.d
             ratio = statistics.median(t / o for t, o in zip(times[entry], times["ordinary"], strict=True))
             above = (memory[entry] - memory["ordinary"]) / 1e6
             unit = 4 * parameters * b / 1e6
+            seconds = statistics.median(times[entry])
+            share = ""
+            if args.peak_tflops:
+                share = f" ({counter.get_total_flops() / seconds / args.peak_tflops / 1e12:.1%} of peak)"
             lines.append(
-                f"| {name} | ({b}, {k}) | {entry} | {b * k / statistics.median(times[entry]):,.0f} | {ratio:.2f} | "
+                f"| {name} | ({b}, {k}) | {entry} | {b * k / seconds:,.0f}{share} | {ratio:.2f} | "
                 f"{above:,.0f} MB ({above / unit:.2f} x B x parameters) |"
             )
     return lines

@@ -64,6 +64,7 @@ class per_example_gradients:
             if any(p.requires_grad for p in module.parameters(recurse=False)):
                 rule_of(module, module_name)
         self._sums: dict[str, torch.Tensor] = {}
+        self._norms: dict[str, torch.Tensor] = {}
         self._handles: list = []
 
     def __enter__(self) -> "per_example_gradients":
@@ -94,7 +95,8 @@ class per_example_gradients:
             nonlocal fired
             if fired or torch.is_grad_enabled():
                 raise RuntimeError(
-                    "per_example_gradients needs a first-order loss: this one differentiates a gradient."
+                    "per_example_gradients needs a first-order loss, and this one differentiates a gradient: use torch.func.grad "
+                    "and vmap for it."
                 )
             if activation._version != version:
                 raise RuntimeError(f"The input of a {type(module).__name__} was changed in place after it was used.")
@@ -106,6 +108,8 @@ class per_example_gradients:
                     # A layer used twice, or a shared parameter: its parts add up.
                     earlier = self._sums.get(name)
                     self._sums[name] = gradient if earlier is None else earlier + gradient
+                    # Now, while it is in the cache: read again later, it would cost as much as to write it.
+                    self._norms[name] = torch.linalg.vector_norm(self._sums[name].flatten(1), dim=1, dtype=torch.float32)
 
         if not output.requires_grad:  # frozen parameters and a plain input: make the output a leaf of the graph
             output.requires_grad_(True)
@@ -124,8 +128,7 @@ class per_example_gradients:
         """Squared L2 norm of each image's whole gradient, `[B]`, float32."""
         if not self._sums:
             raise RuntimeError("No gradient was collected: run forward and backward inside the context.")
-        norms = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float32) for g in self._sums.values()]
-        return (torch.stack(norms) / self.units.num_rows).square().sum(0)
+        return (torch.stack(list(self._norms.values())) / self.units.num_rows).square().sum(0)
 
     def weighted_sum(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
         """`sum_i weights[i] * gradient_i` for each parameter. An image of weight 0 contributes exactly zero, even if its
