@@ -56,16 +56,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["28x28", "14x14", "32x32"])
     parser.add_argument("--multiplicities", type=int, nargs="+", default=[1, 4, 8, 32], help="Values of K.")
-    parser.add_argument("--images", type=int, help="B; unset: 64 rows in all.")
+    parser.add_argument("--images", type=int, help="B; unset: --rows in all.")
+    parser.add_argument("--rows", type=int, default=64, help="B x K.")
     parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=list(ENTRIES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bf16", action="store_true", help="Autocast of forward and input gradients.")
-    parser.add_argument("--short", action="store_true", help="Two models, two values of K, within two minutes.")
+    parser.add_argument("--short", action="store_true", help="32 rows of two models at two values of K, within two minutes.")
     parser.add_argument("--peak_tflops", type=float, help="Of the device, dense; prints each entry's share of it.")
     parser.add_argument("--output", type=Path, help="Write the table here, too, and go on with the one that is there.")
     args = parser.parse_args()
     if args.short:
-        args.models, args.multiplicities, args.rounds = ["28x28", "14x14"], [1, 8], 3
+        args.models, args.multiplicities, args.rounds, args.rows = ["28x28", "14x14"], [1, 8], 3, 32
     warnings.filterwarnings("ignore")  # of torch.func and hooks, about their own speed
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     done = args.output.read_text() if args.output and args.output.exists() else ""
@@ -73,7 +74,7 @@ def main() -> None:
         head = "| model | (B, K) | entry | rows/s | time / ordinary | memory above ordinary |\n|---|---|---|---|---|---|"
         say(f"{machine(device)}\n\n{head}", args.output)
     for name, k in tqdm([(model, k) for model in args.models for k in args.multiplicities], unit="case", desc="Cases"):
-        b = args.images or max(1, (4 if name == "80M" and device.type == "cpu" else 64) // k)
+        b = args.images or max(1, (4 if name == "80M" and device.type == "cpu" else args.rows) // k)
         if f"| {name} | ({b}, {k}) |" not in done:
             say("\n".join(measure(name, b, k, args, device)), args.output)
 
