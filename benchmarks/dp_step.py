@@ -61,7 +61,9 @@ def main() -> None:
     parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=list(ENTRIES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bf16", action="store_true", help="Autocast of forward and input gradients.")
-    parser.add_argument("--short", action="store_true", help="32 rows of two models at two values of K, within two minutes.")
+    parser.add_argument(
+        "--short", action="store_true", help="32 rows of two models at two values of K, within two minutes."
+    )
     parser.add_argument("--peak_tflops", type=float, help="Of the device, dense; prints each entry's share of it.")
     parser.add_argument("--output", type=Path, help="Write the table here, too, and go on with the one that is there.")
     args = parser.parse_args()
@@ -71,11 +73,13 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     done = args.output.read_text() if args.output and args.output.exists() else ""
     if not done:
-        head = "| model | (B, K) | entry | rows/s | time / ordinary | memory above ordinary |\n|---|---|---|---|---|---|"
+        head = (
+            "| model | (B, K) | entry | rows/s | time / ordinary | memory above ordinary |\n|---|---|---|---|---|---|"
+        )
         say(f"{machine(device)}\n\n{head}", args.output)
     for name, k in tqdm([(model, k) for model in args.models for k in args.multiplicities], unit="case", desc="Cases"):
         b = args.images or max(1, (4 if name == "80M" and device.type == "cpu" else args.rows) // k)
-        if f"| {name} | ({b}, {k}) |" not in done:
+        if f"| {name}{' bf16' * args.bf16} | ({b}, {k}) |" not in done:
             say("\n".join(measure(name, b, k, args, device)), args.output)
 
 
@@ -96,6 +100,7 @@ def machine(device: torch.device) -> str:
 def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.device) -> list[str]:
     """Lines of the table for one model and one (B, K)."""
     side, channels, *_ = MODELS[name]
+    label = name + " bf16" * args.bf16
     torch.manual_seed(0)
     model = build(name).to(device)
     parameters = sum(p.numel() for p in model.parameters())
@@ -107,12 +112,18 @@ def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.d
             continue
         need = 4 * parameters * (b * k if entry == "Opacus hooks" else b)
         if entry in ("Opacus hooks", "torch.func") and need > 0.5 * free_bytes(device):
-            refused[entry] = f"| {name} | ({b}, {k}) | {entry} | would need {need / 1e9:.1f} GB | | |"
+            refused[entry] = f"| {label} | ({b}, {k}) | {entry} | would need {need / 1e9:.1f} GB | | |"
         else:
             steps[entry] = MAKERS[entry](name, model, rows)
+    for entry in list(steps):
+        try:
+            steps[entry]()  # warm up
+        except torch.OutOfMemoryError:
+            refused[entry] = f"| {label} | ({b}, {k}) | {entry} | out of memory | | |"
+            del steps[entry]
+    if "ordinary" not in steps:
+        return list(refused.values())
     times: dict[str, list[float]] = {entry: [] for entry in steps}
-    for entry, step in steps.items():
-        step()  # warm up
     for _ in range(args.rounds):
         for entry, step in steps.items():
             times[entry].append(timed(step, device))
@@ -132,7 +143,7 @@ def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.d
             if args.peak_tflops:
                 share = f" ({counter.get_total_flops() / seconds / args.peak_tflops / 1e12:.1%} of peak)"
             lines.append(
-                f"| {name} | ({b}, {k}) | {entry} | {b * k / seconds:,.0f}{share} | {ratio:.2f} | "
+                f"| {label} | ({b}, {k}) | {entry} | {b * k / seconds:,.0f}{share} | {ratio:.2f} | "
                 f"{above:,.0f} MB ({above / unit:.2f} x B x parameters) |"
             )
     return lines

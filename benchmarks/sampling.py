@@ -1,6 +1,6 @@
 """How few model evaluations are enough? Images per second, and accuracy of a small CNN trained on the images, by solver and steps.
 
-    python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist --train_split train
+    python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist --resolution 28 --num_channels 1
     python benchmarks/sampling.py runs/demo/release --num_images 2000
     python benchmarks/sampling.py RELEASE --num_images 60000 --batch_size 6000 --settings heun:1000 dpm:30 dpm:20 -- ...   (on a GPU)
 
@@ -11,6 +11,7 @@ not drawn again: an interrupted run goes on.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import statistics
@@ -23,9 +24,22 @@ from demo_accuracy import accuracy, real_test_images
 from tqdm.auto import tqdm
 
 from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.receipt import RECEIPT_NAME
 
 
-SETTINGS = ("heun:100", "heun:18", "heun:10", "heun:6", "dpm:30", "dpm:20", "dpm:15", "dpm:10", "dpm:8", "dpm:6", "dpm:5")
+SETTINGS = (
+    "heun:100",
+    "heun:18",
+    "heun:10",
+    "heun:6",
+    "dpm:30",
+    "dpm:20",
+    "dpm:15",
+    "dpm:10",
+    "dpm:8",
+    "dpm:6",
+    "dpm:5",
+)
 
 
 def main() -> None:
@@ -45,10 +59,16 @@ def main() -> None:
     pipeline.set_progress_bar_config(disable=True)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     test_images, test_labels = real_test_images(flags, args.output.parent)
+    receipt = hashlib.sha256((args.release / RECEIPT_NAME).read_bytes()).hexdigest()[:12]
+    shape = tuple(pipeline(batch_size=1, num_inference_steps=1, output_type="pt").images.shape[1:])
+    if tuple(test_images.shape[1:]) != shape:
+        parser.error(
+            f"the release draws {shape}, the test images are {tuple(test_images.shape[1:])}: see --resolution, --num_channels"
+        )
     rows = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
     for seed in args.seeds:
         for setting in args.settings:
-            key = {"release": str(args.release), "setting": setting, "seed": seed, "num_images": args.num_images}
+            key = {"receipt": receipt, "setting": setting, "seed": seed, "num_images": args.num_images}
             if any(key.items() <= row.items() for row in rows):
                 continue
             images, labels, seconds = draw(pipeline, setting, seed, args)
@@ -56,7 +76,7 @@ def main() -> None:
             rows.append({**key, "images_per_second": round(args.num_images / seconds, 1), "accuracy": round(score, 4)})
             with open(args.output, "a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
-    rows = [row for row in rows if row["release"] == str(args.release) and row["num_images"] == args.num_images]
+    rows = [row for row in rows if row["receipt"] == receipt and row["num_images"] == args.num_images]
     summarise(rows, args.settings[0])
 
 

@@ -14,7 +14,9 @@ COMMANDS = {"sample": "Draw images from a release, as a dataset."}
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
     parser = argparse.ArgumentParser(prog="diffusers-dp", description="Differentially private image synthesis.")
-    parser.add_argument("command", choices=COMMANDS, help="; ".join(f"{name}: {text}" for name, text in COMMANDS.items()))
+    parser.add_argument(
+        "command", choices=COMMANDS, help="; ".join(f"{name}: {text}" for name, text in COMMANDS.items())
+    )
     argv = sys.argv[1:] if argv is None else argv
     name = parser.parse_args(argv[:1]).command
     command = import_module(f".commands.{name}", __package__)

@@ -259,7 +259,11 @@ def validate(config: FETAProConfig) -> None:
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
         )
     if config.precision not in ("no", "bf16"):
-        reason = " needs loss scaling, which changes gradients before they are clipped" if config.precision == "fp16" else ""
+        reason = (
+            " needs loss scaling, which changes gradients before they are clipped"
+            if config.precision == "fp16"
+            else ""
+        )
         raise UsageError(f"--mixed_precision {config.precision}{reason or ' is not supported'}; give bf16 or no.")
     if config.truncated_poisson and config.accountant != "pld":
         raise UsageError(

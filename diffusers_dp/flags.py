@@ -124,7 +124,7 @@ class DPSGDFlags:
     truncated_poisson: bool = _flag(
         False,
         "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has the same "
-        "shape, for about the same epsilon.",
+        "shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
     )
     noise_multiplicity: int = _flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
@@ -138,8 +138,8 @@ class DPSGDFlags:
     )
     mixed_precision: str | None = _flag(
         None,
-        "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; unset: as "
-        "`accelerate launch --mixed_precision` or `accelerate config` say.",
+        "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; unset: what "
+        "`accelerate launch` was told or is configured to, else no.",
     )
 
 

@@ -377,7 +377,7 @@ class PrivacyLedger:
     def _check_row(self, entry: Any, number: int) -> None:
         try:
             sigma, q, steps, _ = _entry_question(entry)
-            query, partition, cap = entry["query"], entry["partition"], entry["truncated_batch_size"]
+            query, partition, cap = entry["query"], entry["partition"], entry.get("truncated_batch_size")
             LedgerRow(entry["stage"], entry["mechanism"], sigma, q, steps, query, partition, cap)
             sound = entry["id"] == number and entry["state"] in ("reserved", "executed")
             sound = sound and 0 <= entry["steps_executed"] <= entry["steps_reserved"]
@@ -393,13 +393,13 @@ class PrivacyLedger:
 
 
 def _entry_question(entry: dict[str, Any]) -> Question:
-    cap = entry["truncated_batch_size"]
+    cap = entry.get("truncated_batch_size")  # ledgers from before there were any lack it
     truncation = None if cap is None else Truncation(cap, entry["dataset_size"])
     return Question(entry["noise_multiplier"], entry["sampling_probability"], entry["steps_reserved"], truncation)
 
 
 def _identity(entry: dict[str, Any]) -> list[Any]:
-    return [entry[key] for key in _IDENTITY]
+    return [entry.get(key) for key in _IDENTITY]
 
 
 def _sampled(name: str, sigma: float, q: float, steps: int, cap: int | None = None) -> LedgerRow:

@@ -1,13 +1,15 @@
 """What a run will ask and what it will cost, worked out before an image is read."""
 
+import dataclasses
 import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .config import FETAProConfig, SamplingFacts, resolve
 from .data import PublicFacts
-from .errors import UsageError
+from .errors import IntegrityError, UsageError
 from .ledger import LedgerRow, PrivacyLedger, mechanism_of
 from .sensitive import gradient_row
 
@@ -98,21 +100,41 @@ def new_ledger(path: Path | None, config: FETAProConfig, facts: PublicFacts) -> 
 
 def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
     """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of the
-    budget asks for."""
-    earlier = [row["noise_multiplier"] for row in ledger.rows if row["stage"] == "dp_sgd"]
+    budget asks for.
+
+    Raises:
+        IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
+    """
     sampling = plan.sampling
-    return gradient_row(
-        max_grad_norm=config.max_grad_norm,
-        noise_multiplier=earlier[-1]
-        if earlier
-        else ledger.calibrate(
+    earlier = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
+    if earlier:
+        sigma = earlier[-1]["noise_multiplier"]
+    else:
+        sigma = ledger.calibrate(
             sampling.sample_rate, config.max_train_steps, truncated_batch_size=sampling.truncated_batch_size
-        ),
+        )
+    row = gradient_row(
+        max_grad_norm=config.max_grad_norm,
+        noise_multiplier=sigma,
         sample_rate=sampling.sample_rate,
         normaliser=sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
         truncated_batch_size=sampling.truncated_batch_size,
     )
+    if earlier:
+        _check_same(earlier[-1], row)
+    return row
+
+
+def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
+    before = {**earlier["query"], **earlier}
+    now = {**row.query, **dataclasses.asdict(row)}
+    for key in ("sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity"):
+        if before.get(key) != now[key]:
+            raise IntegrityError(
+                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now[key]}: resume with the "
+                "flags of the first start."
+            )
 
 
 def _over_budget(config: FETAProConfig, spent: float) -> str:
@@ -153,6 +175,9 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:
             f"{name:<20} {row.noise_multiplier:>16.4f} {row.sampling_probability:>12.5f} {row.steps:>7}"
             f" {shares[name]:>7.1%} {epsilon:>15.4f}"
         )
+    cap = rows["dp_sgd"].truncated_batch_size
+    if cap is not None:
+        lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")
     lines.append(
         f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N {ledger.num_images}"
     )

@@ -121,7 +121,7 @@ def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
     # The ledger's rule; it widens the interval above an RDP epsilon of 60, which is still an upper bound.
     interval = PLD_FINE_INTERVAL if ledger.target_epsilon < 0.2 or pld < 0.1 else PLD_INTERVAL
     claims: dict[str, dict[str, Any]] = {"pld": {"epsilon": pld, "value_discretization_interval": interval}}
-    if all(row["truncated_batch_size"] is None for row in ledger.rows):  # else RDP has no bound
+    if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # else RDP has no bound
         claims["rdp"] = {
             "epsilon": ledger.epsilon("rdp"),
             "orders": f"smallest of {len(RDP_ORDERS)} orders from {RDP_ORDERS[0]} to {RDP_ORDERS[-1]}",

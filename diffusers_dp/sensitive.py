@@ -111,6 +111,7 @@ class SensitiveImages:
 
         Raises:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
+            ValueError: The ledger is for another number of images.
         """
         num_rows = len(self.class_names) if by_label and self.class_names is not None else 1
         row = LedgerRow(
@@ -122,6 +123,7 @@ class SensitiveImages:
             query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm},
             partition="label" if num_rows > 1 else None,
         )
+        self._check_size(ledger)
         reservation = ledger.reserve(row)
         generator = generator or self._generator
         answers = []
@@ -181,11 +183,13 @@ class SensitiveImages:
 
         Raises:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
+            ValueError: The ledger is for another number of images.
         """
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
         )  # fmt: skip
+        self._check_size(ledger)
         ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
         sample = poisson_sample(self.num_images, sample_rate, generator)
@@ -204,6 +208,10 @@ class SensitiveImages:
                 generator=generator,
             )
         return add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
+
+    def _check_size(self, ledger: PrivacyLedger) -> None:
+        if ledger.num_images != self.num_images:
+            raise ValueError(f"The ledger counts {ledger.num_images} images, but {self.num_images} are sampled from.")
 
     def _batches(
         self, indices: torch.Tensor, size: int

@@ -158,8 +158,21 @@ def test_calibration_counts_the_truncation(tmp_path):
 def test_truncated_steps_are_drawn_from_their_own_block():
     ledger = in_memory()
     plain = LedgerRow("dp_sgd", "poisson_gaussian", 15.0, 0.1)
-    blocks = [ledger.take_step(row, reserve_steps=2) for row in (plain, truncated_row(5700, 15, 0.1, 1), plain)]
-    assert blocks == [0, 1, 0]
+    rows = (
+        plain,
+        truncated_row(5700, 15, 0.1, 1),
+        truncated_row(5600, 15, 0.1, 1),
+        plain,
+        truncated_row(5700, 15, 0.1, 1),
+    )
+    assert [ledger.take_step(row, reserve_steps=2) for row in rows] == [0, 1, 2, 0, 1]
+
+
+def test_a_ledger_from_before_truncation_goes_on(tmp_path):
+    ledger = on_disk(tmp_path)
+    ledger.reserve(row(5.0, 0.1, 5))
+    ledger.path.write_text(ledger.path.read_text().replace('"truncated_batch_size": null, ', ""))
+    assert "truncated" not in ledger.path.read_text() and on_disk(tmp_path).epsilon() == ledger.epsilon()
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])

@@ -560,6 +560,45 @@ def test_autocast_gradients_are_float32_and_close_to_those_of_autograd(group_siz
     assert ours.sqrt() < 0.05 * whole and ours.sqrt() < 1.2 * theirs.sqrt()
 
 
+def test_autocast_around_the_context_reaches_neither_norms_nor_sums():
+    model, rows = SmallNet(), torch.randn(6, 3, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        gradients = collect(model, lambda which: squares(model(rows[which])).float(), 6, 2)
+        norms = gradients.squared_norms().sqrt()
+        total = gradients.weighted_sum(1 / norms)
+    exact = torch.stack([g.double().flatten(1).square().sum(1) for g in gradients.per_example.values()]).sum(0).sqrt()
+    assert torch.allclose(norms.double(), exact, rtol=1e-6)
+    for name, gradient in gradients.per_example.items():
+        expected = torch.tensordot(1 / exact, gradient.double(), dims=1)
+        assert total[name].dtype == torch.float32
+        assert (total[name] - expected).norm() <= 1e-6 * expected.norm(), name
+
+
+def test_half_precision_that_needs_loss_scaling_is_refused():
+    model = nn.Linear(3, 2).half()
+    with pytest.raises(RuntimeError, match="bfloat16"):
+        collect(model, lambda which: model(torch.randn(2, 3).half()).sum(1), 2, 1)
+    with pytest.raises(ValueError, match="bfloat16"):
+        EDMDenoiser(small_unet(), autocast_dtype=torch.float16)
+
+
+class Positions(nn.Module):
+    """A layer that is given positions, not rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(5, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.out(x + self.table(torch.arange(5)))
+
+
+def test_a_layer_that_is_given_no_rows_is_refused():
+    model = Positions()
+    with pytest.raises(ValueError, match="must be the rows"):
+        collect(model, lambda which: squares(model(torch.randn(3, 5, 4))), 3, 1)
+
+
 def test_the_draws_of_an_image_are_added_up_in_more_than_eight_bits():
     """256 equal draws: a sum that is rounded to bfloat16 after each stays behind at 1/2 of it or less."""
     torch.manual_seed(0)
@@ -570,6 +609,6 @@ def test_the_draws_of_an_image_are_added_up_in_more_than_eight_bits():
         with torch.autocast("cpu", torch.bfloat16):
             return squares(model(rows[which])).float()
 
-    found = collect(model, row_losses, 256, 256).per_example["weight"][0]
-    expected = one_by_one(model, lambda which: squares(model(rows[which])), 1, 256)["weight"][0]
-    assert (found - expected).norm() < 0.02 * expected.norm()
+    found = collect(model, row_losses, 256, 256).per_example
+    for name, expected in one_by_one(model, lambda which: squares(model(rows[which])), 1, 256).items():
+        assert (found[name] - expected).norm() < 0.02 * expected.norm(), name

@@ -96,6 +96,9 @@ def test_trial_finds_the_limit_of_a_gpu_to_an_eighth(limit, at_most):
 
 def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(physical_batch, "CGROUP", tmp_path)
+    (tmp_path / "own").write_text("0::/job/step\n")
+    monkeypatch.setattr(physical_batch, "OWN_CGROUP", tmp_path / "own")
+    (tmp_path / "job" / "step").mkdir(parents=True)
     machine = physical_batch.free_bytes(CPU)
     assert machine > 1e7
     (tmp_path / "memory.current").write_text("900\n")
@@ -104,6 +107,9 @@ def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
     assert physical_batch.free_bytes(CPU) > 1e7
     (tmp_path / "memory.max").write_text("1000\n")
     assert physical_batch.free_bytes(CPU) == 350  # what is cached of files can be had back
+    for name, text in (("memory.current", "60"), ("memory.stat", "inactive_file 10"), ("memory.max", "200")):
+        (tmp_path / "job" / "step" / name).write_text(text)
+    assert physical_batch.free_bytes(CPU) == 150  # the narrowest of those it is in
 
 
 def test_peak_bytes_are_live_bytes():

@@ -10,7 +10,7 @@ from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, public_facts
-from diffusers_dp.errors import UsageError
+from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
 
@@ -70,7 +70,9 @@ def test_truncated_poisson_samples_are_planned_and_counted_as_such():
     config, result = plan(accountant="pld", train_batch_size=256, truncated_poisson=True, curriculum="none")
     row = result.rows["dp_sgd"]
     q = 256 / 1437
-    assert row.truncated_batch_size == result.sampling.truncated_batch_size == int(256 + 5 * (256 * (1 - q)) ** 0.5) + 1
+    assert (
+        row.truncated_batch_size == result.sampling.truncated_batch_size == int(256 + 5 * (256 * (1 - q)) ** 0.5) + 1
+    )
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
     event = dp.TruncatedSubsampledGaussianDpEvent(1437, q, row.truncated_batch_size, row.noise_multiplier)
     accountant.compose(event, row.steps)
@@ -79,7 +81,34 @@ def test_truncated_poisson_samples_are_planned_and_counted_as_such():
     _, plain = plan(accountant="pld", train_batch_size=256, curriculum="none")
     assert row.noise_multiplier >= plain.rows["dp_sgd"].noise_multiplier * (1 - 1e-4)
     step = dp_sgd_row(config, result, new_ledger(None, config, FACTS))
+    assert f"never more than {row.truncated_batch_size} images" in result.table
     assert (step.truncated_batch_size, step.mechanism) == (row.truncated_batch_size, "truncated_poisson_gaussian")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"noise_multiplicity": 3}, "noise multiplicity"),
+        ({"max_grad_norm": 0.5}, "clip norm"),
+        ({"truncated_poisson": True}, "truncated batch size"),
+        ({"train_batch_size": None, "sample_rate": "0.3"}, "sampling probability"),
+    ],
+)
+def test_dp_sgd_goes_on_as_it_began(flags, words):
+    """What was calibrated for one mechanism is not spent on another."""
+    began = {
+        "accountant": "pld",
+        "train_batch_size": 256,
+        "curriculum": "none",
+        "target_epsilon": 1.0,
+        "max_train_steps": 9,
+    }
+    config, result = plan(**began)
+    ledger = new_ledger(None, config, FACTS)
+    ledger.take_step(dp_sgd_row(config, result, ledger), reserve_steps=2)
+    assert dp_sgd_row(config, result, ledger).noise_multiplier == result.rows["dp_sgd"].noise_multiplier
+    with pytest.raises(IntegrityError, match=words):
+        dp_sgd_row(*plan(**{**began, **flags}), ledger)
 
 
 def test_a_full_batch_has_nothing_to_truncate():

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp sample`: a dataset that loads, images that depend on seed and number alone, and runs that go on."""
 
+import shutil
 import subprocess
 import sys
 
@@ -82,6 +83,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(release, tmp_path, monkey
     assert stopped.value.code == 130
     names = [path.name for path in (tmp_path / "cut" / "data").iterdir()]
     assert names == ["train-00000-of-00003.parquet"]  # whole or not at all
+    (tmp_path / "cut" / "data" / ".train-00001-of-00003.parquet").write_bytes(b"PAR1 half a file")  # after a power cut
     again, *_ = run(release, tmp_path / "cut")
     assert np.array_equal(again, whole) and calls == [4, 4, 4, 2]  # the first shard was not drawn again
     run(release, tmp_path / "cut")
@@ -120,6 +122,32 @@ def test_guidance_needs_classes(tmp_path, capsys):
     with pytest.raises(SystemExit) as refused:
         run(make_release(tmp_path, num_classes=None), tmp_path / "out", "--guidance_scale", "2")
     assert refused.value.code == 2 and "--guidance_scale" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["unet/diffusion_pytorch_model.safetensors", "scheduler/scheduler_config.json"])
+def test_weights_that_the_receipt_does_not_describe_are_refused(release, tmp_path, capsys, name):
+    """Their images would lie beside a receipt that is not theirs."""
+    other = shutil.copytree(release, tmp_path / "release")
+    content = bytearray((other / name).read_bytes())
+    content[-1] ^= 1
+    (other / name).write_bytes(content)
+    with pytest.raises(SystemExit) as refused:
+        run(other, tmp_path / "out")
+    assert refused.value.code == 4 and name in capsys.readouterr().err and not (tmp_path / "out").exists()
+    (other / name).unlink()
+    with pytest.raises(SystemExit):
+        run(other, tmp_path / "out")
+
+
+def test_a_full_disk_is_one_sentence(release, tmp_path, capsys, monkeypatch):
+    def full(self, path):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(datasets.Dataset, "to_parquet", full)
+        run(release, tmp_path / "out")
+    assert stopped.value.code == 2 and "No space left" in capsys.readouterr().err
+    assert len(run(release, tmp_path / "out", "--num_images", "10")[0]) == 10
 
 
 def test_images_of_another_command_are_kept(release, tmp_path, capsys):

@@ -337,13 +337,52 @@ def test_a_truncated_step_has_the_same_shape_whatever_was_drawn():
     assert max(drawn) == 12 and min(drawn) < 12
 
 
+def test_half_precision_keeps_the_bound():
+    """Under bfloat16 autocast, inside the loss and around the door, one record moves the gradient by C / normaliser at most."""
+
+    def half(model, rows, labels, generator):
+        with torch.autocast("cpu", torch.bfloat16):
+            return worst_loss(model, rows, labels, generator).float()
+
+    kinds = [1, 2, 4, 5, 9] + [1] * (
+        NUM_IMAGES - 5
+    )  # among them those whose gradient is clipped, overflows or is not a number
+    for record in range(5):
+        for outside in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=outside):
+                answers = [
+                    flat(gradient(make_door(missing, kinds=kinds), half, noise_multiplicity=4))
+                    for missing in ((), (record,))
+                ]
+            assert torch.isfinite(answers[0]).all() and answers[0].dtype == torch.float32
+            assert distance(*answers) <= 0.1 / 4.0 * (1 + 1e-4)
+            if record < 2:
+                assert distance(*answers) > 0.1 / 4.0 * 0.5  # it does count
+
+
+def test_a_ledger_for_another_number_of_images_is_refused():
+    ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=NUM_IMAGES + 1, accountant="rdp")
+    with pytest.raises(ValueError, match="ledger counts"):
+        gradient(make_door(), ledger=ledger)
+    with pytest.raises(ValueError, match="ledger counts"):
+        make_door().noisy_sum(pixels, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="x", ledger=ledger)
+    assert ledger.rows == []
+
+
 def test_filling_up_adds_nothing():
     """Sampled images and noise are the same draws with a cap that cuts nothing; the answer is theirs."""
+
+    def loud(model, rows, labels, generator):  # a blank image that counted would move the sum
+        return model(rows).square().sum(1)
+
     door = make_door(kinds=[1] * NUM_IMAGES)
-    plain, filled = (
-        flat(gradient(door, sample_rate=0.5, truncated_batch_size=cap)) for cap in (None, NUM_IMAGES)
-    )
-    assert torch.allclose(plain, filled, atol=1e-6) and plain.abs().max() > 1e-3
+    changes = {"row_loss": loud, "sample_rate": 0.5, "max_grad_norm": 1.0}
+    plain, filled = (flat(gradient(door, **changes, truncated_batch_size=cap)) for cap in (None, NUM_IMAGES))
+    blank = next(iter(make_door(missing=range(NUM_IMAGES))._batches(torch.arange(1), 1)))[0].float() / 127.5 - 1
+    model = small_net()
+    loud(model, blank, None, None).sum().backward()
+    moved = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().clamp_max(1.0) / 4
+    assert distance(plain, filled) < 1e-3 * moved
 
 
 @given(

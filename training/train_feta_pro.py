@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import is_bf16_available, set_seed
 from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
 from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
@@ -67,6 +67,8 @@ def main(argv: list[str] | None = None) -> None:
     args = load_config(argv)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
+    if args.precision == "bf16" and not is_bf16_available():
+        raise UsageError("--mixed_precision bf16 is not supported by this device; give no.")
     accelerator = Accelerator(mixed_precision=args.precision, gradient_accumulation_steps=1)
     if accelerator.num_processes > 1:  # started by a launcher that sets other variables (MPI)
         raise UsageError("More than one process is not supported yet: start a single one.")

@@ -2,24 +2,27 @@
 """`diffusers-dp sample`: images from a release as parquet shards that `datasets.load_dataset` reads.
 
 Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own, from the seed
-and `i`, so that it does not depend on the batch size or on where a run was interrupted. Classes take turns.
+and `i`, so that it does not depend on the batch size (but for one grey level, by rounding) or on where a run was interrupted. Classes
+take turns.
 """
 
 import argparse
+import hashlib
 import json
 import os
-import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from ..receipt import RECEIPT_NAME, canonical_json
+from ..errors import IntegrityError, UsageError
+from ..receipt import RECEIPT_NAME, canonical_json, hash_release
 
 
 if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 PARAMETERS_NAME = "sampling.json"
+FILES = ["README.md", "*.json", "*.safetensors", "pipeline.py", "samples.png"]  # what a release consists of
 IMAGES_PER_SHARD = 2000  # what an interruption may cost
 
 
@@ -27,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--num_images", type=int, required=True, help="Images to draw.")
     parser.add_argument("--output", type=Path, required=True, help="New folder, or one that the same command began.")
-    parser.add_argument("--batch_size", type=int, default=250, help="Images at a time; no effect on the result.")
+    parser.add_argument("--batch_size", type=int, default=250, help="Images at a time, up to a shard's.")
     parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
     parser.add_argument("--solver", choices=("dpm", "heun"), default="dpm", help="heun calls the model twice a step.")
     parser.add_argument("--guidance_scale", type=float, default=1.0, help="Classifier-free guidance; 1 is none.")
@@ -56,23 +59,42 @@ def run(args: argparse.Namespace) -> None:
             if name.exists():
                 bar.update(len(indices))
                 continue
-            write_shard(name, pipeline, indices, args, bar)
+            try:
+                write_shard(name, pipeline, indices, args, bar)
+            except OSError as error:
+                raise UsageError(
+                    f"--output {args.output} cannot be written ({error.strerror}): make room, the same command goes on."
+                ) from None
     print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
 
 
 def fetch(release: str) -> Path:
-    """The folder of a release, from the Hub if need be."""
+    """The folder of a release, from the Hub if need be, with the files that its receipt describes."""
     folder = Path(release)
     if not folder.exists():
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
         try:
-            folder = Path(snapshot_download(release))
-        except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError):
-            raise UsageError(f"'{release}' is neither a folder nor a model on the Hub; give the path of a release.") from None
-    if not (folder / RECEIPT_NAME).is_file():
-        raise UsageError(f"'{release}' holds no {RECEIPT_NAME}; give the path of a release.")
+            folder = Path(snapshot_download(release, allow_patterns=FILES))
+        except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+            raise UsageError(
+                f"'{release}' is not a folder here, and the Hub did not give it ({type(error).__name__}): give the path of a "
+                "release, or log in if it is private."
+            ) from None
+    try:
+        receipt = json.loads((folder / RECEIPT_NAME).read_bytes())
+        stated = {file["name"]: file["sha256"] for file in receipt["files"]}
+        found = {file["name"]: file["sha256"] for file in hash_release(folder)}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(
+            f"'{release}' holds no {RECEIPT_NAME} that can be read; give the path of a release."
+        ) from None
+    for name in stated:
+        if found.get(name) != stated[name]:
+            raise IntegrityError(
+                f"{name} of '{release}' is not the file that its {RECEIPT_NAME} describes: fetch it again."
+            )
     return folder
 
 
@@ -83,9 +105,10 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
 
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     try:
-        pipeline = DPImagePipeline.from_pretrained(release).to(device)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
         raise UsageError(f"--device {device} is not there; give --device cpu.") from None
+    pipeline = DPImagePipeline.from_pretrained(release, use_safetensors=True).to(device)
     if args.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
     pipeline.set_progress_bar_config(disable=True)
@@ -96,19 +119,30 @@ def begin(args: argparse.Namespace, release: Path) -> None:
     """The output folder with the receipt and what was asked for, or the one that the same command began."""
     receipt = (release / RECEIPT_NAME).read_bytes()
     asked: dict[str, Any] = {
-        name: getattr(args, name)
-        for name in ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
+        name: getattr(args, name) for name in ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
     }
-    parameters, copy = args.output / PARAMETERS_NAME, args.output / RECEIPT_NAME
-    if parameters.exists():
-        if json.loads(parameters.read_text()) != asked or not copy.exists() or copy.read_bytes() != receipt:
+    asked |= {"images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": hashlib.sha256(receipt).hexdigest()}
+    parameters = args.output / PARAMETERS_NAME
+    if parameters.is_file():
+        if parameters.read_text() != canonical_json(asked):
             raise UsageError(f"--output {args.output} holds images of another command; give another folder.")
         return
     if args.output.exists() and (not args.output.is_dir() or any(args.output.iterdir())):
         raise UsageError(f"--output {args.output} is not an empty folder; give another one.")
-    (args.output / "data").mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(release / RECEIPT_NAME, copy)
-    parameters.write_text(canonical_json(asked))
+    try:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            dir=args.output.parent, prefix=".sample-"
+        ) as temporary:  # there whole or not at all
+            begun = Path(temporary, "begun")
+            (begun / "data").mkdir(parents=True)
+            (begun / RECEIPT_NAME).write_bytes(receipt)
+            (begun / PARAMETERS_NAME).write_text(canonical_json(asked))
+            os.replace(begun, args.output)
+    except OSError as error:
+        raise UsageError(
+            f"--output {args.output} cannot be written ({error.strerror}); give another folder."
+        ) from None
 
 
 def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any) -> None:
@@ -133,9 +167,11 @@ def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: a
         columns["label"] = [i % pipeline.num_classes for i in indices]
         features["label"] = datasets.ClassLabel(names=class_names(pipeline))
     table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
-    temporary = name.with_suffix(".tmp")
+    temporary = name.with_name(f".{name.name}")  # `load_dataset` does not see it
     datasets.disable_progress_bars()
     table.to_parquet(temporary)
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
     os.replace(temporary, name)
 
 

@@ -25,6 +25,9 @@ class per_example_gradients:
     total = g.weighted_sum(clip_factors)       # dict of tensors shaped like the parameters
     ```
 
+    Dimension 0 of every layer's input is the rows, as many in each layer, and every parameter acts through its layer: a weight that is
+    also used by itself (`F.linear(x, layer.weight)`) lacks that part of its gradient.
+
     The model is left as it was found: hooks are removed, `requires_grad` is restored, `.grad` is never written. Parameters
     that did not require a gradient are skipped. First-order losses only: when a layer's hook fires twice for one forward pass, or
     under `create_graph=True`, the collected gradient would be silently wrong, so this raises.
@@ -38,11 +41,14 @@ class per_example_gradients:
         group_size (`int`, defaults to 1): K, rows per image.
         unit_index (`torch.Tensor` of shape `[rows]`, int64, *optional*): The unit of each row.
 
+    Sums and norms are float32 (float64 for such a model), also under bfloat16 autocast, inside or around the context. float16 is refused: it
+    needs loss scaling, which changes gradients before they are clipped.
+
     Raises:
         TypeError: A trainable parameter belongs to a layer without a rule, or a layer mixes examples (BatchNorm in training mode).
         ValueError: `group_size` < 1, a number of rows that is no multiple of it or another than that of `unit_index`, or both
             given.
-        RuntimeError: The loss is not first-order, or the input of a layer was changed in place afterwards.
+        RuntimeError: The loss is not first-order, a layer ran in float16, or the input of a layer was changed in place afterwards.
     """
 
     def __init__(self, model: nn.Module, group_size: int = 1, *, unit_index: torch.Tensor | None = None):
@@ -84,10 +90,17 @@ class per_example_gradients:
     def _watch(self, module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
         if not torch.is_grad_enabled():
             return
+        if output.dtype == torch.float16:
+            raise RuntimeError(
+                f"{type(module).__name__} ran in float16, whose loss scaling changes gradients before they are clipped: use "
+                "bfloat16."
+            )
         activation = inputs[0].detach()
         self.units.check(len(activation))
         if output.element_size() < activation.element_size() and activation.is_floating_point():
-            activation = activation.to(output.dtype)  # autocast: keep what the layer read, not the wider tensor it came from
+            activation = activation.to(
+                output.dtype
+            )  # autocast: keep what the layer read, not the wider tensor it came from
         rule = rule_of(module)
         fired, version = False, activation._version
 
@@ -101,15 +114,19 @@ class per_example_gradients:
             if activation._version != version:
                 raise RuntimeError(f"The input of a {type(module).__name__} was changed in place after it was used.")
             fired = True
-            for parameter, gradient in self.units.sums(rule, module, activation, grad_output):
+            with torch.autocast(grad_output.device.type, enabled=False):
+                gradients = self.units.sums(rule, module, activation, grad_output)
+            for parameter, gradient in gradients:
                 if parameter in self._names:
                     name = self._names[parameter]
-                    gradient = gradient.to(parameter.dtype)  # of autocast's half the width: norms and sums are float32
+                    gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
                     # A layer used twice, or a shared parameter: its parts add up.
                     earlier = self._sums.get(name)
                     self._sums[name] = gradient if earlier is None else earlier + gradient
                     # Now, while it is in the cache: read again later, it would cost as much as to write it.
-                    self._norms[name] = torch.linalg.vector_norm(self._sums[name].flatten(1), dim=1, dtype=torch.float32)
+                    self._norms[name] = torch.linalg.vector_norm(
+                        self._sums[name].flatten(1), dim=1, dtype=torch.float32
+                    )
 
         if not output.requires_grad:  # frozen parameters and a plain input: make the output a leaf of the graph
             output.requires_grad_(True)
@@ -137,11 +154,12 @@ class per_example_gradients:
         Args:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.
         """
-        weights = weights / self.units.num_rows  # what is kept are sums over rows
-        kept = weights.nonzero().squeeze(1)
-        if len(kept) == len(weights):
-            return {name: torch.tensordot(weights.to(g.dtype), g, dims=1) for name, g in self._sums.items()}
-        return {name: torch.tensordot(weights[kept].to(g.dtype), g[kept], dims=1) for name, g in self._sums.items()}
+        kept: torch.Tensor | slice = slice(None)
+        if bool(((weights == 0) & ~self.squared_norms().isfinite()).any()):  # 0 times infinity is not 0
+            kept = weights.nonzero().squeeze(1)
+        weights = (weights / self.units.num_rows)[kept]  # what is kept are sums over rows
+        with torch.autocast(weights.device.type, enabled=False):
+            return {name: torch.tensordot(weights.to(g.dtype), g[kept], dims=1) for name, g in self._sums.items()}
 
 
 def _mixes_examples(module: nn.Module) -> bool:
@@ -157,10 +175,16 @@ class EvenUnits:
     def __init__(self, group_size: int):
         self.group_size = group_size
         self.num_rows = group_size  # of each unit
+        self.total_rows: int | None = None
 
     def check(self, rows: int) -> None:
         if rows % self.group_size != 0:
             raise ValueError(f"{rows} rows cannot be split into images of {self.group_size} rows each.")
+        if self.total_rows not in (None, rows):
+            raise ValueError(
+                f"One layer was given {self.total_rows} rows and another {rows}: dimension 0 must be the rows."
+            )
+        self.total_rows = rows
 
     def sums(self, rule: Rule, layer: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> ParameterGradients:
         return rule(layer, x, grad, self.group_size)

@@ -14,9 +14,11 @@ from .step import RowLoss, clipped_gradient_sum
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler reports its own starts and stops otherwise
 
-# Of the memory that is free now: the rest is for the noise, the optimiser's step, and whoever else is there.
+# Of a CPU's memory that is free now: the rest is for the noise, the optimiser's step, and whoever else is there.
 USABLE = 0.5
-CGROUP = Path("/sys/fs/cgroup")
+# Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments, and what is lost between blocks of memory.
+RESERVE = 6
+CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def largest_physical_batch(
@@ -48,7 +50,9 @@ def largest_physical_batch(
     def step(images: int) -> None:
         blank = torch.zeros(images, *image_shape, device=device)
         labels = torch.zeros(images, dtype=torch.long, device=device) if labelled else None
-        counted = torch.ones(images, dtype=torch.bool, device=device)
+        counted = (
+            torch.arange(images, device=device) > 0
+        )  # one that does not count is in every truncated Poisson sample
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             clipped_gradient_sum(
                 model, row_loss, [(blank, labels, counted)],
@@ -56,7 +60,10 @@ def largest_physical_batch(
             )  # fmt: skip
 
     if device.type == "cuda":
-        return _largest_that_runs(step, at_most)
+        reserve = [torch.empty(RESERVE, *p.shape, device=device) for p in model.parameters()]
+        largest = _largest_that_runs(step, at_most)
+        del reserve
+        return largest
     step(1)  # what is allocated once and kept
     one, two = (peak_bytes(lambda images=images: step(images), device) for images in (1, 2))
     usable = USABLE * free_bytes(device) - one
@@ -78,17 +85,21 @@ def _largest_that_runs(step: Callable[[int], None], at_most: int) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free now: of the GPU, or of this machine or container."""
+    """Memory that is free now: of the GPU, or of this machine and of the containers (cgroup v2) that this process is in."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = psutil.virtual_memory().available
-    try:  # a container's own limit, which the machine's numbers do not show
-        limit = int((CGROUP / "memory.max").read_text())
-        used = int((CGROUP / "memory.current").read_text())
-        statistics = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-        return min(free, limit - used + int(statistics["inactive_file"]))
-    except (OSError, ValueError, KeyError):  # no such container, or no limit ("max")
-        return free
+    own = OWN_CGROUP.read_text().partition("0::")[2].strip() if OWN_CGROUP.exists() else ""
+    folder = CGROUP / own.lstrip("/")
+    for group in (folder, *folder.parents):
+        try:
+            limit = int((group / "memory.max").read_text())
+            used = int((group / "memory.current").read_text())
+            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            free = min(free, limit - used + int(statistics["inactive_file"]))
+        except (OSError, ValueError, KeyError):  # no such container, or no limit ("max")
+            continue
+    return free
 
 
 def peak_bytes(step: Callable[[], None], device: torch.device) -> int:

@@ -23,6 +23,9 @@ class EDMDenoiser(nn.Module):
         patch_size (`int`, defaults to 1): The UNet sees images whose patches of this side length are folded into channels.
         autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; the preconditioning around it,
             the weights and their gradients stay float32.
+
+    Raises:
+        ValueError: Another `autocast_dtype`; float16 needs loss scaling, which changes gradients before they are clipped.
     """
 
     def __init__(
@@ -33,6 +36,8 @@ class EDMDenoiser(nn.Module):
         autocast_dtype: torch.dtype | None = None,
     ):
         super().__init__()
+        if autocast_dtype not in (None, torch.bfloat16):
+            raise ValueError(f"autocast_dtype must be torch.bfloat16 or None, not {autocast_dtype}.")
         self.unet = unet
         self.sigma_data = sigma_data
         self.patch_size = patch_size
