@@ -18,7 +18,7 @@ _HOMES = {
     "EDMDenoiser": "models",
     "FrequencyWarmupScheduler": "schedulers",
     "IntegrityError": "errors",
-    "LedgerRow": "ledger",
+    "LedgerRow": "ledger_row",
     "PrivacyLedger": "ledger",
     "SensitiveImages": "sensitive",
     "UsageError": "errors",

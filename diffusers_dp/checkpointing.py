@@ -23,7 +23,8 @@ import torch
 from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
-from .ledger import LedgerRow, PrivacyLedger
+from .ledger import PrivacyLedger
+from .ledger_row import LedgerRow
 
 
 logger = logging.getLogger(__name__)

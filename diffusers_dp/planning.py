@@ -10,7 +10,8 @@ from typing import Any
 from .config import FETAProConfig, SamplingFacts, resolve
 from .data import PublicFacts
 from .errors import IntegrityError, UsageError
-from .ledger import LedgerRow, PrivacyLedger, mechanism_of
+from .ledger import PrivacyLedger
+from .ledger_row import LedgerRow, mechanism_of
 from .sensitive import gradient_row
 
 

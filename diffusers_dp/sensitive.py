@@ -15,7 +15,8 @@ from torch import nn
 from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
 from .dpsgd.step import Gradients, RowLoss
 from .errors import UsageError
-from .ledger import LedgerRow, PrivacyLedger, mechanism_of
+from .ledger import PrivacyLedger
+from .ledger_row import LedgerRow, mechanism_of
 from .randomness import PrivateGenerator
 
 

@@ -46,7 +46,7 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
-from diffusers_dp.ledger import LedgerRow
+from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run

@@ -1,5 +1,6 @@
 """How many images fit into memory at once. Only blank images are looked at."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,7 +66,7 @@ def largest_physical_batch(
         del reserve
         return largest
     step(1)  # what is allocated once and kept
-    one, two = (peak_bytes(lambda images=images: step(images), device) for images in (1, 2))
+    one, two = (peak_bytes(functools.partial(step, images), device) for images in (1, 2))
     usable = USABLE * free_bytes(device) - one
     return max(1, min(at_most, 1 + int(usable / max(two - one, 1))))
 

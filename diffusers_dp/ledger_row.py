@@ -1,0 +1,77 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""One question to the sensitive images, as the ledger writes it down. Nothing here loads torch."""
+
+import math
+import numbers
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import UsageError
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One question, before it is asked.
+
+    Args:
+        name (`str`): the stage that asks, for example `"central_images"`.
+        mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability) or
+            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`).
+        noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite.
+        sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`.
+        steps (`int`): how many times it is asked.
+        query (`dict`): public facts only, for example sensitivity or clip norm, normaliser, parameters.
+        partition (`str`, *optional*): `"label"` when asked once per class in parallel (an image has one class).
+        truncated_batch_size (`int`, *optional*): the most images of one Poisson sample.
+
+    Raises:
+        UsageError: if a value lies outside its range.
+    """
+
+    name: str
+    mechanism: str
+    noise_multiplier: float
+    sampling_probability: float = 1.0
+    steps: int = 1
+    query: dict = field(default_factory=dict)
+    partition: str | None = None
+    truncated_batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        sigma = finite_number(self.noise_multiplier, f"The noise multiplier of {self.name!r}")
+        q = finite_number(self.sampling_probability, f"The sampling probability of {self.name!r}")
+        if not sigma > 0:
+            raise UsageError(f"The noise multiplier of {self.name!r} must be above 0, not {sigma}.")
+        if not 0 < q <= 1:
+            raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
+        cap = self.truncated_batch_size
+        if self.mechanism != mechanism_of(q, cap):
+            raise UsageError(
+                f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
+                "for a sampling probability of 1, 'poisson_gaussian' below it, and 'truncated_poisson_gaussian' with a "
+                "truncated batch size."
+            )
+        if cap is not None and (not isinstance(cap, numbers.Integral) or cap < 1 or q == 1):
+            raise UsageError(
+                f"The truncated batch size of {self.name!r} must be a whole number above 0, with a sampling probability "
+                f"below 1, not {cap!r} with {q}."
+            )
+        if not isinstance(self.steps, numbers.Integral) or self.steps < 1:
+            raise UsageError(f"The steps of {self.name!r} must be a whole number above 0, not {self.steps!r}.")
+        for key, value in (("noise_multiplier", sigma), ("sampling_probability", q), ("steps", int(self.steps))):
+            object.__setattr__(self, key, value)  # Python's own numbers, whatever came (numpy's are not JSON)
+        if cap is not None:
+            object.__setattr__(self, "truncated_batch_size", int(cap))
+
+
+def mechanism_of(sampling_probability: float, truncated_batch_size: int | None = None) -> str:
+    """Name of the Gaussian mechanism on a Poisson sample."""
+    if truncated_batch_size is not None:
+        return "truncated_poisson_gaussian"
+    return "gaussian" if sampling_probability == 1 else "poisson_gaussian"
+
+
+def finite_number(value: Any, what: str) -> float:
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise UsageError(f"{what} must be a finite number, not {value!r}.")
+    return float(value)
