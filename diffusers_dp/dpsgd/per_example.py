@@ -69,7 +69,7 @@ class per_example_gradients:
                 )
             if any(p.requires_grad for p in module.parameters(recurse=False)):
                 rule_of(module, module_name)
-        self._sums: dict[str, torch.Tensor] = {}
+        self._sums: dict[str, list[torch.Tensor]] = {}  # parts of consecutive images
         self._norms: dict[str, torch.Tensor] = {}
         self._handles: list = []
 
@@ -116,29 +116,30 @@ class per_example_gradients:
             fired = True
             with torch.autocast(grad_output.device.type, enabled=False):
                 gradients = self.units.sums(rule, module, activation, grad_output)
-            for parameter, gradient in gradients:
+            for parameter, parts in gradients:
                 if parameter in self._names:
-                    name = self._names[parameter]
-                    gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
-                    # A layer used twice, or a shared parameter: its parts add up.
-                    earlier = self._sums.get(name)
-                    self._sums[name] = gradient if earlier is None else earlier + gradient
-                    # Now, while it is in the cache: read again later, it would cost as much as to write it.
-                    self._norms[name] = torch.linalg.vector_norm(
-                        self._sums[name].flatten(1), dim=1, dtype=torch.float32
-                    )
+                    self._keep(self._names[parameter], parts)
 
         if not output.requires_grad:  # frozen parameters and a plain input: make the output a leaf of the graph
             output.requires_grad_(True)
         output.register_hook(collect)
+
+    def _keep(self, name: str, parts: list[torch.Tensor]) -> None:
+        parts = [part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts]
+        if name in self._sums:  # a layer used twice, or a shared parameter: its gradients add up
+            parts = [torch.cat(self._sums[name]) + torch.cat(parts)]
+        self._sums[name] = parts
+        # Now, while they are in the cache: read again later, they would cost as much as to write them.
+        norms = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float32) for part in parts]
+        self._norms[name] = torch.cat(norms)
 
     @property
     def per_example(self) -> dict[str, torch.Tensor]:
         """Gradient per image, `{parameter name: [B, *parameter.shape]}`."""
         count = self.units.num_rows
         return {
-            name: sums / (count if isinstance(count, int) else count.view(-1, *[1] * (sums.dim() - 1)))
-            for name, sums in self._sums.items()
+            name: torch.cat(parts) / (count if isinstance(count, int) else count.view(-1, *[1] * (parts[0].dim() - 1)))
+            for name, parts in self._sums.items()
         }
 
     def squared_norms(self) -> torch.Tensor:
@@ -154,12 +155,20 @@ class per_example_gradients:
         Args:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.
         """
-        kept: torch.Tensor | slice = slice(None)
-        if bool(((weights == 0) & ~self.squared_norms().isfinite()).any()):  # 0 times infinity is not 0
-            kept = weights.nonzero().squeeze(1)
-        weights = (weights / self.units.num_rows)[kept]  # what is kept are sums over rows
+        broken = bool(((weights == 0) & ~self.squared_norms().isfinite()).any())  # 0 times infinity is not 0
+        weights = weights / self.units.num_rows  # what is kept are sums over rows
         with torch.autocast(weights.device.type, enabled=False):
-            return {name: torch.tensordot(weights.to(g.dtype), g[kept], dims=1) for name, g in self._sums.items()}
+            return {name: _weighted_sum(parts, weights, leave_out_zeros=broken) for name, parts in self._sums.items()}
+
+
+def _weighted_sum(parts: list[torch.Tensor], weights: torch.Tensor, *, leave_out_zeros: bool) -> torch.Tensor:
+    total = parts[0].new_zeros(parts[0][0].numel())
+    for part, part_weights in zip(parts, weights.split([len(part) for part in parts]), strict=True):
+        if leave_out_zeros:
+            kept = part_weights.nonzero().squeeze(1)
+            part, part_weights = part[kept], part_weights[kept]
+        total.addmv_(part.flatten(1).t(), part_weights.to(part.dtype))
+    return total.view(parts[0].shape[1:])
 
 
 def _mixes_examples(module: nn.Module) -> bool:
@@ -213,11 +222,11 @@ class UnevenUnits:
     def sums(self, rule: Rule, layer: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> ParameterGradients:
         total: dict[torch.Tensor, torch.Tensor] = {}
         for size, units, rows in self.groups:
-            for parameter, part in rule(layer, x[rows], grad[rows], size):
+            for parameter, parts in rule(layer, x[rows], grad[rows], size):
                 if parameter not in total:
-                    total[parameter] = part.new_zeros(len(self.num_rows), *part.shape[1:])
-                total[parameter][units] = part
-        return list(total.items())
+                    total[parameter] = parts[0].new_zeros(len(self.num_rows), *parts[0].shape[1:])
+                total[parameter][units] = torch.cat(parts)
+        return [(parameter, [gradient]) for parameter, gradient in total.items()]
 
 
 Units = EvenUnits | UnevenUnits

@@ -27,7 +27,8 @@ IMAGES_PER_GROUPED_CALL = 16
 # From so many output pixels in an image's rows on, a convolution takes one call for each image.
 PIXELS_PER_OWN_CALL = 3000
 
-ParameterGradients = list[tuple[torch.Tensor, torch.Tensor]]  # (parameter, gradient per image)
+# (parameter, its gradients per image, in as many parts as they were computed in: to put them together would cost a copy)
+ParameterGradients = list[tuple[torch.Tensor, list[torch.Tensor]]]
 # (layer, its input [rows, ...], gradient of its output [rows, ...], K) -> gradients, summed over the K rows of each image
 Rule = Callable[..., ParameterGradients]
 
@@ -35,9 +36,9 @@ Rule = Callable[..., ParameterGradients]
 def _linear(layer: nn.Linear, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
     images = len(x) // group_size
     x, grad = x.reshape(images, -1, layer.in_features), grad.reshape(images, -1, layer.out_features)
-    gradients = [(layer.weight, torch.bmm(grad.transpose(1, 2), x))]
+    gradients = [(layer.weight, [torch.bmm(grad.transpose(1, 2), x)])]
     if layer.bias is not None:
-        gradients.append((layer.bias, grad.sum(1, dtype=layer.bias.dtype)))
+        gradients.append((layer.bias, [grad.sum(1, dtype=layer.bias.dtype)]))
     return gradients
 
 
@@ -48,7 +49,7 @@ def _conv2d(layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: i
         x, padding = F.pad(x, layer._reversed_padding_repeated_twice, mode=mode), (0, 0)
     pointwise = layer.kernel_size == layer.stride == (1, 1) and padding == (0, 0) and layer.groups == 1
     if pointwise:
-        weight = _pointwise(x, grad, group_size).unflatten(2, (-1, 1, 1))
+        weight = [_pointwise(x, grad, group_size).unflatten(2, (-1, 1, 1))]
     elif group_size * grad[0, 0].numel() >= PIXELS_PER_OWN_CALL:
         weight = _own_calls(layer, x, grad, group_size, padding)
     else:
@@ -56,7 +57,7 @@ def _conv2d(layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: i
     gradients = [(layer.weight, weight)]
     if layer.bias is not None:
         bias = grad.sum((2, 3), dtype=layer.bias.dtype)
-        gradients.append((layer.bias, bias.unflatten(0, (-1, group_size)).sum(1)))
+        gradients.append((layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]))
     return gradients
 
 
@@ -74,20 +75,20 @@ def _pointwise(x: torch.Tensor, grad: torch.Tensor, group_size: int) -> torch.Te
 
 def _own_calls(
     layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int, padding: tuple[int, ...]
-) -> torch.Tensor:
+) -> list[torch.Tensor]:
     """An ordinary call for each image, on its K rows."""
-    total = grad.new_empty(len(x) // group_size, *layer.weight.shape)
-    for image, (rows, row_grads) in enumerate(zip(x.split(group_size), grad.split(group_size), strict=True)):
-        total[image] = conv2d_weight(
+    return [
+        conv2d_weight(
             rows, layer.weight.shape, row_grads,
             stride=layer.stride, padding=padding, dilation=layer.dilation, groups=layer.groups,
-        )  # fmt: skip
-    return total
+        ).unsqueeze(0)
+        for rows, row_grads in zip(x.split(group_size), grad.split(group_size), strict=True)
+    ]  # fmt: skip
 
 
 def _grouped_calls(
     layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int, padding: tuple[int, ...]
-) -> torch.Tensor:
+) -> list[torch.Tensor]:
     """One grouped convolution for several images at once: their activations become channels, `[K, images * channels, H, W]`,
     and `groups = images` keeps them apart, so the sum over the K rows is taken inside the call."""
 
@@ -95,18 +96,16 @@ def _grouped_calls(
         rows = rows.unflatten(0, (-1, group_size)).transpose(0, 1)
         return rows.flatten(1, 2).contiguous()
 
-    total = grad.new_empty(len(x) // group_size, *layer.weight.shape)
-    for start in range(0, len(total), IMAGES_PER_GROUPED_CALL):
-        part = total[start : start + IMAGES_PER_GROUPED_CALL]
-        rows = slice(start * group_size, (start + len(part)) * group_size)
-        weight_shape = (len(part) * layer.out_channels, *layer.weight.shape[1:])
-        part.copy_(
-            conv2d_weight(
-                side_by_side(x[rows]), weight_shape, side_by_side(grad[rows]),
-                stride=layer.stride, padding=padding, dilation=layer.dilation, groups=len(part) * layer.groups,
-            ).unflatten(0, (len(part), layer.out_channels))
+    parts = []
+    size = IMAGES_PER_GROUPED_CALL * group_size
+    for rows, row_grads in zip(x.split(size), grad.split(size), strict=True):
+        images = len(rows) // group_size
+        weight = conv2d_weight(
+            side_by_side(rows), (images * layer.out_channels, *layer.weight.shape[1:]), side_by_side(row_grads),
+            stride=layer.stride, padding=padding, dilation=layer.dilation, groups=images * layer.groups,
         )  # fmt: skip
-    return total
+        parts.append(weight.unflatten(0, (images, layer.out_channels)))
+    return parts
 
 
 def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
@@ -118,8 +117,8 @@ def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_
     per_row = F.group_norm(x, layer.num_groups, eps=layer.eps).mul_(grad).reshape(rows, channels, -1).sum(2)
     bias = grad.reshape(rows, channels, -1).sum(2)
     return [
-        (layer.weight, per_row.unflatten(0, (-1, group_size)).sum(1)),
-        (layer.bias, bias.unflatten(0, (-1, group_size)).sum(1)),
+        (layer.weight, [per_row.unflatten(0, (-1, group_size)).sum(1)]),
+        (layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]),
     ]
 
 
@@ -131,7 +130,7 @@ def _embedding(layer: nn.Embedding, x: torch.Tensor, grad: torch.Tensor, group_s
     if layer.padding_idx is not None:
         grad = grad * (index != layer.padding_idx).unsqueeze(2)
     gradient.scatter_add_(1, index.unsqueeze(2).expand_as(grad), grad)
-    return [(layer.weight, gradient)]
+    return [(layer.weight, [gradient])]
 
 
 def _opacus(layer: nn.Module, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
@@ -146,7 +145,7 @@ def _opacus(layer: nn.Module, x: torch.Tensor, grad: torch.Tensor, group_size: i
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)
-    return [(parameter, g.unflatten(0, (-1, group_size)).sum(1)) for parameter, g in per_row.items()]
+    return [(parameter, [g.unflatten(0, (-1, group_size)).sum(1)]) for parameter, g in per_row.items()]
 
 
 _RULES: dict[type, Rule] = {
