@@ -47,6 +47,7 @@ from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
 from diffusers_dp.ledger_row import LedgerRow
+from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
@@ -74,6 +75,7 @@ def main(argv: list[str] | None = None) -> None:
         raise UsageError("More than one process is not supported yet: start a single one.")
     if accelerator.device.type == "cpu":
         # `accelerate launch` leaves a process one thread.
+        keep_freed_memory()
         torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     facts = public_facts(args)
     plan = plan_run(args, facts)
@@ -108,9 +110,8 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         device=accelerator.device,
     )  # fmt: skip
     del arrays
-    set_seed(
-        args.seed
-    )  # all that is not private; the door draws noise, samples and the loss's draws from its own source
+    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
+    set_seed(args.seed)
 
     # 1. The model and its curriculum.
     unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)

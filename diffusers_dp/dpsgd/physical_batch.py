@@ -1,25 +1,20 @@
 """How many images fit into memory at once. Only blank images are looked at."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import psutil
 import torch
 from torch import nn
 
+from ..memory import free_bytes, peak_bytes
 from ..randomness import PrivateGenerator
 from .step import RowLoss, clipped_gradient_sum
 
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler reports its own starts and stops otherwise
 
 # Of a CPU's memory that is free now: the rest is for the noise, the optimiser's step, and whoever else is there.
 USABLE = 0.5
 # Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments, and what is lost between blocks of memory.
 RESERVE = 6
-CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def largest_physical_batch(
@@ -83,38 +78,3 @@ def _largest_that_runs(step: Callable[[int], None], at_most: int) -> int:
             too_many = size
         torch.cuda.empty_cache()
     return fits
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free now: of the GPU, or of this machine and of the containers (cgroup v2) that this process is in."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    free = psutil.virtual_memory().available
-    own = OWN_CGROUP.read_text().partition("0::")[2].strip() if OWN_CGROUP.exists() else ""
-    folder = CGROUP / own.lstrip("/")
-    for group in (folder, *folder.parents):
-        try:
-            limit = int((group / "memory.max").read_text())
-            used = int((group / "memory.current").read_text())
-            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            free = min(free, limit - used + int(statistics["inactive_file"]))
-        except (OSError, ValueError, KeyError):  # no such container, or no limit ("max")
-            continue
-    return free
-
-
-def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
-    """Highest sum of live bytes that `step` allocated through torch."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        step()
-        return torch.cuda.max_memory_allocated(device) - before
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step()
-    live = peak = 0
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
-    return peak

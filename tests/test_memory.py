@@ -1,0 +1,68 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Memory: what is free, what a computation takes, and what is kept between steps."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from diffusers_dp import memory
+
+
+CPU = torch.device("cpu")
+
+
+def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    (tmp_path / "own").write_text("0::/job/step\n")
+    monkeypatch.setattr(memory, "OWN_CGROUP", tmp_path / "own")
+    (tmp_path / "job" / "step").mkdir(parents=True)
+    machine = memory.free_bytes(CPU)
+    assert machine > 1e7
+    (tmp_path / "memory.current").write_text("900\n")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 250\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes(CPU) > 1e7
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory.free_bytes(CPU) == 350  # what is cached of files can be had back
+    for name, text in (("memory.current", "60"), ("memory.stat", "inactive_file 10"), ("memory.max", "200")):
+        (tmp_path / "job" / "step" / name).write_text(text)
+    assert memory.free_bytes(CPU) == 150  # the narrowest of those it is in
+
+
+def test_peak_bytes_are_live_bytes():
+    def step():
+        for _ in range(3):
+            torch.zeros(1_000_000)  # freed at once: they do not add up
+
+    assert memory.peak_bytes(step, CPU) == pytest.approx(4e6, rel=0.01)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_freed_memory_is_kept_for_the_next_step():
+    """Page faults of a step that allocates, writes and frees 360 MB, after three such steps."""
+    code = """
+import ctypes, resource, sys
+from diffusers_dp.memory import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+faults = []
+for _ in range(4):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [libc.malloc(90_000_000) for _ in range(4)]
+    for block in blocks:
+        ctypes.memset(block, 1, 90_000_000)
+    for block in reversed(blocks):
+        libc.free(ctypes.c_void_p(block))
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(faults[-1])
+"""
+    faults = {}
+    for mode in ("leave", "keep"):
+        done = subprocess.run([sys.executable, "-c", code, mode], capture_output=True, text=True, check=True)
+        faults[mode] = int(done.stdout)
+    assert 10 * faults["keep"] < faults["leave"]
