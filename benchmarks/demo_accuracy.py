@@ -28,6 +28,7 @@ from torch import nn
 
 from diffusers_dp.config import load_config
 from diffusers_dp.data import load_digits_split, load_images, public_facts
+from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.models import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
 
@@ -47,6 +48,7 @@ def main() -> None:
     flags = own[own.index("--") + 1 :] if "--" in own else []
     args = parser.parse_args(own[: own.index("--")] if "--" in own else own)
 
+    keep_freed_memory()
     test_images, test_labels = real_test_images(flags, args.output_dir)
     rows = []
     for seed in args.seeds:

@@ -23,6 +23,7 @@ import torch
 from demo_accuracy import accuracy, real_test_images
 from tqdm.auto import tqdm
 
+from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import RECEIPT_NAME
 
@@ -54,6 +55,7 @@ def main() -> None:
     flags = own[own.index("--") + 1 :] if "--" in own else []
     args = parser.parse_args(own[: own.index("--")] if "--" in own else own)
 
+    keep_freed_memory()  # as `diffusers-dp sample` does
     device = "cuda" if torch.cuda.is_available() else "cpu"
     pipeline = DPImagePipeline.from_pretrained(args.release).to(device)
     pipeline.set_progress_bar_config(disable=True)

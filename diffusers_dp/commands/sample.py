@@ -101,8 +101,10 @@ def fetch(release: str) -> Path:
 def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     import torch
 
+    from ..memory import keep_freed_memory
     from ..pipelines import DPImagePipeline
 
+    keep_freed_memory()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     try:
         torch.empty(0, device=device)
