@@ -533,6 +533,17 @@ def test_an_input_that_is_changed_in_place_is_refused():
             model(torch.ones(4, 3)).sum().backward()
 
 
+def test_a_compiled_model_gives_the_same_gradients():
+    model, rows = SmallNet(), torch.randn(4, 3, 8, 8)
+    compiled = torch.compile(model, backend="eager")  # traced as for any backend, without a C++ compiler
+    found = collect(compiled, lambda at: squares(compiled(rows[at])), 4, 2)
+    expected = collect(model, lambda at: squares(model(rows[at])), 4, 2)
+    assert_equal_gradients(
+        {name.removeprefix("_orig_mod."): gradient for name, gradient in found.per_example.items()},
+        expected.per_example,
+    )
+
+
 # Mixed precision.
 
 
