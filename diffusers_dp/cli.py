@@ -8,7 +8,10 @@ from importlib import import_module
 from .errors import DiffusersDPError
 
 
-COMMANDS = {"sample": "Draw images from a release, as a dataset."}
+COMMANDS = {
+    "sample": "Draw images from a release, as a dataset.",
+    "verify": "Compare a release with its privacy receipt.",
+}
 
 
 def main(argv: list[str] | None = None) -> None:

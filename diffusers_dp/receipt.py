@@ -124,7 +124,7 @@ def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
     if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # else RDP has no bound
         claims["rdp"] = {
             "epsilon": ledger.epsilon("rdp"),
-            "orders": f"smallest of {len(RDP_ORDERS)} orders from {RDP_ORDERS[0]} to {RDP_ORDERS[-1]}",
+            "orders": list(RDP_ORDERS),
         }
     if ledger.accountant == "prv":
         claims["prv"] = {"epsilon": ledger.epsilon("prv")}

@@ -8,21 +8,21 @@ take turns.
 
 import argparse
 import hashlib
-import json
 import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError, UsageError
-from ..receipt import RECEIPT_NAME, canonical_json, hash_release
+from ..hub import fetch_release
+from ..receipt import RECEIPT_NAME, canonical_json
+from ..verify import Unreadable, check_files, read_receipt
 
 
 if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 PARAMETERS_NAME = "sampling.json"
-FILES = ["README.md", "*.json", "*.safetensors", "pipeline.py", "samples.png"]  # what a release consists of
 IMAGES_PER_SHARD = 2000  # what an interruption may cost
 
 
@@ -69,32 +69,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def fetch(release: str) -> Path:
-    """The folder of a release, from the Hub if need be, with the files that its receipt describes."""
-    folder = Path(release)
-    if not folder.exists():
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-        try:
-            folder = Path(snapshot_download(release, allow_patterns=FILES))
-        except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-            raise UsageError(
-                f"'{release}' is not a folder here, and the Hub did not give it ({type(error).__name__}): give the path of a "
-                "release, or log in if it is private."
-            ) from None
+    """The folder of a release, with the files that its receipt describes."""
+    folder = fetch_release(release)
     try:
-        receipt = json.loads((folder / RECEIPT_NAME).read_bytes())
-        stated = {file["name"]: file["sha256"] for file in receipt["files"]}
-        found = {file["name"]: file["sha256"] for file in hash_release(folder)}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(
-            f"'{release}' holds no {RECEIPT_NAME} that can be read; give the path of a release."
-        ) from None
-    for name in stated:
-        if found.get(name) != stated[name]:
-            raise IntegrityError(
-                f"{name} of '{release}' is not the file that its {RECEIPT_NAME} describes: fetch it again."
-            )
+        receipt = read_receipt(folder)
+    except Unreadable as error:
+        raise UsageError(f"{error} Give the path of a release.") from None
+    for problem in check_files(folder, receipt):
+        raise IntegrityError(f"'{release}': {problem} Its images would lie beside a receipt that is not theirs.")
     return folder
 
 

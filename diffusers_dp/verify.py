@@ -1,0 +1,261 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Check a release against its `privacy_receipt.json`:   python verify.py FOLDER   (or `diffusers-dp verify FOLDER`)
+
+This one file needs `pip install dp-accounting` and nothing else. It rebuilds the events that the receipt lists, computes epsilon again,
+and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a receipt is the trainer's statement, and
+nobody can see from the weights whether the events are all that happened.
+
+Exit codes: 0 consistent, 2 nothing to check, 4 something does not match; each mismatch is one line.
+"""
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+
+RECEIPT_NAME = "privacy_receipt.json"
+NEWEST_SCHEMA = 1
+TOLERANCE = 1e-3
+OUTSIDE = ("README.md", RECEIPT_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
+FOLDERS_OUTSIDE = (".cache", ".git")
+# A stranger's receipt must not keep this machine busy for days.
+MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 10_000_000, 1_000
+NOISE, INTERVALS = (0.05, 1e7), (1e-5, 1e-2)
+MOST_EPSILON, GRID = 1000, 600_000
+PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
+
+
+class Unreadable(Exception):
+    """There is no receipt that could be checked."""
+
+
+def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
+    """Compares a release with its receipt.
+
+    Args:
+        folder (`str` or `Path`): The release: weights, `model_index.json`, receipt.
+
+    Returns:
+        `tuple[dict, list[str]]`: The receipt, and one sentence for each mismatch; none if all is consistent.
+
+    Raises:
+        Unreadable: There is no receipt, it is no JSON object, or a newer version wrote it.
+    """
+    folder = Path(folder)
+    receipt = read_receipt(folder)
+    problems = list(check_files(folder, receipt))
+    wrong = list(check_numbers(receipt))
+    return receipt, problems + (wrong or list(check_claims(receipt)))
+
+
+def read_receipt(folder: Path) -> dict[str, Any]:
+    path = folder / RECEIPT_NAME
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise Unreadable(f"{path} has more than {MOST_BYTES} bytes, which no receipt has.")
+        receipt = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise Unreadable(f"{folder} holds no {RECEIPT_NAME}.") from None
+    except (ValueError, RecursionError):
+        raise Unreadable(f"{path} is not valid JSON.") from None
+    if not isinstance(receipt, dict) or not isinstance(receipt.get("schema_version"), int):
+        raise Unreadable(f"{path} is not a privacy receipt.")
+    if receipt["schema_version"] > NEWEST_SCHEMA:
+        raise Unreadable(
+            f"{path} was written by a newer version (schema {receipt['schema_version']}): update this program."
+        )
+    return receipt
+
+
+def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
+    """Every file but the card and the receipt has the hash that the receipt states, and no file is there that it does not know."""
+    listed = receipt.get("files")
+    if not isinstance(listed, list) or not all(
+        isinstance(file, dict) and isinstance(file.get("name"), str) and isinstance(file.get("sha256"), str)
+        for file in listed
+    ):
+        yield "The receipt lists no files."
+        return
+    stated = {file["name"]: file["sha256"] for file in listed}
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if (
+            path.is_file()
+            and name not in OUTSIDE
+            and not name.startswith(tuple(f"{part}/" for part in FOLDERS_OUTSIDE))
+        ):
+            found[name] = path
+    for name in sorted({*stated, *found}):
+        if name not in found:
+            yield f"{name} is missing."
+        elif name not in stated:
+            yield f"{name} is not in the receipt."
+        elif _digest(found[name]) != stated[name]:
+            yield f"{name} is not the file that the receipt describes: its hash differs."
+    yield from _check_model_index(folder, receipt)
+
+
+def _digest(path: Path) -> str:
+    if path.name == "model_index.json" and path.parent.joinpath(RECEIPT_NAME).is_file():
+        try:  # it carries the receipt's hash, so it is hashed without that field
+            index = json.loads(path.read_bytes())
+            index.pop("privacy", None)
+            return hashlib.sha256((json.dumps(index, sort_keys=True, indent=2) + "\n").encode()).hexdigest()
+        except (ValueError, AttributeError, RecursionError):
+            return "not JSON"
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
+    """The statement that travels in `model_index.json` is that of the receipt."""
+    try:
+        privacy = json.loads((folder / "model_index.json").read_bytes())["privacy"]
+        if privacy["receipt_sha256"] != hashlib.sha256((folder / RECEIPT_NAME).read_bytes()).hexdigest():
+            yield f"model_index.json names another {RECEIPT_NAME}: its hash differs."
+        claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+        if privacy["epsilon"] != claim or any(privacy[name] != receipt[name] for name in PRIVACY_FIELDS):
+            yield "model_index.json states another guarantee than the receipt."
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        yield "model_index.json carries no privacy statement."
+
+
+def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
+    """Everything that the accounting reads is there, of the right kind, and within bounds."""
+    events = receipt.get("events")
+    if not isinstance(events, list) or not events or len(events) > MOST_EVENTS:
+        yield f"The receipt needs from 1 to {MOST_EVENTS} events."
+        return
+    if receipt.get("adjacency") != "zero_out":
+        yield f"Adjacency {receipt.get('adjacency')!r} is unknown; this program computes epsilon for 'zero_out'."
+    if not _between(receipt.get("delta"), 0, 1):
+        yield "delta does not lie between 0 and 1."
+    num_images = (
+        receipt.get("public_facts", {}).get("num_images") if isinstance(receipt.get("public_facts"), dict) else None
+    )
+    total = 0
+    for number, event in enumerate(events):
+        problem = "it is not an object" if not isinstance(event, dict) else _wrong(event, num_images)
+        if problem:
+            yield f"Event {number} cannot be accounted: {problem}."
+        else:
+            total += event["steps_reserved"]
+    if total > MOST_STEPS:
+        yield f"The events have more than {MOST_STEPS} steps."
+
+
+def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
+    sigma, q, cap = (event.get(key) for key in ("noise_multiplier", "sampling_probability", "truncated_batch_size"))
+    steps, executed = event.get("steps_reserved"), event.get("steps_executed")
+    if not _between(sigma, *NOISE):
+        return f"a noise multiplier must lie between {NOISE[0]:g} and {NOISE[1]:g}"
+    if not (_between(q, 0, 1) or q == 1):
+        return "a sampling probability must lie above 0 and not above 1"
+    if not _whole(steps, 1) or not _whole(executed, 0) or executed > steps:
+        return "steps must be whole, and no more executed than reserved"
+    known = {"gaussian": q == 1 and cap is None, "poisson_gaussian": q < 1 and cap is None}
+    known["truncated_poisson_gaussian"] = q < 1 and _whole(cap, 1)
+    if not known.get(event.get("mechanism"), False):
+        return "its mechanism does not fit its sampling probability and truncation"
+    if not _whole(event.get("dataset_size"), 1) or event["dataset_size"] != num_images:
+        return "its data set has another size than the public facts say"
+    return None
+
+
+def _between(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and low < value < high
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_STEPS
+
+
+def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
+    """Epsilon computed again is the epsilon that is claimed, and meets the target."""
+    claims = receipt.get("claimed_epsilon")
+    try:
+        pld, accountant, target = claims["pld"], receipt["accountant"], receipt["target_epsilon"]
+        interval, main = pld["value_discretization_interval"], claims[accountant]["epsilon"]
+        stated = {name: claims[name]["epsilon"] for name in claims}
+        orders = claims["rdp"]["orders"] if "rdp" in claims else []
+    except (KeyError, TypeError):
+        yield "The receipt claims no epsilon by its accountant and by PLD."
+        return
+    if not all(_between(value, 0, math.inf) for value in (*stated.values(), target)):
+        yield "A claimed epsilon is not a finite number above 0: this is no guarantee."
+        return
+    if not _between(interval, INTERVALS[0] / 2, INTERVALS[1]):
+        yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
+        return
+    plain = {**receipt, "events": [{**event, "truncated_batch_size": None} for event in receipt["events"]]}
+    rough = epsilon(plain, RdpAccountant(None, dp.NeighboringRelation.REPLACE_SPECIAL))
+    if not rough < MOST_EPSILON:  # PLD's grid would grow beyond all memory
+        yield f"The events cost an epsilon of about {rough:.3g}: this is no guarantee."
+        return
+    interval = max(interval, rough / GRID)
+    computed = {"pld": epsilon(receipt, PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval))}
+    if orders:
+        if (
+            not isinstance(orders, list)
+            or len(orders) > MOST_ORDERS
+            or not all(_between(order, 1, 1e5) for order in orders)
+        ):
+            yield "RDP's orders must be numbers above 1."
+            return
+        computed["rdp"] = epsilon(receipt, RdpAccountant(orders, dp.NeighboringRelation.REPLACE_SPECIAL))
+    for name, value in computed.items():
+        if abs(value - stated[name]) > TOLERANCE * max(1, value):
+            yield f"The events cost epsilon {value:.6g} by {name.upper()}, but the receipt claims {stated[name]:.6g}."
+    if "prv" in stated and stated["prv"] < computed["pld"] * (
+        1 - 1e-2
+    ):  # it needs Opacus, so only the order is checked
+        yield f"The receipt claims {stated['prv']:.6g} by PRV, less than PLD's {computed['pld']:.6g}."
+    if main > target * (1 + TOLERANCE):
+        yield f"The claimed epsilon {main:.6g} exceeds the receipt's own target {target:.6g}."
+
+
+def epsilon(receipt: dict[str, Any], accountant: dp.PrivacyAccountant) -> float:
+    """What the receipt's events cost together; every reserved step counts, executed or not."""
+    for event in receipt["events"]:
+        sigma, q, cap = event["noise_multiplier"], event["sampling_probability"], event.get("truncated_batch_size")
+        question: dp.DpEvent = dp.GaussianDpEvent(sigma)
+        if cap is not None:
+            question = dp.TruncatedSubsampledGaussianDpEvent(event["dataset_size"], q, cap, sigma)
+        elif q < 1:
+            question = dp.PoissonSampledDpEvent(q, question)
+        accountant.compose(question, event["steps_reserved"])
+    return float(accountant.get_epsilon(receipt["delta"]))
+
+
+def report(folder: str | Path) -> int:
+    """Prints what was found, and returns the exit code."""
+    try:
+        receipt, problems = verify(folder)
+    except Unreadable as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if problems:
+        print("does NOT match:", *(f"- {problem}" for problem in problems), sep="\n")
+        return 4
+    claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    unit = receipt.get("unit_of_privacy", "record")
+    print(f"numbers consistent, unsigned: epsilon {claim:.4f} at delta {receipt['delta']:.3g} for one {unit}.")
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python verify.py FOLDER")
+    sys.exit(report(sys.argv[1]))

@@ -1,0 +1,174 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The one-file verifier: an honest release passes, and each way to tamper with one is named."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_release import make_release
+
+from diffusers_dp import cli, verify
+from diffusers_dp.receipt import canonical_json
+
+
+RECEIPT = "privacy_receipt.json"
+WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    return make_release(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def release(honest, tmp_path):
+    return Path(shutil.copytree(honest, tmp_path / "release"))
+
+
+def forge(release, change):
+    """Edits the receipt and makes `model_index.json` agree with it, as a forger would."""
+    receipt = json.loads((release / RECEIPT).read_text())
+    change(receipt)
+    content = canonical_json(receipt)
+    (release / RECEIPT).write_text(content)
+    index = json.loads((release / "model_index.json").read_text())
+    index["privacy"]["receipt_sha256"] = hashlib.sha256(content.encode()).hexdigest()
+    index["privacy"]["delta"] = receipt.get("delta")
+    try:
+        index["privacy"]["epsilon"] = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    except (KeyError, TypeError):
+        pass
+    (release / "model_index.json").write_text(canonical_json(index))
+    return verify.verify(release)[1]
+
+
+def test_an_honest_release_is_consistent(release, capsys):
+    assert verify.verify(release)[1] == []
+    assert verify.report(release) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("numbers consistent, unsigned: epsilon ") and "for one image" in said
+
+
+def test_what_the_hub_adds_and_people_edit_is_no_tampering(release):
+    (release / ".gitattributes").write_text("*.safetensors filter=lfs\n")
+    (release / "README.md").write_text("Now in French.\n")
+    (release / ".cache" / "huggingface").mkdir(parents=True)
+    (release / ".cache" / "huggingface" / "x.lock").write_text("")
+    assert verify.verify(release)[1] == []
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "unet/config.json", "scheduler/scheduler_config.json", "pipeline.py"])
+def test_a_changed_and_a_missing_file_are_named(release, name):
+    content = bytearray((release / name).read_bytes())
+    content[-2] ^= 1
+    (release / name).write_bytes(content)
+    assert [problem for problem in verify.verify(release)[1] if name in problem and "differs" in problem]
+    (release / name).unlink()
+    assert [problem for problem in verify.verify(release)[1] if name in problem and "missing" in problem]
+
+
+def test_an_extra_file_is_named(release):
+    (release / "optimizer.pt").write_bytes(b"")
+    assert verify.verify(release)[1] == ["optimizer.pt is not in the receipt."]
+
+
+def test_another_statement_in_the_index_is_noticed(release):
+    for field, value in (("epsilon", 0.1), ("delta", 1e-9), ("status", "proven"), ("receipt_sha256", "0" * 64)):
+        index = json.loads((release / "model_index.json").read_text())
+        before, index["privacy"][field] = index["privacy"][field], value
+        (release / "model_index.json").write_text(canonical_json(index))
+        assert len(verify.verify(release)[1]) == 1, field
+        index["privacy"][field] = before
+        (release / "model_index.json").write_text(canonical_json(index))
+    index["_class_name"] = "StableDiffusionPipeline"
+    (release / "model_index.json").write_text(canonical_json(index))
+    assert "hash differs" in verify.verify(release)[1][0]
+
+
+def _event(key, value):
+    return lambda receipt: receipt["events"][-1].update({key: value})
+
+
+FORGERIES = {
+    "more noise": _event("noise_multiplier", 4.0),
+    "a smaller sampling probability": _event("sampling_probability", 0.01),
+    "fewer steps": lambda receipt: receipt["events"][-1].update(steps_reserved=1, steps_executed=1),
+    "an event left out": lambda receipt: receipt["events"].pop(),
+    "a smaller delta": lambda receipt: receipt.update(delta=1e-9),
+    "a smaller claim by PLD": lambda receipt: receipt["claimed_epsilon"]["pld"].update(epsilon=0.5),
+    "a smaller claim by RDP": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(epsilon=0.5),
+    "a claim above the target": lambda receipt: receipt.update(target_epsilon=0.1),
+    "an infinite claim": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(epsilon=None),
+    "no claim": lambda receipt: receipt.pop("claimed_epsilon"),
+    "no events": lambda receipt: receipt.update(events=[]),
+    "another adjacency": lambda receipt: receipt.update(adjacency="replace_one"),
+    "another mechanism": _event("mechanism", "gaussian"),
+    "no noise": _event("noise_multiplier", 0),
+    "noise that is not a number": _event("noise_multiplier", "4"),
+    "a billion steps": _event("steps_reserved", 10**9),
+    "true for a number": _event("sampling_probability", True),
+    "truncation that is not said": _event("truncated_batch_size", 400),
+    "another number of images": lambda receipt: receipt["public_facts"].update(num_images=99),
+    "more executed than reserved": _event("steps_executed", 99),
+    "a coarse grid": lambda receipt: receipt["claimed_epsilon"]["pld"].update(value_discretization_interval=5.0),
+    "no files": lambda receipt: receipt.update(files=None),
+    "a file fewer": lambda receipt: receipt["files"].pop(),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_receipt_is_noticed(release, forgery):
+    """Although its hash in `model_index.json` was made to fit."""
+    assert forge(release, FORGERIES[forgery])
+
+
+def test_an_honest_edit_of_the_forger_passes(release):
+    assert forge(release, lambda receipt: receipt.update(created_utc="2026-01-02")) == []
+
+
+def test_a_hopeless_receipt_ends_in_good_time(release):
+    def hopeless(receipt):
+        receipt["events"][-1].update(noise_multiplier=0.06, steps_reserved=5_000_000, steps_executed=1)
+
+    assert "no guarantee" in forge(release, hopeless)[0]
+
+
+@pytest.mark.parametrize(
+    "content", [None, "{", "[]", "{}", '{"schema_version": 99}', '{"schema_version": "1"}', "[" * 100_000]
+)
+def test_nothing_to_check_is_2(release, content, capsys):
+    if content is None:
+        (release / RECEIPT).unlink()
+    else:
+        (release / RECEIPT).write_text(content)
+    assert verify.report(release) == 2 and "error: " in capsys.readouterr().err
+
+
+def test_the_command(release, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    codes = []
+    (tmp_path / "empty").mkdir()
+    for where in (release, tmp_path / "empty", "no/such-model"):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["verify", str(where)])
+        codes.append(ended.value.code)
+    (release / "extra.bin").write_text("")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["verify", str(release)])
+    assert [*codes, ended.value.code] == [0, 2, 2, 4]
+    assert "extra.bin is not in the receipt" in capsys.readouterr().out
+
+
+def test_one_file_and_dp_accounting_are_enough(release, tmp_path):
+    """Copied away from the package, it checks the release and imports nothing of ours, nor torch."""
+    shutil.copyfile(verify.__file__, tmp_path / "verify.py")
+    code = "import sys, verify; code = verify.report(sys.argv[1]); print([n for n in ('torch', 'diffusers_dp') if n in sys.modules]); sys.exit(code)"
+    done = subprocess.run([sys.executable, "-c", code, str(release)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    done = subprocess.run([sys.executable, "verify.py", str(release)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and "consistent" in done.stdout
