@@ -157,8 +157,9 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
-    sigma, q, cap = (event.get(key) for key in ("noise_multiplier", "sampling_probability", "truncated_batch_size"))
-    steps, executed = event.get("steps_reserved"), event.get("steps_executed")
+    keys = ("noise_multiplier", "sampling_probability", "truncated_batch_size", "steps_reserved", "steps_executed")
+    values: list[Any] = [event.get(key) for key in keys]
+    sigma, q, cap, steps, executed = values
     if not _between(sigma, *NOISE):
         return f"a noise multiplier must lie between {NOISE[0]:g} and {NOISE[1]:g}"
     if not (_between(q, 0, 1) or q == 1):
@@ -167,7 +168,7 @@ def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
         return "steps must be whole, and no more executed than reserved"
     known = {"gaussian": q == 1 and cap is None, "poisson_gaussian": q < 1 and cap is None}
     known["truncated_poisson_gaussian"] = q < 1 and _whole(cap, 1)
-    if not known.get(event.get("mechanism"), False):
+    if not known.get(str(event.get("mechanism")), False):
         return "its mechanism does not fit its sampling probability and truncation"
     if not _whole(event.get("dataset_size"), 1) or event["dataset_size"] != num_images:
         return "its data set has another size than the public facts say"
@@ -184,7 +185,7 @@ def _whole(value: Any, least: int) -> bool:
 
 def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     """Epsilon computed again is the epsilon that is claimed, and meets the target."""
-    claims = receipt.get("claimed_epsilon")
+    claims: Any = receipt.get("claimed_epsilon")
     try:
         pld, accountant, target = claims["pld"], receipt["accountant"], receipt["target_epsilon"]
         interval, main = pld["value_discretization_interval"], claims[accountant]["epsilon"]
