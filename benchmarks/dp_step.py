@@ -20,15 +20,11 @@ done, and a case that is there is not measured again.
 """
 
 import argparse
-import os
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler reports its own starts and stops otherwise
 
 import torch
 from diffusers import UNet2DModel

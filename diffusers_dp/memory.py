@@ -1,17 +1,16 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """How much memory there is, how much a computation takes, and how not to pay for it at every step."""
 
+import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import torch
 
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler reports its own starts and stops otherwise
 
 CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's numbers of these parameters (malloc.h)
@@ -56,7 +55,10 @@ def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return torch.cuda.max_memory_allocated(device) - before
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with (
+        _silent_profiler(),
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile,
+    ):
         step()
     live = peak = 0
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -64,3 +66,17 @@ def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
         live += event.nbytes()
         peak = max(peak, live)
     return peak
+
+
+@contextlib.contextmanager
+def _silent_profiler() -> Iterator[None]:
+    """Torch's profiler reports its own starts and stops on file descriptor 2, past Python, unless it was told before torch was loaded."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -10,6 +10,7 @@ Exit codes: 0 consistent, 2 nothing to check, 4 something does not match; each m
 
 import hashlib
 import json
+import logging
 import math
 import sys
 from collections.abc import Iterator
@@ -242,6 +243,7 @@ def epsilon(receipt: dict[str, Any], accountant: dp.PrivacyAccountant) -> float:
 
 def report(folder: str | Path) -> int:
     """Prints what was found, and returns the exit code."""
+    logging.getLogger("absl").setLevel(logging.ERROR)  # dp_accounting warns of RDP orders that it leaves out
     try:
         receipt, problems = verify(folder)
     except Unreadable as error:

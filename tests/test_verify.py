@@ -171,4 +171,4 @@ def test_one_file_and_dp_accounting_are_enough(release, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
     done = subprocess.run([sys.executable, "verify.py", str(release)], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0 and "consistent" in done.stdout
+    assert done.returncode == 0 and "consistent" in done.stdout and not done.stderr
