@@ -63,6 +63,8 @@ def main() -> None:
     parser.add_argument("--peak_tflops", type=float, help="Of the device, dense; prints each entry's share of it.")
     parser.add_argument("--output", type=Path, help="Write the table here, too, and go on with the one that is there.")
     args = parser.parse_args()
+    if "ordinary" not in args.entries:
+        parser.error("--entries needs ordinary, with which the others are compared")
     if args.short:
         args.models, args.multiplicities, args.rounds, args.rows = ["28x28", "14x14"], [1, 8], 3, 32
     keep_freed_memory()  # as the training scripts do; all entries gain

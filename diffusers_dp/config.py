@@ -259,12 +259,10 @@ def validate(config: FETAProConfig) -> None:
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
         )
     if config.precision not in ("no", "bf16"):
-        reason = (
-            " needs loss scaling, which changes gradients before they are clipped"
-            if config.precision == "fp16"
-            else ""
-        )
-        raise UsageError(f"--mixed_precision {config.precision}{reason or ' is not supported'}; give bf16 or no.")
+        reason = "is not supported"
+        if config.precision == "fp16":
+            reason = "needs loss scaling, which changes gradients before they are clipped"
+        raise UsageError(f"--mixed_precision {config.precision} {reason}; give bf16 or no.")
     if config.truncated_poisson and config.accountant != "pld":
         raise UsageError(
             f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."

@@ -1,9 +1,8 @@
 """What a run will ask and what it will cost, worked out before an image is read."""
 
-import dataclasses
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,7 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
 
 def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     before = {**earlier["query"], **earlier}
-    now = {**row.query, **dataclasses.asdict(row)}
+    now = {**row.query, **asdict(row)}
     for key in ("sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity"):
         if before.get(key) != now[key]:
             raise IntegrityError(

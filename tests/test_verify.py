@@ -102,6 +102,14 @@ FORGERIES = {
     "a smaller claim by PLD": lambda receipt: receipt["claimed_epsilon"]["pld"].update(epsilon=0.5),
     "a smaller claim by RDP": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(epsilon=0.5),
     "a claim above the target": lambda receipt: receipt.update(target_epsilon=0.1),
+    "a claim that is 0.005 too small": lambda receipt: receipt["claimed_epsilon"]["pld"].update(
+        epsilon=receipt["claimed_epsilon"]["pld"]["epsilon"] - 0.005
+    ),
+    "an accountant of one's own": lambda receipt: receipt.update(
+        accountant="mine", claimed_epsilon={**receipt["claimed_epsilon"], "mine": {"epsilon": 0.1}}
+    ),
+    "RDP without orders": lambda receipt: receipt["claimed_epsilon"].update(rdp={"epsilon": 0.1, "orders": []}),
+    "RDP's orders as words": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(orders="many"),
     "an infinite claim": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(epsilon=None),
     "no claim": lambda receipt: receipt.pop("claimed_epsilon"),
     "no events": lambda receipt: receipt.update(events=[]),

@@ -74,8 +74,8 @@ def main(argv: list[str] | None = None) -> None:
     if accelerator.num_processes > 1:  # started by a launcher that sets other variables (MPI)
         raise UsageError("More than one process is not supported yet: start a single one.")
     if accelerator.device.type == "cpu":
-        # `accelerate launch` leaves a process one thread.
         keep_freed_memory()
+        # `accelerate launch` leaves a process one thread.
         torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     facts = public_facts(args)
     plan = plan_run(args, facts)
@@ -316,11 +316,6 @@ def fine_tune(
             checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
         )["step"]
     row = dp_sgd_row(args, plan, ledger)
-    physical_batch_size = args.physical_batch_size or largest_physical_batch(
-        denoiser, loss,
-        image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
-        noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
-    )  # fmt: skip
     checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
     # Steps that a crash lost stay spent: what is left may be fewer than were planned.
     last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
@@ -333,6 +328,11 @@ def fine_tune(
         print(
             f"Steps that an interruption lost stay spent: this run ends after {last_step} of {args.max_train_steps}."
         )
+    physical_batch_size = args.physical_batch_size or largest_physical_batch(
+        denoiser, loss,
+        image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
+        noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
+    )  # fmt: skip
     with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
         while step < last_step:
             gradients = images.noisy_gradient(

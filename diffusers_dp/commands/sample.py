@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tqdm.auto import tqdm
+
 from ..errors import IntegrityError, UsageError
 from ..hub import fetch_release
 from ..receipt import RECEIPT_NAME, canonical_json
@@ -51,8 +53,6 @@ def run(args: argparse.Namespace) -> None:
     begin(args, release)
     starts = range(0, args.num_images, IMAGES_PER_SHARD)
     names = [args.output / "data" / f"train-{i:05d}-of-{len(starts):05d}.parquet" for i in range(len(starts))]
-    from tqdm.auto import tqdm
-
     with tqdm(total=args.num_images, unit="image", desc="Sampling") as bar:
         for name, start in zip(names, starts, strict=True):
             indices = range(start, min(start + IMAGES_PER_SHARD, args.num_images))
@@ -75,7 +75,8 @@ def fetch(release: str) -> Path:
         receipt = read_receipt(folder)
     except Unreadable as error:
         raise UsageError(f"{error} Give the path of a release.") from None
-    for problem in check_files(folder, receipt):
+    problem = next(check_files(folder, receipt), None)
+    if problem is not None:
         raise IntegrityError(f"'{release}': {problem} Its images would lie beside a receipt that is not theirs.")
     return folder
 
@@ -115,9 +116,8 @@ def begin(args: argparse.Namespace, release: Path) -> None:
         raise UsageError(f"--output {args.output} is not an empty folder; give another one.")
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            dir=args.output.parent, prefix=".sample-"
-        ) as temporary:  # there whole or not at all
+        # There whole or not at all.
+        with tempfile.TemporaryDirectory(dir=args.output.parent, prefix=".sample-") as temporary:
             begun = Path(temporary, "begun")
             (begun / "data").mkdir(parents=True)
             (begun / RECEIPT_NAME).write_bytes(receipt)

@@ -98,9 +98,8 @@ class per_example_gradients:
         activation = inputs[0].detach()
         self.units.check(len(activation))
         if output.element_size() < activation.element_size() and activation.is_floating_point():
-            activation = activation.to(
-                output.dtype
-            )  # autocast: keep what the layer read, not the wider tensor it came from
+            # Autocast: keep what the layer read, not the wider tensor it came from.
+            activation = activation.to(output.dtype)
         rule = rule_of(module)
         fired, version = False, activation._version
 

@@ -46,9 +46,7 @@ def largest_physical_batch(
     def step(images: int) -> None:
         blank = torch.zeros(images, *image_shape, device=device)
         labels = torch.zeros(images, dtype=torch.long, device=device) if labelled else None
-        counted = (
-            torch.arange(images, device=device) > 0
-        )  # one that does not count is in every truncated Poisson sample
+        counted = torch.arange(images, device=device) > 0  # a truncated Poisson sample has blanks as well
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             clipped_gradient_sum(
                 model, row_loss, [(blank, labels, counted)],
