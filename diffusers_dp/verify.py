@@ -187,11 +187,13 @@ def _whole(value: Any, least: int) -> bool:
 def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     """Epsilon computed again is the epsilon that is claimed, and meets the target."""
     claims: Any = receipt.get("claimed_epsilon")
+    orders: list[float] = []
     try:
         pld, accountant, target = claims["pld"], receipt["accountant"], receipt["target_epsilon"]
         interval, main = pld["value_discretization_interval"], claims[accountant]["epsilon"]
         stated = {name: claims[name]["epsilon"] for name in claims}
-        orders = claims["rdp"]["orders"] if "rdp" in claims else None
+        if "rdp" in claims:
+            orders = claims["rdp"]["orders"]
     except (KeyError, TypeError):
         yield "The receipt claims no epsilon by its accountant and by PLD."
         return
@@ -213,8 +215,8 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     tolerance = max(TOLERANCE, 10 * rough / GRID)  # above epsilon 60 the grid is coarser
     computed = {"pld": epsilon(receipt, PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval))}
     if "rdp" in stated:
-        few = isinstance(orders, list) and 0 < len(orders) <= MOST_ORDERS
-        if not few or not all(_between(order, 1, 1e5) for order in orders):
+        numbers = isinstance(orders, list) and all(_between(order, 1, 1e5) for order in orders)
+        if not numbers or not 0 < len(orders) <= MOST_ORDERS:
             yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1."
             return
         computed["rdp"] = epsilon(receipt, RdpAccountant(orders, dp.NeighboringRelation.REPLACE_SPECIAL))
