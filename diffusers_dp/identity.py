@@ -42,8 +42,12 @@ def read_identity(private: Path, dataset_id: str | None) -> RunIdentity:
     except (ValueError, TypeError):
         raise IntegrityError(f"{path} is damaged: restore the file.") from None
     if identity.dataset_id != dataset_id:
-        wanted = "leave --dataset_id out" if identity.dataset_id is None else f"give --dataset_id {identity.dataset_id}"
-        raise UsageError(f"This run is written in another ledger, and two would not add up: {wanted}, as at its start.")
+        wanted = (
+            "leave --dataset_id out" if identity.dataset_id is None else f"give --dataset_id {identity.dataset_id}"
+        )
+        raise UsageError(
+            f"This run is written in another ledger, and two would not add up: {wanted}, as at its start."
+        )
     return identity
 
 

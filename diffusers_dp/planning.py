@@ -9,7 +9,9 @@ from typing import Any
 from .config import FETAProConfig, SamplingFacts, resolve
 from .data import PublicFacts
 from .errors import IntegrityError, UsageError
+from .identity import RunIdentity, read_identity
 from .ledger import PrivacyLedger
+from .ledger_file import Release, other_releases
 from .ledger_row import LedgerRow, mechanism_of
 from .sensitive import gradient_row
 
@@ -41,14 +43,15 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     Raises:
         UsageError: The queries alone exceed the budget, or a flag is out of range.
     """
-    sampling = resolve(config, facts.num_images)
-    if sampling.target_delta >= 1 / facts.num_images:
+    sampling = resolve(config, facts.num_units)
+    if sampling.target_delta >= 1 / facts.num_units:
         logger.warning(
-            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one image outright.",
+            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one %s outright.",
             sampling.target_delta,
-            1 / facts.num_images,
+            1 / facts.num_units,
+            config.unit_of_privacy,
         )
-    ledger = new_ledger(None, config, facts)
+    ledger = new_ledger(None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id))
     rows = {}
     if config.asks_spatial:
         sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
@@ -76,25 +79,42 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     return Plan(sampling, rows, ledger.epsilon(), _table(ledger, rows))
 
 
-def new_ledger(path: Path | None, config: FETAProConfig, facts: PublicFacts) -> PrivacyLedger:
+def new_ledger(
+    path: Path | None, config: FETAProConfig, facts: PublicFacts, identity: RunIdentity | None = None
+) -> PrivacyLedger:
     """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
+
+    Args:
+        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone.
 
     Raises:
         IntegrityError: The ledger at `path` is for another budget or other public facts.
     """
-    sampling = resolve(config, facts.num_images)
+    sampling = resolve(config, facts.num_units)
+    release_id = None if identity is None else identity.release_id
+    others: list[Release] = []
+    if path is None and config.dataset_id is not None and release_id is not None:
+        others = other_releases(config.ledger_path, dataset_id=config.dataset_id, release_id=release_id)
+    public_facts = {
+        "image_shape": list(facts.image_shape),
+        "class_names": None if facts.class_names is None else list(facts.class_names),
+        "value_range": [0, 1],
+        "normaliser": sampling.normaliser,
+    }
+    if config.unit_column is not None:
+        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.max_images_per_unit}
     return PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
         target_delta=sampling.target_delta,
-        num_images=facts.num_images,
+        num_images=facts.num_units,
         accountant=config.accountant,
-        public_facts={
-            "image_shape": list(facts.image_shape),
-            "class_names": None if facts.class_names is None else list(facts.class_names),
-            "value_range": [0, 1],
-            "normaliser": sampling.normaliser,
-        },
+        public_facts=public_facts,
+        unit_of_privacy=config.unit_of_privacy,
+        dataset_id=config.dataset_id,
+        dataset_epsilon=config.dataset_epsilon,
+        release_id=release_id,
+        others=others,
     )
 
 
@@ -120,6 +140,7 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
         normaliser=sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
         truncated_batch_size=sampling.truncated_batch_size,
+        max_images_per_unit=None if config.unit_column is None else config.max_images_per_unit,
     )
     if earlier:
         _check_same(earlier[-1], row)
@@ -129,10 +150,17 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
 def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     before = {**earlier["query"], **earlier}
     now = {**row.query, **asdict(row)}
-    for key in ("sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity"):
-        if before.get(key) != now[key]:
+    for key in (
+        "sampling_probability",
+        "truncated_batch_size",
+        "clip_norm",
+        "normaliser",
+        "noise_multiplicity",
+        "max_images_per_unit",
+    ):
+        if before.get(key) != now.get(key):
             raise IntegrityError(
-                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now[key]}: resume with the "
+                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now.get(key)}: resume with the "
                 "flags of the first start."
             )
 
@@ -181,4 +209,10 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:
     lines.append(
         f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N {ledger.num_images}"
     )
+    if ledger.header["dataset_id"] is not None:
+        limit = "" if ledger.dataset_epsilon is None else f" (--dataset_epsilon {ledger.dataset_epsilon:g})"
+        lines.append(
+            f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
+            f"{ledger.epsilon_of_all_releases():.4f}{limit}"
+        )
     return "\n".join(lines)

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def build_release(
     method: dict[str, Any],
     curriculum: dict[str, Any] | None,
     samples: Image.Image,
+    resumes: Sequence[int] = (),
 ) -> Path:
     """Writes `output_dir/release/` with exactly `RELEASE_FILES`.
 
@@ -60,6 +62,7 @@ def build_release(
         method (`dict`): `name` and `paper` of the method.
         curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only.
         samples (`PIL.Image.Image`): Images drawn from the model, see `sample_grid`.
+        resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
 
     Returns:
         `Path`: `output_dir/release`.
@@ -78,7 +81,7 @@ def build_release(
         _write(release / "model_index.json", canonical_json(model_index))
 
         receipt = build_receipt(
-            ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS
+            ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS, resumes=resumes
         )
         content = canonical_json(receipt)
         _write(release / RECEIPT_NAME, content)
@@ -118,11 +121,17 @@ def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> Mode
         title="Differentially private image generator",
         receipt=receipt,
         questions=_questions(receipt["events"]),
-        epsilon=f"{math.ceil(epsilon * 1e4) / 1e4:.4f}",
+        unit=receipt["unit_of_privacy"],
+        epsilon=_rounded_up(epsilon),
+        total=_rounded_up(receipt["dataset"]["epsilon_of_all_releases"]["pld"]) if receipt["dataset"] else None,
         delta=f"{receipt['delta']:.4g}",
         labels=id2label,
         arguments="batch_size=8" if id2label is None else f"class_labels={list(range(len(id2label)))}",
     )
+
+
+def _rounded_up(epsilon: float) -> str:
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def sample_grid(

@@ -56,13 +56,13 @@ def make_ledger(folder):
     return ledger
 
 
-def make_release(folder, num_classes=3, patch_size=1, unet=None):
+def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None):
     id2label = None if num_classes is None else {i: f"class {i}" for i in range(num_classes)}
     return build_release(
         folder,
         unet=unet or make_unet(num_classes, patch_size),
         scheduler=EDMDPMSolverMultistepScheduler(sigma_data=0.577),
-        ledger=make_ledger(folder),
+        ledger=ledger or make_ledger(folder),
         id2label=id2label,
         patch_size=patch_size,
         method=METHOD,

@@ -378,7 +378,11 @@ def test_filling_up_adds_nothing():
     door = make_door(kinds=[1] * NUM_IMAGES)
     changes = {"row_loss": loud, "sample_rate": 0.5, "max_grad_norm": 1.0}
     plain, filled = (flat(gradient(door, **changes, truncated_batch_size=cap)) for cap in (None, NUM_IMAGES))
-    blank = next(iter(make_door(missing=range(NUM_IMAGES))._batches(torch.arange(1), 1)))[0].float() / 127.5 - 1
+    blank = (
+        next(iter(make_door(missing=range(NUM_IMAGES))._batches(torch.arange(1), 1, PrivateGenerator(KEY))))[0].float()
+        / 127.5
+        - 1
+    )
     model = small_net()
     loud(model, blank, None, None).sum().backward()
     moved = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().clamp_max(1.0) / 4
@@ -554,7 +558,8 @@ def test_no_public_name_gives_an_image():
     public = {name: getattr(door, name) for name in dir(door) if not name.startswith("_")}
     facts = {name: value for name, value in public.items() if not callable(value)}
     assert facts == {
-        "num_images": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
+        "num_units": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
+        "max_images_per_unit": 8,
     }  # fmt: skip
     assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient"}
     for name in ("__len__", "__getitem__", "__iter__", "__array__"):

@@ -46,6 +46,7 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.identity import open_identity
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
@@ -103,10 +104,15 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         if args.resume_from_checkpoint:
             checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
         arrays = load_images(args, facts, folder.private / "cache")
-        ledger = new_ledger(folder.private / "ledger.jsonl", args, facts)
+        at = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+        identity = open_identity(
+            folder.private, args.dataset_id, resumed_at=at if args.resume_from_checkpoint else None
+        )
+        ledger = new_ledger(args.ledger_path, args, facts, identity)
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
         num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
+        units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.max_images_per_unit,
         device=accelerator.device,
     )  # fmt: skip
     del arrays
@@ -170,6 +176,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         method=METHOD,
         curriculum={key: value for key, value in warmup_scheduler.config.items() if not key.startswith("_")},
         samples=samples,
+        resumes=identity.resumes,
     )
     stages.done("samples and release", ledger)
     print(stages)
