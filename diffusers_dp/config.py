@@ -15,7 +15,7 @@ from .flags import ACCOUNTANTS, CURRICULA, FLAG_GROUPS, FETAProConfig, parse_rat
 from .ledger_file import check_dataset_id
 
 
-__all__ = ["FETAProConfig", "SamplingFacts", "load_config", "resolve", "validate"]
+__all__ = ["FETAProConfig", "SamplingFacts", "load_config", "nearest", "resolve", "validate"]
 
 _UNSET = object()
 
@@ -153,7 +153,7 @@ def _parse_command_line(argv: list[str]) -> dict[str, Any]:
         if not unknown[0].startswith("-"):
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
         flag = unknown[0].split("=")[0]
-        raise UsageError(f"{flag} is not a flag; the nearest is --{_nearest(flag.lstrip('-'), names)}.")
+        raise UsageError(f"{flag} is not a flag; the nearest is --{nearest(flag.lstrip('-'), names)}.")
     return {name: value for name, value in vars(namespace).items() if value is not _UNSET}
 
 
@@ -177,7 +177,7 @@ def _read_recipe(path: str) -> dict[str, Any]:
     names = [flag.name for flag in fields(FETAProConfig) if flag.name != "config"]
     for key in recipe:
         if key not in names:
-            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{_nearest(str(key), names)}'.")
+            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{nearest(str(key), names)}'.")
     return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
 
 
@@ -210,7 +210,8 @@ def _is_text_or_number(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def nearest(name: str, names: list[str]) -> str:
+    """The known name that a misspelt one comes closest to."""
     return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
 
 

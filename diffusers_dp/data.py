@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from .errors import UsageError
 from .flags import FETAProConfig
 from .image_decoding import decode_image
-from .image_sources import load_digits_split, open_source
+from .image_sources import DigitsSource, load_digits_split, open_source
 
 
 __all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "public_facts"]
@@ -77,10 +77,9 @@ def public_facts(config: FETAProConfig) -> PublicFacts:
         `UsageError`: A dataset, split or column is missing or unknown, N or the label set cannot be known without
             reading images, or there are known to be more images than declared.
     """
-    if config.dry_run and config.num_train_images is not None and not config.uses_digits:
-        return PublicFacts(
-            config.num_train_images, config.image_shape, config.declared_class_names, config.num_train_units
-        )
+    if config.dry_run and config.num_train_images is not None:
+        names = DigitsSource().class_names() if config.uses_digits else config.declared_class_names
+        return PublicFacts(config.num_train_images, config.image_shape, names, config.num_train_units)
     source = open_source(config)
     count = source.count()
     num_images = config.num_train_images

@@ -1,19 +1,21 @@
-"""What a run will ask and what it will cost, worked out before an image is read."""
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a run will ask and what it will cost, worked out before an image is read. Nothing here loads torch, but for PRV."""
 
 import logging
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .accounting import ACCOUNTANTS
 from .config import FETAProConfig, SamplingFacts, resolve
 from .data import PublicFacts
 from .errors import IntegrityError, UsageError
 from .identity import RunIdentity, read_identity
 from .ledger import PrivacyLedger
 from .ledger_file import Release, other_releases
-from .ledger_row import LedgerRow, mechanism_of
-from .sensitive import gradient_row
+from .ledger_row import LedgerRow, gradient_row, mechanism_of
 
 
 logger = logging.getLogger(__name__)
@@ -26,14 +28,62 @@ class Plan:
     Args:
         sampling (`SamplingFacts`): N, delta, and DP-SGD's sample rate and divisor.
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, and `dp_sgd`.
-        epsilon (`float`): The total.
-        table (`str`): All of it for a person to read.
+        ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
     """
 
     sampling: SamplingFacts
     rows: dict[str, LedgerRow]
-    epsilon: float
-    table: str
+    ledger: PrivacyLedger
+
+    @property
+    def epsilon(self) -> float:
+        """The total, by the run's accountant."""
+        return self.ledger.epsilon()
+
+    @property
+    def table(self) -> str:
+        """All of it for a person to read."""
+        return _table(self.ledger, self.rows)
+
+    def epsilon_by_accountant(self) -> dict[str, float | None]:
+        """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling.
+
+        PRV loads Opacus, and with it torch.
+        """
+        truncated = any(row.truncated_batch_size is not None for row in self.rows.values())
+        return {
+            name: None if truncated and name != "pld" else self.ledger.epsilon(accountant=name) for name in ACCOUNTANTS
+        }
+
+    def epsilon_against_steps(self, steps: Sequence[int], accountant: str) -> list[float]:
+        """The total after each of these numbers of DP-SGD steps (0 or more), with the noise multipliers as planned.
+
+        Raises:
+            UsageError: The accountant cannot count the plan's sampling.
+        """
+        budget = self.ledger
+        empty = PrivacyLedger(
+            None,
+            target_epsilon=budget.target_epsilon,
+            target_delta=budget.target_delta,
+            num_images=budget.num_images,
+        )
+        queries = [row for name, row in self.rows.items() if name != "dp_sgd"]
+        return [
+            empty.epsilon(accountant, extra=queries + ([replace(self.rows["dp_sgd"], steps=n)] if n else []))
+            for n in steps
+        ]
+
+    def signal_to_noise(self, num_parameters: int) -> float:
+        """`qN C / (sigma C sqrt(d))`: how much of one noisy gradient sum of DP-SGD can be signal.
+
+        The signal is the norm of the expected qN gradients if all have the full clip norm C and one direction, which no real ones
+        reach; the noise is the root mean square of the norm of d independent N(0, (sigma C)^2).
+
+        Args:
+            num_parameters (`int`): d, the number of trained parameters.
+        """
+        return self.sampling.expected_batch_size / (self.rows["dp_sgd"].noise_multiplier * math.sqrt(num_parameters))
 
 
 def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
@@ -76,7 +126,7 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
     rows["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
     ledger.reserve(rows["dp_sgd"])
-    return Plan(sampling, rows, ledger.epsilon(), _table(ledger, rows))
+    return Plan(sampling, rows, ledger)
 
 
 def new_ledger(

@@ -17,7 +17,7 @@ from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample
 from .dpsgd.step import Gradients, PhysicalBatch, RowLoss
 from .errors import UsageError
 from .ledger import PrivacyLedger
-from .ledger_row import LedgerRow, mechanism_of
+from .ledger_row import LedgerRow, gradient_row, mechanism_of
 from .randomness import PrivateGenerator
 
 
@@ -291,33 +291,6 @@ def _secret_torch_draws(device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))
         yield
-
-
-def gradient_row(
-    *,
-    max_grad_norm: float,
-    noise_multiplier: float,
-    sample_rate: float,
-    normaliser: float,
-    noise_multiplicity: int,
-    truncated_batch_size: int | None = None,
-    max_images_per_unit: int | None = None,
-) -> LedgerRow:
-    """The ledger's row for one step of DP-SGD with these parameters."""
-    return LedgerRow(
-        name="dp_sgd",
-        mechanism=mechanism_of(sample_rate, truncated_batch_size),
-        noise_multiplier=noise_multiplier,
-        sampling_probability=sample_rate,
-        query={
-            "sensitivity": max_grad_norm,
-            "clip_norm": max_grad_norm,
-            "normaliser": normaliser,
-            "noise_multiplicity": noise_multiplicity,
-            **({} if max_images_per_unit is None else {"max_images_per_unit": max_images_per_unit}),
-        },
-        truncated_batch_size=truncated_batch_size,
-    )
 
 
 def _clip(features: torch.Tensor, clip_norm: float) -> torch.Tensor:

@@ -11,7 +11,6 @@ and DP-SGD touch the images, through `SensitiveImages`; each writes its row to t
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
 """
 
-import math
 import os
 import sys
 import time
@@ -49,7 +48,7 @@ from diffusers_dp.dpsgd import largest_physical_batch
 from diffusers_dp.identity import open_identity
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
-from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
+from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss, unet_config
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.queries import (
@@ -120,7 +119,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     set_seed(args.seed)
 
     # 1. The model and its curriculum.
-    unet = build_unet(args, facts.image_shape, num_classes).to(accelerator.device)
+    unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(accelerator.device)
     autocast_dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
     denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size, autocast_dtype)
     loss = EDMLoss(args.label_dropout, args.p_mean, args.p_std)
@@ -211,27 +210,6 @@ def ask_frequency_features(
         embedding = noisy_frequency_features(images, features, noise_multiplier=row.noise_multiplier, ledger=ledger)
         answers.put(row, {"answer": embedding.cpu()}, **features.facts)
     return answers.get(row, ledger, **features.facts)["answer"]
-
-
-def build_unet(args: FETAProConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> UNet2DModel:
-    channels, side, _ = image_shape
-    levels = args.channels_per_level
-    sizes = [side // args.patch_size // 2**level for level in range(len(levels))]
-    attention = [size in args.attention_sizes for size in sizes]
-    common = math.gcd(*levels)
-    return UNet2DModel(
-        sample_size=sizes[0],
-        in_channels=channels * args.patch_size**2,
-        out_channels=channels * args.patch_size**2,
-        block_out_channels=levels,
-        layers_per_block=args.layers_per_block,
-        down_block_types=["AttnDownBlock2D" if a else "DownBlock2D" for a in attention],
-        up_block_types=["AttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)],
-        add_attention=any(attention),
-        attention_head_dim=common,
-        norm_num_groups=max(n for n in range(1, 33) if common % n == 0 and (n == 1 or 4 * n <= common)),
-        num_class_embeds=None if num_classes is None else num_classes + 1,  # the last row is the null label
-    )
 
 
 class CentralImages:
