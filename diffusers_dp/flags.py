@@ -198,6 +198,10 @@ class RunFlags:
     )
     resume_from_checkpoint: str | None = _flag(None, "'latest', or the path of a checkpoint to go on from.")
     num_inference_steps: int = _flag(20, "Sampling steps for samples.png.")
+    leaky_logs: bool = _flag(
+        False,
+        "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, never pass them on.",
+    )
 
 
 FLAG_GROUPS: tuple[Any, ...] = (DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelFlags, RunFlags)

@@ -76,6 +76,7 @@ def build_receipt(
     curriculum: dict[str, Any] | None,
     rng: dict[str, Any],
     resumes: Sequence[int] = (),
+    leaky_outputs: Sequence[str] = (),
 ) -> dict[str, Any]:
     """States what the ledger proves about the files.
 
@@ -88,6 +89,7 @@ def build_receipt(
         rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
             state.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
+        leaky_outputs (sequence of `str`): What was written that no guarantee covers.
 
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
@@ -121,7 +123,7 @@ def build_receipt(
         "rng": rng,
         "method": method,
         "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
-        "leaky_outputs": [],
+        "leaky_outputs": list(leaky_outputs),
         "private_evaluations": 0,
         "files": files,
     }

@@ -46,6 +46,7 @@ def build_release(
     curriculum: dict[str, Any] | None,
     samples: Image.Image,
     resumes: Sequence[int] = (),
+    leaky_outputs: Sequence[str] = (),
 ) -> Path:
     """Writes `output_dir/release/` with exactly `RELEASE_FILES`.
 
@@ -63,6 +64,7 @@ def build_release(
         curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only.
         samples (`PIL.Image.Image`): Images drawn from the model, see `sample_grid`.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
+        leaky_outputs (sequence of `str`): What was written that no guarantee covers.
 
     Returns:
         `Path`: `output_dir/release`.
@@ -81,8 +83,9 @@ def build_release(
         _write(release / "model_index.json", canonical_json(model_index))
 
         receipt = build_receipt(
-            ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS, resumes=resumes
-        )
+            ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS, resumes=resumes,
+            leaky_outputs=leaky_outputs,
+        )  # fmt: skip
         content = canonical_json(receipt)
         _write(release / RECEIPT_NAME, content)
         model_index["privacy"] = privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest())

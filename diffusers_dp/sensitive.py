@@ -16,6 +16,7 @@ from torch import nn
 from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
 from .dpsgd.step import Gradients, PhysicalBatch, RowLoss
 from .errors import UsageError
+from .leaky_log import LeakyLog
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
 from .randomness import PrivateGenerator
@@ -39,6 +40,7 @@ class SensitiveImages:
         num_units (`int`, *optional*): The declared, public number of units; needed with `units`.
         max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks at, drawn at
             random. What a unit contributes is their mean.
+        leaky_log (`LeakyLog`, *optional*): Is told what no guarantee covers.
         device (`torch.device`, *optional*): Where answers are computed.
 
     Raises:
@@ -58,6 +60,7 @@ class SensitiveImages:
         units: np.ndarray | None = None,
         num_units: int | None = None,
         max_images_per_unit: int = 8,
+        leaky_log: LeakyLog | None = None,
         device: torch.device | str = "cpu",
     ):
         if len(images) > num_images:
@@ -84,6 +87,7 @@ class SensitiveImages:
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
         self._generator = PrivateGenerator()
+        self._leaky_log = leaky_log
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
@@ -225,7 +229,10 @@ class SensitiveImages:
                 max_grad_norm=max_grad_norm,
                 noise_multiplicity=noise_multiplicity,
                 generator=generator,
+                leaky_log=self._leaky_log,
             )
+        if self._leaky_log is not None:
+            self._leaky_log.end_step()
         return add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
 
     def _check_size(self, ledger: PrivacyLedger) -> None:

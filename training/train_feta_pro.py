@@ -46,6 +46,7 @@ from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
 from diffusers_dp.identity import open_identity
+from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss, unet_config
@@ -108,11 +109,12 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
             folder.private, args.dataset_id, resumed_at=at if args.resume_from_checkpoint else None
         )
         ledger = new_ledger(args.ledger_path, args, facts, identity)
+    leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
         num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
         units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.max_images_per_unit,
-        device=accelerator.device,
+        leaky_log=leaky_log, device=accelerator.device,
     )  # fmt: skip
     del arrays
     # All that is not private; the door draws noise, samples and the loss's draws from its own source.
@@ -176,6 +178,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         curriculum={key: value for key, value in warmup_scheduler.config.items() if not key.startswith("_")},
         samples=samples,
         resumes=identity.resumes,
+        leaky_outputs=[LEAKY_OUTPUT] if args.leaky_logs else [],
     )
     stages.done("samples and release", ledger)
     print(stages)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from ..leaky_log import LeakyLog
 from ..randomness import PrivateGenerator
 from .per_example import per_example_gradients
 
@@ -41,6 +42,7 @@ def clipped_gradient_sum(
     max_grad_norm: float,
     noise_multiplicity: int,
     generator: PrivateGenerator,
+    leaky_log: LeakyLog | None = None,
 ) -> Gradients:
     """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
 
@@ -57,6 +59,7 @@ def clipped_gradient_sum(
         batches (iterable of `PhysicalBatch`): Images in [-1, 1]; a unit lies in one batch as a whole. Possibly none.
         generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret as well:
             whoever knew them could tell from the others' rows whether an image was sampled.
+        leaky_log (`LeakyLog`, *optional*): Is told losses and norms.
 
     Returns:
         `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
@@ -71,8 +74,11 @@ def clipped_gradient_sum(
             collected = per_example_gradients(model, unit_index=unit_index.repeat_interleave(noise_multiplicity))
             counted = counted.new_ones(int(unit_index.max()) + 1)
         with collected as gradients:
-            row_loss(model, rows, row_labels, generator).sum().backward()
+            losses = row_loss(model, rows, row_labels, generator)
+            losses.sum().backward()
         factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
+        if leaky_log is not None:
+            leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
         for name, part in gradients.weighted_sum(factors).items():
             total[name] += part
     return total
