@@ -36,7 +36,12 @@ class LeakyLog:
     def end_step(self) -> None:
         losses, norms = (torch.cat([torch.zeros(0), *parts]) for parts in (self._losses, self._norms))
         self._losses, self._norms = [], []
-        line = {"batch_size": len(norms), "loss": None, "gradient_norm": None, "clipped": None}
+        line: dict[str, float | None] = {
+            "batch_size": len(norms),
+            "loss": None,
+            "gradient_norm": None,
+            "clipped": None,
+        }
         if len(norms):
             line |= {
                 "loss": losses.mean().item(),
