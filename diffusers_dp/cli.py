@@ -9,6 +9,7 @@ from .errors import DiffusersDPError
 
 
 COMMANDS = {
+    "methods": "List the methods, and what is proven of them.",
     "sample": "Draw images from a release, as a dataset.",
     "verify": "Compare a release with its privacy receipt.",
 }

@@ -48,6 +48,7 @@ from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.methods import METHODS
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
@@ -61,7 +62,7 @@ from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.schedulers import WarmupStage
 
 
-METHOD = {"name": "FETA-Pro", "paper": "From Easy to Hard++ (FETA-Pro), Algorithm 2"}
+METHOD = METHODS["feta_pro"]
 
 
 def main(argv: list[str] | None = None) -> None:
