@@ -191,6 +191,28 @@ def test_nothing_is_drawn_but_from_the_private_source(monkeypatch):
     gradient(door, denoiser, EDMLoss(0.3), **changes)
 
 
+def test_every_draw_on_cuda_has_a_fresh_secret_seed(monkeypatch):
+    """The card's generator has no 128-bit key, so it gets a new seed each time; here a stand-in for it notes them."""
+    seeds, randn = [], torch.randn
+
+    class Card:
+        def __init__(self, device):
+            assert device.type == "cuda"
+
+        def manual_seed(self, seed):
+            seeds.append(seed)
+            return self
+
+    monkeypatch.setattr(torch, "Generator", Card)
+    monkeypatch.setattr(torch, "randn", lambda shape, generator, device: randn(shape))
+    for _ in range(2):  # as a run that is started again under the same seed
+        torch.manual_seed(0)
+        source = PrivateGenerator()
+        for _ in range(20):
+            assert source.normal((3,), 2.0, "cuda").shape == (3,)
+    assert len(set(seeds)) == 40 and max(abs(seed) for seed in seeds) > 2**56
+
+
 # Who takes part.
 
 STEPS, RECORDS, RATE = 400, 2000, 0.05
