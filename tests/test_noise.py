@@ -127,6 +127,20 @@ def test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked():
     assert generator.normals == [((3, 64), 1.5)] * 4 and generator.uniforms == [NUM_IMAGES] * 4
 
 
+def test_the_ledger_says_what_a_step_did():
+    """Mechanism, rate, noise multiplier and truncation, as they were asked for."""
+    ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=NUM_IMAGES)
+    gradient(make_door(), two_layers(), ledger=ledger)
+    gradient(make_door(), two_layers(), ledger=ledger, sample_rate=0.5)
+    gradient(make_door(), two_layers(), ledger=ledger, sample_rate=0.5, truncated_batch_size=9)
+    keys = ("mechanism", "noise_multiplier", "sampling_probability", "truncated_batch_size", "steps_reserved")
+    assert [tuple(row[key] for key in keys) for row in ledger.rows] == [
+        ("gaussian", 2.0, 1.0, None, 1),
+        ("poisson_gaussian", 2.0, 0.5, None, 1),
+        ("truncated_poisson_gaussian", 2.0, 0.5, 9, 1),
+    ]
+
+
 def test_noise_of_the_door_is_white():
     """Between steps, between parameters, and between a question and a step: no draw is used twice, nor its opposite."""
     torch.manual_seed(0)

@@ -104,7 +104,7 @@ LEDGER_FAULTS = (
         "        sampling_probability=sample_rate,\n        query={",
         "        mechanism=mechanism_of(sample_rate),\n        noise_multiplier=noise_multiplier,\n"
         "        sampling_probability=sample_rate,\n        query={",
-        ("test_train_feta_pro.py::test_static_shapes_in_half_precision",),
+        ("test_noise.py::test_the_ledger_says_what_a_step_did",),
         "        truncated_batch_size=truncated_batch_size,\n    )\n\n\ndef _clip",
         "    )\n\n\ndef _clip",
     ),
