@@ -9,6 +9,7 @@ from .errors import DiffusersDPError
 
 
 COMMANDS = {
+    "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
     "sample": "Draw images from a release, as a dataset.",
     "verify": "Compare a release with its privacy receipt.",

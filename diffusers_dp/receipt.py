@@ -16,7 +16,9 @@ from typing import Any
 
 from . import __version__
 from .accounting import PLD_FINE_INTERVAL, PLD_INTERVAL, RDP_ORDERS
+from .errors import UsageError
 from .ledger import PrivacyLedger
+from .methods import Method
 
 
 RECEIPT_NAME = "privacy_receipt.json"
@@ -72,7 +74,7 @@ def build_receipt(
     ledger: PrivacyLedger,
     *,
     files: list[dict[str, str]],
-    method: dict[str, Any],
+    method: Method,
     curriculum: dict[str, Any] | None,
     rng: dict[str, Any],
     resumes: Sequence[int] = (),
@@ -83,7 +85,7 @@ def build_receipt(
     Args:
         ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
         files (`list[dict]`): What `hash_release` returned.
-        method (`dict`): `name` and `paper` of the method.
+        method (`Method`): From the registry; its status becomes the receipt's.
         curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only; entries that start with an
             underscore (added by Diffusers) are left out.
         rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
@@ -94,7 +96,12 @@ def build_receipt(
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
         run's own accountant.
+
+    Raises:
+        UsageError: The method has no guarantee, so that nothing can be claimed for it.
     """
+    if method.status == "no_guarantee":
+        raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
     header = ledger.header
     unit = header["unit_of_privacy"]
     return {
@@ -112,7 +119,7 @@ def build_receipt(
         "target_epsilon": ledger.target_epsilon,
         "accountant": ledger.accountant,
         "claimed_epsilon": _claims(ledger),
-        "status": "proven_with_assumptions",
+        "status": method.status,
         "assumptions": [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)],
         "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
         "dataset": _dataset(ledger),
@@ -121,7 +128,7 @@ def build_receipt(
         "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
         "composition": "sequential; the classes of an event with partition `label` are parallel",
         "rng": rng,
-        "method": method,
+        "method": {"name": method.title, "paper": method.paper},
         "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
         "leaky_outputs": list(leaky_outputs),
         "private_evaluations": 0,

@@ -18,6 +18,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
 
 from .ledger import PrivacyLedger
+from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
@@ -42,7 +43,7 @@ def build_release(
     ledger: PrivacyLedger,
     id2label: dict[int, str] | None,
     patch_size: int,
-    method: dict[str, Any],
+    method: Method,
     curriculum: dict[str, Any] | None,
     samples: Image.Image,
     resumes: Sequence[int] = (),
@@ -60,7 +61,7 @@ def build_release(
         ledger (`PrivacyLedger`): The ledger of the run, complete.
         id2label (`dict` or `None`): The declared label set, by class id; `None` for an unconditional model.
         patch_size (`int`): Pixels that were folded into channels, per side; 1 for none.
-        method (`dict`): `name` and `paper` of the method.
+        method (`Method`): From the registry.
         curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only.
         samples (`PIL.Image.Image`): Images drawn from the model, see `sample_grid`.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.

@@ -16,13 +16,14 @@ from PIL import Image
 
 from diffusers_dp import release as release_module
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.methods import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import hash_release
 from diffusers_dp.release import RELEASE_FILES, build_release, sample_grid
 
 
 SECRET = "patient-4711"
-METHOD = {"name": "FETA-Pro", "paper": "https://example.org/paper"}
+METHOD = METHODS["feta_pro"]
 
 
 def make_unet(num_classes, patch_size=1):

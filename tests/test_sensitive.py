@@ -172,6 +172,14 @@ def test_images_without_classes(labels):
     assert torch.equal(answer, ask(make_door(), by_label=False))
 
 
+def test_a_single_class():
+    """A row like that of no classes; whoever has another label contributes zero."""
+    labels = np.zeros(NUM_IMAGES, dtype=np.int64)
+    labels[5] = 1
+    answer = ask(make_door(labels=labels, class_names=("a",)))
+    assert answer.shape == (1, 1, 64) and torch.equal(answer, ask(make_door([5], labels=None, class_names=None)))
+
+
 def test_public_facts_do_not_depend_on_what_is_there():
     """The ledger's row, the answer's shape and the divisor are the same with an image less."""
     rows, shapes, answers = [], [], []
@@ -469,7 +477,7 @@ def test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone():
     assert others and not any(torch.isclose(first, other).any() for other in others)
 
 
-@pytest.mark.parametrize("noise_multiplicity", [1, 4])
+@pytest.mark.parametrize("noise_multiplicity", [1, 4, 32])
 def test_the_gradient_bound_is_reached(noise_multiplicity):
     kinds = [1] * NUM_IMAGES
     kinds[5] = 2  # -5 times the loss, which sums against the others

@@ -49,6 +49,7 @@ from diffusers_dp.identity import open_identity
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.methods import METHODS
 from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss, unet_config
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
@@ -62,7 +63,7 @@ from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.schedulers import WarmupStage
 
 
-METHOD = {"name": "FETA-Pro", "paper": "From Easy to Hard++ (FETA-Pro), Algorithm 2"}
+METHOD = METHODS["feta_pro"]
 
 
 def main(argv: list[str] | None = None) -> None:
