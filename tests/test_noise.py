@@ -45,7 +45,7 @@ def make_door(missing=(), images=None, class_names=("a", "b", "c")):
 
 def ask(door, fn=lambda x: x.flatten(1), **changes):
     arguments = {"clip_norm": 0.5, "noise_multiplier": 3.0, "by_label": True, "name": "question"}
-    return door.noisy_sum(fn, **{**arguments, "ledger": make_ledger(door.num_images), **changes})
+    return door.noisy_sum(fn, **{**arguments, "ledger": make_ledger(door.num_units), **changes})
 
 
 def two_layers():
@@ -60,7 +60,7 @@ def squares(model, rows, labels, generator):
 
 def gradient(door, model, row_loss=squares, **changes):
     arguments = {"max_grad_norm": 0.1, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0}
-    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger(door.num_images)}
+    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger(door.num_units)}
     return door.noisy_gradient(model, row_loss, **{**arguments, **changes})
 
 
