@@ -25,6 +25,7 @@ from diffusers_dp import verify
 from diffusers_dp.config import load_config
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.ledger_file import _link
 from diffusers_dp.randomness import PrivateGenerator
 from diffusers_dp.release import RELEASE_FILES
 
@@ -157,7 +158,9 @@ def test_the_export_reads_nothing_private(watched):
 def test_the_receipt_holds_every_row_of_the_ledger(watched):
     header, rows = read_ledger(watched.output_dir)
     receipt = json.loads((watched.release / "privacy_receipt.json").read_text())
-    assert receipt["events"] == [{key: value for key, value in row.items() if key != "state"} for row in rows]
+    assert receipt["events"] == [
+        {key: value for key, value in row.items() if key not in ("state", "chain")} for row in rows
+    ]
     assert [event["steps_executed"] for event in receipt["events"]] == [5, 1, 1, 1]
     assert (receipt["delta"], receipt["adjacency"]) == (header["target_delta"], "zero_out")
 
@@ -245,8 +248,12 @@ def test_a_ledger_for_other_neighbours_is_not_continued(tmp_path, adjacency):
     budget = {"target_epsilon": 5.0, "target_delta": 1e-5, "num_images": 100}
     path = tmp_path / "ledger.jsonl"
     PrivacyLedger(path, **budget).reserve(LedgerRow("question", "gaussian", 9.0))
-    header, *rows = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps({**json.loads(header), "adjacency": adjacency}), *rows]) + "\n")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0]["adjacency"] = adjacency
+    chain = ""
+    for line in lines:  # as if another version had written it
+        chain = line["chain"] = _link(chain, line)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(IntegrityError, match="adjacency"):
         PrivacyLedger(path, **budget)
 
