@@ -9,6 +9,7 @@ from .errors import DiffusersDPError
 
 
 COMMANDS = {
+    "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
     "sample": "Draw images from a release, as a dataset.",
     "verify": "Compare a release with its privacy receipt.",
 }
