@@ -9,6 +9,7 @@ from .errors import DiffusersDPError
 
 
 COMMANDS = {
+    "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
     "sample": "Draw images from a release, as a dataset.",

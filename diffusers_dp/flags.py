@@ -193,6 +193,9 @@ class RunFlags:
     output_dir: str = _flag("runs/feta_pro", "Folder of the run: private/ stays in the house, release/ is public.")
     seed: int = _flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
     dry_run: bool = _flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
+    skip_preflight: bool = _flag(
+        False, "Leave out the pre-flight: some seconds in which the mechanism is audited on stand-in records."
+    )
     checkpointing_steps: int | None = _flag(
         None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
     )

@@ -17,11 +17,13 @@ from diffusers import EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DM
 from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
 
+from .errors import IntegrityError, UsageError
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
+from .verify import Unreadable, check_files, read_receipt
 
 
 COMPONENT_FILES = (
@@ -111,6 +113,38 @@ def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str,
         "status": receipt["status"],
         "receipt_sha256": receipt_sha256,
     }
+
+
+def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
+    """Puts an audit's summary into the receipt of a release, in its field `audit`.
+
+    The field lies outside the hashes, so that it can be added later: neither the receipt's own hash nor the guarantee changes.
+
+    Args:
+        release (`str` or `Path`): The folder.
+        summary (`dict`): Public: from an audit that read no private data.
+
+    Raises:
+        UsageError: The folder holds no release, or cannot be written.
+        IntegrityError: The release is not what its receipt says.
+        ValueError: The audit read private data.
+    """
+    if summary["read_private_data"]:
+        raise ValueError("An audit that read private data stays in the house.")
+    folder = Path(release)
+    try:
+        receipt = read_receipt(folder)
+    except Unreadable as error:
+        raise UsageError(f"--attach: {error} Give the folder of a release.") from None
+    problem = next(check_files(folder, receipt), None)
+    if problem is not None:
+        raise IntegrityError(f"--attach {folder}: {problem} Restore the release first.")
+    temporary = folder / f".{RECEIPT_NAME}.tmp"
+    try:
+        _write(temporary, canonical_json({**receipt, "audit": summary}))
+        os.replace(temporary, folder / RECEIPT_NAME)
+    except OSError as error:
+        raise UsageError(f"--attach {folder} cannot be written ({error.strerror}).") from None
 
 
 def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> ModelCard:

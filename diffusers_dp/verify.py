@@ -111,7 +111,7 @@ def _digest(path: Path) -> str:
         try:  # it carries the receipt's hash, so it is hashed without that field
             index = json.loads(path.read_bytes())
             index.pop("privacy", None)
-            return hashlib.sha256((json.dumps(index, sort_keys=True, indent=2) + "\n").encode()).hexdigest()
+            return hashlib.sha256(_canonical(index)).hexdigest()
         except (ValueError, AttributeError, RecursionError):
             return "not JSON"
     digest = hashlib.sha256()
@@ -125,13 +125,27 @@ def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
     """The statement that travels in `model_index.json` is that of the receipt."""
     try:
         privacy = json.loads((folder / "model_index.json").read_bytes())["privacy"]
-        if privacy["receipt_sha256"] != hashlib.sha256((folder / RECEIPT_NAME).read_bytes()).hexdigest():
+        if privacy["receipt_sha256"] != _receipt_digest(folder / RECEIPT_NAME):
             yield f"model_index.json names another {RECEIPT_NAME}: its hash differs."
         claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
         if privacy["epsilon"] != claim or any(privacy[name] != receipt[name] for name in PRIVACY_FIELDS):
             yield "model_index.json states another guarantee than the receipt."
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         yield "model_index.json carries no privacy statement."
+
+
+def _receipt_digest(path: Path) -> str:
+    """Of the receipt without its field `audit`, which may be added later; the file must be written as the library writes it."""
+    content = path.read_bytes()
+    receipt = json.loads(content)
+    if content != _canonical(receipt):
+        return "not canonical"
+    receipt.pop("audit", None)
+    return hashlib.sha256(_canonical(receipt)).hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
+    return (json.dumps(value, sort_keys=True, indent=2) + "\n").encode()
 
 
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:

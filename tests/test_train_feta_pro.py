@@ -33,7 +33,7 @@ LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no"]
 
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
-    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4"
+    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --skip_preflight"
 ).split()
 DIGITS = [*TINY, "--train_batch_size", "64"]
 NUM_IMAGES = 30

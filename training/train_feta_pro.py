@@ -13,7 +13,6 @@ Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Th
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,7 @@ from diffusers_dp import (
     SensitiveImages,
     UsageError,
 )
+from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.augmentation import AugmentationBag
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
@@ -61,6 +61,7 @@ from diffusers_dp.queries import (
 )
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.schedulers import WarmupStage
+from diffusers_dp.stages import StageTable
 
 
 METHOD = METHODS["feta_pro"]
@@ -84,6 +85,8 @@ def main(argv: list[str] | None = None) -> None:
     print(plan.table)
     if args.dry_run:
         return
+    if not args.skip_preflight:
+        preflight(args, facts, plan, *build_denoiser(args, facts, accelerator.device))
 
     folder = RunFolder(args.output_dir)
     folder.create(resume=args.resume_from_checkpoint is not None)
@@ -99,7 +102,6 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
     stages = StageTable()
-    num_classes = None if facts.class_names is None else len(facts.class_names)
     with folder.discarded_on_error():
         checkpoint = None
         if args.resume_from_checkpoint:
@@ -122,10 +124,8 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     set_seed(args.seed)
 
     # 1. The model and its curriculum.
-    unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(accelerator.device)
-    autocast_dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
-    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size, autocast_dtype)
-    loss = EDMLoss(args.label_dropout, args.p_mean, args.p_std)
+    denoiser, loss = build_denoiser(args, facts, accelerator.device)
+    unet = denoiser.unet
     warmup_scheduler = FrequencyWarmupScheduler(
         curriculum=args.curriculum,
         spatial_steps=args.spatial_steps,
@@ -214,6 +214,14 @@ def ask_frequency_features(
         embedding = noisy_frequency_features(images, features, noise_multiplier=row.noise_multiplier, ledger=ledger)
         answers.put(row, {"answer": embedding.cpu()}, **features.facts)
     return answers.get(row, ledger, **features.facts)["answer"]
+
+
+def build_denoiser(args: FETAProConfig, facts: PublicFacts, device: torch.device | str) -> tuple[EDMDenoiser, EDMLoss]:
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(device)
+    autocast_dtype = torch.bfloat16 if args.precision == "bf16" else None
+    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size, autocast_dtype)
+    return denoiser, EDMLoss(args.label_dropout, args.p_mean, args.p_std)
 
 
 class CentralImages:
@@ -357,25 +365,6 @@ def build_pipeline(args: FETAProConfig, unet: UNet2DModel, facts: PublicFacts) -
     pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=args.patch_size)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
-
-
-class StageTable:
-    """The closing table: stage, epsilon spent so far, seconds."""
-
-    def __init__(self):
-        self.rows: list[tuple[str, float, float]] = []
-        self.clock = time.perf_counter()
-
-    def done(self, stage: str, ledger: PrivacyLedger) -> None:
-        now = time.perf_counter()
-        self.rows.append((stage, ledger.epsilon(), now - self.clock))
-        self.clock = now
-
-    def __str__(self) -> str:
-        lines = [f"{'stage':<24} {'epsilon so far':>14} {'seconds':>9}"]
-        return "\n".join(
-            lines + [f"{stage:<24} {epsilon:>14.4f} {seconds:>9.1f}" for stage, epsilon, seconds in self.rows]
-        )
 
 
 if __name__ == "__main__":

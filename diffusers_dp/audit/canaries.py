@@ -1,0 +1,191 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Dirac canaries: records whose whole gradient lies in one coordinate of their own, and a door that watches what becomes of them.
+
+A record carries its number in its pixels. Canary `i` has the loss `G w[i]`, with a vector `w` that is added to the model and G far
+above the clip norm, so that the gradient of `w[i]`, summed over the steps, is exactly C for each step the canary took part in, plus
+noise: the strongest signal that any record can give (Nasr et al. 2023, Section 4). A second vector is never used by any loss, so its
+gradient is noise alone.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..dpsgd.step import Gradients, RowLoss
+from ..errors import UsageError
+from ..randomness import PrivateGenerator
+from ..sensitive import SensitiveImages
+
+
+TAG_BYTES = 8
+_MAGIC = (0xCA, 0x2D, 0x91, 0x5E)
+LOUDNESS = 1e4  # G / C: what an unclipped canary would contribute, in clip norms
+
+
+def tag_images(images: np.ndarray, numbers: np.ndarray) -> None:
+    """Writes each record's number into its first 8 values: 4 bytes that say "tagged", 4 of the number.
+
+    Args:
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): Changed in place.
+        numbers (`np.ndarray`, shape `[n]`): From 0 to 2^31 - 1.
+
+    Raises:
+        UsageError: An image has less than 8 values.
+    """
+    if images[0].size < TAG_BYTES:
+        raise UsageError(f"An audit needs images of at least {TAG_BYTES} values; give a larger --resolution.")
+    flat = images.reshape(len(images), -1)
+    flat[:, :4] = _MAGIC
+    flat[:, 4:TAG_BYTES] = np.asarray(numbers, dtype="<u4").view(np.uint8).reshape(-1, 4)
+
+
+def read_tags(rows: torch.Tensor) -> torch.Tensor:
+    """The number of each row's record, -1 where there is no tag (a blank row).
+
+    Args:
+        rows (`torch.Tensor`, shape `[rows, C, H, W]`): As a loss is given them: in [-1, 1].
+
+    Returns:
+        `torch.LongTensor`, shape `[rows]`, on the CPU.
+    """
+    values = rows.flatten(1)[:, :TAG_BYTES].detach().cpu().double().add(1).mul(127.5).round().long()
+    number = (values[:, 4:] * torch.tensor([1, 1 << 8, 1 << 16, 1 << 24])).sum(1)
+    return torch.where((values[:, :4] == torch.tensor(_MAGIC)).all(1), number, -1)
+
+
+class FaultyNoise(PrivateGenerator):
+    """The private source with one argument that breaks it: all noise is multiplied by `noise_scale`.
+
+    Args:
+        noise_scale (`float`): 1 is honest, 0.5 halves the noise, 0 leaves it off.
+
+    Attributes:
+        for_loss (`PrivateGenerator`): What a loss draws from, always honest.
+    """
+
+    def __init__(self, noise_scale: float = 1.0, key: bytes | None = None):
+        super().__init__(key)
+        self.noise_scale = noise_scale
+        self.for_loss = PrivateGenerator(None if key is None else key[::-1])
+
+    def normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
+        return super().normal(shape, std, device) * self.noise_scale
+
+
+class CanaryModel(nn.Module):
+    """A model, a coordinate for each canary, and as many that nothing ever uses.
+
+    Args:
+        model (`nn.Module`): The user's model; not changed.
+        num_canaries (`int`): m.
+    """
+
+    def __init__(self, model: nn.Module, num_canaries: int):
+        super().__init__()
+        self.model = model
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.canaries = nn.Embedding(num_canaries, 1, device=device)
+        self.silent = nn.Embedding(num_canaries, 1, device=device)
+        nn.init.zeros_(self.canaries.weight)
+        nn.init.zeros_(self.silent.weight)
+
+
+class Watch:
+    """What the audit sees of a run: for each step the records of the sample, and the noisy gradients of the canaries' coordinates.
+
+    Args:
+        num_canaries (`int`): m; records 0 to m - 1 are canaries.
+
+    Attributes:
+        samples (`list[np.ndarray]`): For each step the numbers of the tagged records, in order.
+        batch_sizes (`list[float]`): For each step the records of the sample, blanks included.
+        canaries, silent (`list[np.ndarray]`, each of shape `[m]`): Noisy gradients times the normaliser.
+        questions (`list[dict]`): The arguments of each step's question.
+    """
+
+    def __init__(self, num_canaries: int):
+        self.num_canaries = num_canaries
+        self.samples: list[np.ndarray] = []
+        self.batch_sizes: list[float] = []
+        self.canaries: list[np.ndarray] = []
+        self.silent: list[np.ndarray] = []
+        self.questions: list[dict[str, Any]] = []
+
+    def loss(self, row_loss: RowLoss, loudness: float, noise_multiplicity: int) -> RowLoss:
+        """`row_loss`, except that a canary's row has the canary's loss. Notes who is there."""
+
+        def watched(
+            model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
+        ) -> torch.Tensor:
+            assert isinstance(model, CanaryModel)
+            numbers = read_tags(rows)
+            seen = numbers[::noise_multiplicity]
+            self.batch_sizes[-1] += len(rows) / noise_multiplicity
+            self.samples[-1] = np.concatenate([self.samples[-1], seen[seen >= 0].numpy()])
+            numbers = numbers.to(rows.device)
+            canary = (numbers >= 0) & (numbers < self.num_canaries)
+            coordinates = model.canaries(torch.where(canary, numbers, 0)).squeeze(1)
+            losses = row_loss(model.model, rows, labels, getattr(generator, "for_loss", generator))
+            return torch.where(canary, loudness * coordinates, losses)
+
+        return watched
+
+    def begin_step(self) -> None:
+        self.samples.append(np.zeros(0, dtype=np.int64))
+        self.batch_sizes.append(0.0)
+
+    def end_step(self, gradients: Gradients, normaliser: float) -> Gradients:
+        """Takes the canaries' part out of an answer; returns the model's."""
+        gradients = dict(gradients)
+        for name in ("canaries", "silent"):
+            part = gradients.pop(f"{name}.weight").squeeze(1).double().cpu().numpy() * normaliser
+            getattr(self, name).append(part)
+        return {name.removeprefix("model."): gradient for name, gradient in gradients.items()}
+
+    def inclusions(self, num_records: int) -> np.ndarray:
+        """How often each tagged record took part, shape `[num_records]` at least."""
+        return np.bincount(np.concatenate([*self.samples, np.zeros(0, dtype=np.int64)]), minlength=num_records)
+
+
+class WatchedImages(SensitiveImages):
+    """`SensitiveImages` whose `noisy_gradient` adds canaries to the model and the loss, asks the real door, and hands on the answer
+    without them.
+
+    Args:
+        *args, **arguments: As for `SensitiveImages`; the images are tagged.
+        watch (`Watch`): What is noted.
+        generator (`FaultyNoise`): The source of noise and samples of every question.
+        after_step (`Callable`, *optional*): Called after each step.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        watch: Watch,
+        generator: FaultyNoise,
+        after_step: Callable[[], None] | None = None,
+        **arguments: Any,
+    ):
+        super().__init__(*args, **arguments)
+        self.watch = watch
+        self._generator = generator
+        self.after_step = after_step
+
+    def noisy_gradient(self, model: nn.Module, row_loss: RowLoss, **question: Any) -> Gradients:
+        self.watch.begin_step()
+        loudness = LOUDNESS * question["max_grad_norm"]
+        answer = super().noisy_gradient(
+            CanaryModel(model, self.watch.num_canaries),
+            self.watch.loss(row_loss, loudness, question["noise_multiplicity"]),
+            **question,
+        )
+        self.watch.questions.append({key: value for key, value in question.items() if key != "ledger"})
+        gradients = self.watch.end_step(answer, question["normaliser"])
+        if self.after_step is not None:
+            self.after_step()
+        return gradients

@@ -1,0 +1,266 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What an honest DP-SGD looks like from outside, as tests of hypotheses.
+
+Each random check has a significance of 2e-5 and an audit has at most 20 of them; the Gaussian estimate adds 2e-4. So an
+honest implementation is rejected in less than one audit of a thousand.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from .bounds import gaussian_estimate, guess_coins, one_run_epsilon
+from .canaries import Watch
+
+
+SIGNIFICANCE = 2e-5
+FORMAL_CONFIDENCE = 0.95
+ESTIMATE_CONFIDENCE = 1 - 1e-4  # of each of its two error rates
+ROUNDING = 1e-3  # relative, of sums that have no noise
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Args:
+        name (`str`): What.
+        observed, expected (`float`): In the unit that the name says.
+        p_value (`float`, *optional*): Of an honest implementation; `None` where nothing is random.
+        passed (`bool`): Whether it looks honest.
+    """
+
+    name: str
+    observed: float
+    expected: float
+    p_value: float | None
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the ledger and the plan say of DP-SGD.
+
+    Args:
+        steps (`int`): T.
+        num_images (`int`): N of the audit.
+        sample_rate (`float`): q.
+        noise_multiplier (`float`): sigma.
+        max_grad_norm (`float`): C.
+        normaliser (`float`): The divisor.
+        noise_multiplicity (`int`): K.
+        epsilon, delta (`float`): What T steps are said to cost.
+        truncated_batch_size (`int`, *optional*): The most records of a sample.
+    """
+
+    steps: int
+    num_images: int
+    sample_rate: float
+    noise_multiplier: float
+    max_grad_norm: float
+    normaliser: float
+    noise_multiplicity: int
+    epsilon: float
+    delta: float
+    truncated_batch_size: int | None = None
+
+
+def random_check(name: str, observed: float, expected: float, p_value: float) -> Check:
+    return Check(name, float(observed), float(expected), float(p_value), bool(p_value > SIGNIFICANCE))  # NaN fails
+
+
+def exact_check(name: str, observed: float, expected: float, tolerance: float = 0.0) -> Check:
+    return Check(name, float(observed), float(expected), None, bool(abs(observed - expected) <= tolerance))
+
+
+def z_check(name: str, observed: float, expected: float, std: float) -> Check:
+    """`observed` is normal around `expected`."""
+    return random_check(name, observed, expected, 2 * stats.norm.sf(abs(observed - expected) / std))
+
+
+def std_check(name: str, values: np.ndarray, std: float) -> Check:
+    """`values` are independent `N(0, std^2)`: chi-square, both sides."""
+    statistic, degrees = float(np.square(values / std).sum()), values.size
+    p_value = 2 * min(stats.chi2.cdf(statistic, degrees), stats.chi2.sf(statistic, degrees))
+    return random_check(name, std * math.sqrt(statistic / degrees), std, p_value)
+
+
+def noise_checks(silent: np.ndarray, others: np.ndarray, std: float) -> list[Check]:
+    """The noise of coordinates that no record touches: right in size and shape, and drawn anew for every step, tensor and
+    coordinate.
+
+    Args:
+        silent (`np.ndarray`, shape `[T, m]`): Of the tensor that no loss uses.
+        others (`np.ndarray`, shape `[T, m]`): Of another tensor, NaN where a record may have touched it.
+        std (`float`): sigma C.
+    """
+    z = silent / std
+    steps, size = z.shape
+    checks = [
+        std_check("noise: standard deviation", silent, std),
+        z_check("noise: mean", silent.mean(), 0.0, std / math.sqrt(z.size)),
+        random_check("noise: normal shape (Kolmogorov-Smirnov)", *_normal_shape(z.flatten())),
+        _correlation("noise: correlation of neighbouring coordinates", z[:, 1:], z[:, :-1]),
+        std_check("noise: one step's sum over coordinates, standard deviation", silent.sum(1) / math.sqrt(size), std),
+    ]
+    untouched = ~np.isnan(others).any(0)
+    checks.append(_correlation("noise: correlation of two tensors", z[:, untouched], others[:, untouched] / std))
+    if steps > 1:
+        checks += [
+            _correlation("noise: correlation of consecutive steps", z[1:], z[:-1]),
+            std_check("noise: sum over all steps, standard deviation", silent.sum(0) / math.sqrt(steps), std),
+        ]
+    return checks
+
+
+def _normal_shape(z: np.ndarray) -> tuple[float, float, float]:
+    result = stats.kstest(z[:20_000], "norm")
+    return result.statistic, 0.0, result.pvalue
+
+
+def _correlation(name: str, first: np.ndarray, second: np.ndarray) -> Check:
+    return z_check(name, float((first * second).mean()), 0.0, 1 / math.sqrt(first.size))
+
+
+def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> list[Check]:
+    """Poisson sampling has one rate, and the dispersion of independent coins both over steps and over records; shuffled epochs
+    and batches of one size do not.
+
+    Args:
+        visible (`np.ndarray`): Numbers of the records that are there.
+    """
+    q, steps = declared.sample_rate, declared.steps
+    counts = watch.inclusions(int(visible.max()) + 1)[visible]
+    twice = sum(len(sample) - len(np.unique(sample)) for sample in watch.samples)
+    checks = [
+        exact_check("sampler: steps", len(watch.samples), steps),
+        exact_check("sampler: records drawn twice in a step", twice, 0),
+    ]
+    if q == 1:
+        sizes = np.array(watch.batch_sizes)
+        return checks + [
+            exact_check("sampler: smallest batch", sizes.min(initial=np.inf), declared.num_images),
+            exact_check("sampler: largest batch", sizes.max(initial=0), declared.num_images),
+            exact_check("sampler: fewest steps of a record", counts.min(), steps),
+        ]
+    if declared.truncated_batch_size is None:
+        batch_sizes, population = np.array(watch.batch_sizes), declared.num_images
+    else:  # filled up with blanks: only who is seen tells
+        batch_sizes, population = np.array([len(sample) for sample in watch.samples]), len(visible)
+        checks.append(
+            exact_check("sampler: largest batch", max(watch.batch_sizes, default=0), declared.truncated_batch_size)
+        )
+    total, trials = int(counts.sum()), steps * len(visible)
+    rate = 2 * min(stats.binom.cdf(total, trials, q), stats.binom.sf(total - 1, trials, q))
+    return checks + [
+        random_check("sampler: rate", total / trials, q, rate),
+        _dispersion("sampler: dispersion of batch sizes", batch_sizes, population, q),
+        _dispersion("sampler: dispersion of records' counts", counts, steps, q),
+    ]
+
+
+def _dispersion(name: str, counts: np.ndarray, trials: int, rate: float) -> Check:
+    """Index of dispersion of binomial counts, 1 if they are. Its distribution is taken for a gamma distribution with the right
+    mean and variance."""
+    variance = trials * rate * (1 - rate)
+    excess = (1 - 6 * rate * (1 - rate)) / variance  # kurtosis of a binomial variable beyond the normal's
+    statistic = float(np.square(counts - trials * rate).sum() / variance)
+    law = stats.gamma(len(counts) / (2 + excess), scale=2 + excess)
+    return random_check(name, statistic / len(counts), 1.0, 2 * min(law.cdf(statistic), law.sf(statistic)))
+
+
+def score_checks(scores: np.ndarray, taken: np.ndarray, declared: Declared) -> list[Check]:
+    """Sums over the steps of each canary's noisy gradient, times the normaliser: T q C on average for canaries that took part and
+    0 for the others, with the noise's variance T (sigma C)^2 and the coins' T q (1 - q) C^2.
+
+    Args:
+        scores (`np.ndarray`, shape `[m]`), taken (`np.ndarray` of bool, shape `[m]`).
+    """
+    steps, q, clip_norm = declared.steps, declared.sample_rate, declared.max_grad_norm
+    mean = steps * q * clip_norm
+    noise = math.sqrt(steps) * declared.noise_multiplier * clip_norm
+    both = math.sqrt(noise**2 + steps * q * (1 - q) * clip_norm**2)
+    inside, outside = scores[taken], scores[~taken]
+    return [
+        z_check("scores: mean with the record", inside.mean(), mean, both / math.sqrt(len(inside))),
+        z_check("scores: mean without it", outside.mean(), 0.0, noise / math.sqrt(len(outside))),
+        std_check("scores: standard deviation with the record", inside - mean, both),
+        std_check("scores: standard deviation without it", outside, noise),
+    ]
+
+
+def contribution_checks(scores: np.ndarray, watch: Watch, declared: Declared) -> list[Check]:
+    """Without noise, each step that a record took part in adds exactly C, however loud the record is, however large the batch:
+    a sum of clipped gradients over a constant."""
+    counts = watch.inclusions(len(scores))[: len(scores)]
+    steps = scores / declared.max_grad_norm
+    there = counts > 0
+    ratios = steps[there] / counts[there] if there.any() else np.zeros(1)
+    return [
+        exact_check("clipping: smallest contribution to a step, in C", ratios.min(), 1.0, ROUNDING),
+        exact_check("clipping: largest contribution to a step, in C", ratios.max(), 1.0, ROUNDING),
+        exact_check(
+            "clipping: contribution of an absent record, in C", np.abs(steps[~there]).max(initial=0), 0.0, ROUNDING
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One audited run.
+
+    Args:
+        noise_scale (`float`): 1 for the honest run.
+        checks (`list[Check]`): What was looked at.
+        formal_bound (`float`, *optional*), gaussian_estimate (`float`): Lower bounds on epsilon, see `bounds.py`; the formal one
+            needs many canaries in one run.
+        claimed_epsilon (`float`): What they must not exceed.
+    """
+
+    noise_scale: float
+    checks: list[Check]
+    formal_bound: float | None
+    gaussian_estimate: float
+    claimed_epsilon: float
+
+    @property
+    def failures(self) -> list[str]:
+        """Why this run is rejected; empty if it is not."""
+        failed = [check.name for check in self.checks if not check.passed]
+        if self.formal_bound is not None and not self.formal_bound <= self.claimed_epsilon:
+            failed.append("formal bound above the claim")
+        if not self.gaussian_estimate <= self.claimed_epsilon:
+            failed.append("Gaussian estimate above the claim")
+        return failed
+
+
+def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarray, noise_scale: float) -> Outcome:
+    """All of the above on one run of DP-SGD.
+
+    Args:
+        taken (`np.ndarray` of bool, shape `[m]`): Whether each canary's coin let it take part.
+        visible (`np.ndarray`): Numbers of all records that are there.
+    """
+    canaries, silent = (np.array(part).reshape(-1, len(taken)) for part in (watch.canaries, watch.silent))
+    asked = {float(question["normaliser"]) for question in watch.questions}
+    scores = canaries.sum(0)
+    untouched = np.where(taken, np.nan, canaries)
+    std = declared.noise_multiplier * declared.max_grad_norm
+    checks = [
+        exact_check("divisor: smallest asked for", min(asked, default=0), declared.normaliser),
+        exact_check("divisor: largest asked for", max(asked, default=0), declared.normaliser),
+        *sampler_checks(watch, declared, visible),
+    ]
+    if noise_scale == 0:
+        checks += contribution_checks(scores, watch, declared)
+    checks += noise_checks(silent, untouched, std) + score_checks(scores, taken, declared)
+    threshold = declared.steps * declared.sample_rate * declared.max_grad_norm / 2
+    return Outcome(
+        noise_scale,
+        checks,
+        one_run_epsilon(len(taken), *guess_coins(scores, taken), declared.delta, FORMAL_CONFIDENCE),
+        gaussian_estimate(scores[taken], scores[~taken], threshold, declared.delta, ESTIMATE_CONFIDENCE),
+        declared.epsilon,
+    )

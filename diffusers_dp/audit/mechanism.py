@@ -1,0 +1,194 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Tier A: the run's mechanism, without the run's data: its sampler, clipper, noise and divisor, in seconds.
+
+Stand-in records take the place of the images, few enough to be quick; sample rate, noise multiplier, clip norm, noise multiplicity and
+divisor are the run's own.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..accounting import truncated_batch_size
+from ..dpsgd.step import Gradients, RowLoss
+from ..ledger import PrivacyLedger
+from ..planning import Plan
+from ..randomness import PrivateGenerator
+from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
+from .checks import Check, Declared, Outcome, exact_check, judge
+
+
+NOISE_SCALES = (1.0, 0.0, 0.5)  # honest, off, halved
+STAND_IN_SHAPE = (1, 8, 8)
+ANY_EPSILON = 1e6  # target of a ledger that only counts
+RECORDS_PER_STEP = 300
+FEWEST_RECORDS, MOST_RECORDS = 600, 2000
+FEWEST_STEPS, MOST_STEPS = 60, 400
+QUICK_STEPS, QUICK_STEPS_BROKEN = 200, 20
+STEPS_PER_RECORD = 6  # that a record takes part in, on average
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """DP-SGD of a run.
+
+    Args:
+        sample_rate, noise_multiplier, max_grad_norm, normaliser, noise_multiplicity: q, sigma, C, divisor and K.
+        truncated (`bool`): Truncated Poisson sampling.
+        delta (`float`): Of the claim.
+    """
+
+    sample_rate: float
+    noise_multiplier: float
+    max_grad_norm: float
+    normaliser: float
+    noise_multiplicity: int
+    truncated: bool
+    delta: float
+
+    @classmethod
+    def of(cls, plan: Plan, max_grad_norm: float, noise_multiplicity: int) -> "Mechanism":
+        row, sampling = plan.rows["dp_sgd"], plan.sampling
+        return cls(
+            row.sampling_probability, row.noise_multiplier, max_grad_norm, sampling.normaliser, noise_multiplicity,
+            row.truncated_batch_size is not None, sampling.target_delta,
+        )  # fmt: skip
+
+    def question(self, num_images: int, max_physical_batch_size: int) -> dict:
+        """Arguments of `noisy_gradient` for so many images."""
+        return {
+            "max_grad_norm": self.max_grad_norm,
+            "noise_multiplier": self.noise_multiplier,
+            "sample_rate": self.sample_rate,
+            "normaliser": self.normaliser,
+            "noise_multiplicity": self.noise_multiplicity,
+            "max_physical_batch_size": max_physical_batch_size,
+            "truncated_batch_size": truncated_batch_size(num_images, self.sample_rate) if self.truncated else None,
+        }
+
+    def ledger(self, num_images: int) -> PrivacyLedger:
+        """One that only counts; by RDP where that can, for PLD takes a second where epsilon is large."""
+        return PrivacyLedger(
+            None, target_epsilon=ANY_EPSILON, target_delta=self.delta, num_images=num_images,
+            accountant="pld" if self.truncated else "rdp",
+        )  # fmt: skip
+
+
+def size_of_audit(mechanism: Mechanism, quick: bool) -> tuple[int, list[int]]:
+    """Records, and steps of the three runs: enough that a record takes part in six, as far as that is quick."""
+    records = math.ceil(RECORDS_PER_STEP / mechanism.sample_rate)
+    steps = math.ceil(STEPS_PER_RECORD / mechanism.sample_rate)
+    steps = max(FEWEST_STEPS, min(MOST_STEPS, steps))
+    broken = steps
+    if quick:  # noise of the wrong size shows in any number of steps
+        steps, broken = min(steps, QUICK_STEPS), QUICK_STEPS_BROKEN
+    return max(FEWEST_RECORDS, min(MOST_RECORDS, records)), [steps, broken, broken]
+
+
+def canary_runs(
+    mechanism: Mechanism, *, quick: bool = False, progress: Callable[[], None] | None = None
+) -> list[Outcome]:
+    """Canaries through the door, honest, with the noise off and with the noise halved; see `checks.judge`. All three are held
+    against what the honest run is said to cost."""
+    num_records, lengths = size_of_audit(mechanism, quick)
+    num_canaries = num_records // 2
+    taken, readable = flip_coins(num_records, num_canaries)
+    images = np.random.default_rng().integers(0, 256, (num_records, *STAND_IN_SHAPE), dtype=np.uint8)
+    tag_images(images, np.arange(num_records))
+    physical = math.ceil(num_records * mechanism.sample_rate / 3)  # several to a step
+    question = mechanism.question(num_records, physical)
+    outcomes: list[Outcome] = []
+    claim = 0.0
+    for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):
+        watch, ledger = Watch(num_canaries), mechanism.ledger(num_records)
+        door = WatchedImages(
+            images, None, readable, num_images=num_records, image_shape=STAND_IN_SHAPE,
+            watch=watch, generator=FaultyNoise(noise_scale), after_step=progress,
+        )  # fmt: skip
+        model = stand_in_model()
+        for _ in range(steps):
+            door.noisy_gradient(model, stand_in_loss, ledger=ledger, reserve_steps=lengths[0], **question)
+        if noise_scale == 1:
+            claim = ledger.epsilon(None if quick or mechanism.truncated else "pld")
+        declared = Declared(
+            steps, num_records, mechanism.sample_rate, mechanism.noise_multiplier, mechanism.max_grad_norm,
+            mechanism.normaliser, mechanism.noise_multiplicity,
+            claim, mechanism.delta,
+            question["truncated_batch_size"],
+        )  # fmt: skip
+        outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
+        outcomes.append(replace(outcome, checks=[*ledger_checks(ledger, mechanism, steps), *outcome.checks]))
+    return outcomes
+
+
+def flip_coins(num_records: int, num_canaries: int) -> tuple[np.ndarray, np.ndarray]:
+    """A fair coin for each canary, records 0 to `num_canaries` - 1; the others are all there.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: Whether each canary takes part, `[num_canaries]`, and whether each record does,
+        `[num_records]`. Both sides have a canary at least.
+    """
+    taken = np.random.default_rng().random(num_canaries) < 0.5
+    taken[:2] = True, False  # so that neither side can be empty
+    return taken, np.concatenate([taken, np.ones(num_records - num_canaries, dtype=bool)])
+
+
+def ledger_checks(ledger: PrivacyLedger, mechanism: Mechanism, steps: int) -> list[Check]:
+    """What was written down is what was asked."""
+    rows = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
+    expected = {"noise_multiplier": mechanism.noise_multiplier, "sampling_probability": mechanism.sample_rate}
+    facts = {"clip_norm": mechanism.max_grad_norm, "normaliser": mechanism.normaliser}
+    facts["noise_multiplicity"] = mechanism.noise_multiplicity
+    wrong = sum(row[name] != value for row in rows for name, value in expected.items())
+    wrong += sum(row["query"].get(name) != value for row in rows for name, value in facts.items())
+    return [
+        exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), steps),
+        exact_check("ledger: facts that differ from the question", wrong, 0),
+    ]
+
+
+def stand_in_model() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(STAND_IN_SHAPE), 1))
+
+
+def stand_in_loss(
+    model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
+) -> torch.Tensor:
+    """Every record pulls at the same weights, harder than the clip norm, to a side that the row's own draw decides."""
+    return 1000 * model(rows).squeeze(1) * generator.normal((len(rows),), 1.0, rows.device)
+
+
+@dataclass(frozen=True)
+class AuditedModel:
+    """A model, its loss, and what it is shown.
+
+    Args:
+        model, row_loss: As for `SensitiveImages.noisy_gradient`.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        class_names (`tuple[str, ...]`, *optional*): The label set.
+    """
+
+    model: nn.Module
+    row_loss: RowLoss
+    image_shape: tuple[int, ...]
+    class_names: tuple[str, ...] | None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+
+def stand_in() -> AuditedModel:
+    return AuditedModel(stand_in_model(), stand_in_loss, STAND_IN_SHAPE, None)
+
+
+def flat(gradients: Gradients, scale: float = 1.0) -> torch.Tensor:
+    return torch.cat([gradients[name].detach().flatten().cpu() for name in sorted(gradients)]).double() * scale

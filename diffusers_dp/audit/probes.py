@@ -1,0 +1,142 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Probes of tier A on a model: what one record can move at worst, and the noise that every parameter gets."""
+
+import contextlib
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..dpsgd.step import Gradients
+from ..randomness import KEY_BYTES, PrivateGenerator
+from ..sensitive import SensitiveImages
+from .canaries import FaultyNoise, read_tags, tag_images
+from .checks import ROUNDING, Check, exact_check, random_check, std_check, z_check
+from .mechanism import AuditedModel, Mechanism, flat
+
+
+# By what the loss of each record is multiplied: six records, so that their groups and their order show.
+ADVERSARIES = (1.0, 1e30, math.nan, math.inf, -1e4, 0.0)
+# Records of a loss that is 1 times its own, among them some that share a physical batch with the worst.
+NUM_RECORDS = len(ADVERSARIES) + 2
+
+
+def sensitivity(
+    mechanism: Mechanism, audited: AuditedModel, noise_multiplicity: int, physical: int, cap: int | None
+) -> float:
+    """The largest `||sum(D) - sum(D')||` over D' with one record zeroed out, in clip norms, without noise and under the same
+    draws.
+
+    D holds records of noise, of white and of zeros whose losses are ordinary, huge, infinite, no number, negative or zero.
+
+    Args:
+        physical (`int`): Records at a time.
+        cap (`int`, *optional*): Truncated Poisson sampling to so many.
+    """
+    key = bytes(range(KEY_BYTES))
+    images = np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *audited.image_shape), dtype=np.uint8)
+    images[1], images[-1] = 255, 0
+    tag_images(images, np.arange(NUM_RECORDS))
+    labels = None if audited.class_names is None else np.arange(NUM_RECORDS) % len(audited.class_names)
+    factors = torch.tensor([*ADVERSARIES, *[1.0] * (NUM_RECORDS - len(ADVERSARIES)), 0.0], device=audited.device)
+
+    def loss(
+        model: nn.Module, rows: torch.Tensor, row_labels: torch.Tensor | None, generator: PrivateGenerator
+    ) -> torch.Tensor:
+        losses = audited.row_loss(model, rows, row_labels, getattr(generator, "for_loss", generator))
+        return losses * factors[read_tags(rows).to(rows.device)]  # a blank row has the last factor
+
+    ledger = mechanism.ledger(NUM_RECORDS)
+    question = {**mechanism.question(NUM_RECORDS, physical), "noise_multiplicity": noise_multiplicity}
+    question["noise_multiplier"] = 1e3  # the noise is off, and little of it is dear to count
+    question |= {"sample_rate": 1.0 if cap is None else 1 - 1e-9, "truncated_batch_size": cap}
+
+    def answer(missing: int | None) -> torch.Tensor:
+        readable = np.arange(NUM_RECORDS) != missing
+        door = SensitiveImages(
+            images, labels, readable, num_images=NUM_RECORDS, image_shape=audited.image_shape,
+            class_names=audited.class_names, device=audited.device,
+        )  # fmt: skip
+        noiseless = FaultyNoise(0.0, key)
+        gradients = door.noisy_gradient(
+            audited.model, loss, ledger=ledger, reserve_steps=NUM_RECORDS + 1, generator=noiseless, **question
+        )
+        return flat(gradients, mechanism.normaliser / mechanism.max_grad_norm)
+
+    everybody = answer(None)
+    moved = [float((everybody - answer(record)).norm()) for record in range(NUM_RECORDS)]
+    return math.nan if any(math.isnan(distance) for distance in moved) else max(moved)
+
+
+def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
+    """One record moves the sum by C at most, for K = 1 and the run's K and physical batches of any size.
+
+    Args:
+        tight (`bool`): The model's gradients are longer than C, so that the bound must be reached as well.
+        thorough (`bool`): All combinations, instead of the run's K (at most 4) and two records at a time.
+    """
+    k = mechanism.noise_multiplicity
+    settings = [(min(k, 4), 2)]
+    if thorough:
+        settings = [(draws, size) for draws in sorted({1, k}) for size in (1, 3, NUM_RECORDS)]
+    caps = [None, NUM_RECORDS - 3, NUM_RECORDS + 2] if mechanism.truncated else [None]
+    found = [sensitivity(mechanism, audited, draws, size, cap) for draws, size in settings for cap in caps]
+    worst = math.nan if any(math.isnan(value) for value in found) else max(found)
+    kind = "stand-in" if tight else "the model"
+    checks = [Check(f"sensitivity of {kind}, in C", worst, 1.0, None, worst <= 1 + ROUNDING)]
+    if tight:
+        checks.append(exact_check("sensitivity: least over the settings, in C", min(found), 1.0, ROUNDING))
+    return checks
+
+
+def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[Check]:
+    """Noise alone: a step on records that are all zeroed out and two on empty samples, all under the same public seeds. Every
+    parameter of the model gets the noise that is declared, and neither the seeds nor another door tell it."""
+    blanks = np.zeros((2, *audited.image_shape), dtype=np.uint8)
+    labels = None if audited.class_names is None else np.zeros(2, dtype=np.int64)
+    std = mechanism.noise_multiplier * mechanism.max_grad_norm
+    answers: list[Gradients] = []
+    for sample_rate in (1.0, 1e-9, 1e-9):
+        door = SensitiveImages(
+            blanks, labels, np.zeros(2, dtype=bool), num_images=2, image_shape=audited.image_shape,
+            class_names=audited.class_names, device=audited.device,
+        )  # fmt: skip
+        small = replace(mechanism, sample_rate=sample_rate, truncated=False)
+        question = {**small.question(2, 2), "noise_multiplicity": min(mechanism.noise_multiplicity, 4)}
+        with _public_seeds():
+            answers.append(door.noisy_gradient(audited.model, audited.row_loss, ledger=small.ledger(2), **question))
+    absent = sum(name not in answer for name in audited.parameters for answer in answers)
+    checks = [exact_check("noise: parameters of the model without a gradient", absent, 0)]
+    for answer, words in zip(answers, ("zeroed-out records", "an empty sample"), strict=False):
+        name = f"noise: standard deviation in every parameter, {words}"
+        checks.append(_every_parameter(name, answer, mechanism.normaliser, std))
+    steps = [flat(answer, mechanism.normaliser / std) for answer in answers]
+    for first, second, words in zip(steps, steps[1:], ("steps", "empty steps"), strict=False):
+        correlation = float((first * second).mean())
+        name = f"noise: correlation of two {words} under the same public seeds"
+        checks.append(z_check(name, correlation, 0.0, 1 / math.sqrt(len(first))))
+    return checks
+
+
+def _every_parameter(name: str, answer: Gradients, normaliser: float, std: float) -> Check:
+    """The parameter that fits worst, its p-value corrected for their number (Bonferroni)."""
+    each = [std_check(name, part.double().cpu().numpy() * normaliser, std) for part in answer.values()]
+    p_values = np.nan_to_num([check.p_value for check in each], nan=0.0)
+    return random_check(name, each[p_values.argmin()].observed, std, min(1.0, p_values.min() * len(each)))
+
+
+@contextlib.contextmanager
+def _public_seeds() -> Iterator[None]:
+    """Every public generator starts at 0, and is put back afterwards."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        np.random.seed(0)
+        random.seed(0)
+        yield
+    np.random.set_state(numpy_state)
+    random.setstate(python_state)

@@ -1,0 +1,149 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What an audit found: a verdict with its reasons, a table for people, and JSON."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import UsageError
+from ..receipt import canonical_json
+from .checks import ESTIMATE_CONFIDENCE, FORMAL_CONFIDENCE, SIGNIFICANCE, Check, Outcome
+
+
+SCHEMA_VERSION = 1
+NAMES = {1.0: "honest", 0.0: "noise off", 0.5: "noise halved"}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of tier A or B.
+
+    Args:
+        tier (`str`): `mechanism` or `run`.
+        settings (`dict`): Public numbers of what was audited.
+        outcomes (`dict[str, list[Outcome]]`): For each mechanism its honest run and its broken ones.
+        checks (`list[Check]`): What was looked at besides.
+        seconds (`float`): It took.
+    """
+
+    tier: str
+    settings: dict[str, Any]
+    outcomes: dict[str, list[Outcome]]
+    checks: list[Check]
+    seconds: float
+
+    @property
+    def reasons(self) -> list[str]:
+        """What speaks against the audited code, or against the audit; empty if nothing does."""
+        found = [check.name for check in self.checks if not check.passed]
+        for mechanism, (honest, *broken) in self.outcomes.items():
+            found += [f"{mechanism}: {failure}" for failure in honest.failures]
+            found += [
+                f"{mechanism}: the run with the {NAMES[outcome.noise_scale]} was not rejected"
+                for outcome in broken
+                if not outcome.failures
+            ]
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """`VALID`: the honest run passes everything and each broken one is rejected. Otherwise `INCONCLUSIVE`."""
+        return "INCONCLUSIVE" if self.reasons else "VALID"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, JSON-able; numbers that are not finite become `null`."""
+        return {
+            **self.summary(),
+            "settings": self.settings,
+            "checks": [_plain(asdict(check)) for check in self.checks],
+            "details": {
+                mechanism: {NAMES[o.noise_scale]: [_plain(asdict(check)) for check in o.checks] for o in outcomes}
+                for mechanism, outcomes in self.outcomes.items()
+            },
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What goes into a receipt's `audit` field."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "tier": self.tier,
+            "verdict": self.verdict,
+            "reasons": self.reasons,
+            "read_private_data": False,
+            "library": {"name": "diffusers_dp", "version": __version__},
+            "created_utc": datetime.now(timezone.utc).date().isoformat(),
+            "confidence": {
+                "formal_bound": FORMAL_CONFIDENCE,
+                "gaussian_estimate": ESTIMATE_CONFIDENCE,
+                "significance_of_a_check": SIGNIFICANCE,
+            },
+            "mechanisms": {
+                mechanism: {
+                    "claimed_epsilon": outcomes[0].claimed_epsilon,
+                    "num_checks": len(outcomes[0].checks),
+                    **{NAMES[outcome.noise_scale]: _brief(outcome) for outcome in outcomes},
+                }
+                for mechanism, outcomes in self.outcomes.items()
+            },
+            "seconds": round(self.seconds, 1),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{'mechanism':<20} {'run':<13} {'claim':>7} {'formal bound':>13} {'Gaussian est.':>14}  rejected by"]
+        for mechanism, outcomes in self.outcomes.items():
+            for o in outcomes:
+                formal = "-" if o.formal_bound is None else f"{o.formal_bound:.3f}"
+                because = o.failures
+                words = because[0] if because else "nothing"
+                more = f" and {len(because) - 1} more" if len(because) > 1 else ""
+                lines.append(
+                    f"{mechanism:<20} {NAMES[o.noise_scale]:<13} {o.claimed_epsilon:>7.3f} {formal:>13}"
+                    f" {o.gaussian_estimate:>14.3f}  {words}{more}"
+                )
+        number = len(self.checks) + sum(len(outcomes[0].checks) for outcomes in self.outcomes.values())
+        lines.append(f"{number} checks of the honest code, {self.seconds:.1f} s.")
+        lines.append(self.verdict + "".join(f"\n- {reason}" for reason in self.reasons))
+        return "\n".join(lines)
+
+
+def _brief(outcome: Outcome) -> dict[str, Any]:
+    bounds = {"formal_bound": outcome.formal_bound, "gaussian_estimate": outcome.gaussian_estimate}
+    return {**bounds, "rejected_by": outcome.failures}
+
+
+def _plain(check: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and not abs(value) < float("inf") else value
+        for key, value in check.items()
+    }
+
+
+def write_json(content: dict[str, Any], path: Path) -> None:
+    """Puts `content` at `path`, whole or not at all, in a folder that only its owner can read.
+
+    Raises:
+        UsageError: `--output_dir` cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text(canonical_json(content))
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"--output_dir: {path} cannot be written ({error.strerror}); give another folder.") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises `UsageError` where there is no audit."""
+    try:
+        content = json.loads(path.read_text())
+        if content["verdict"] and content["tier"]:
+            return content
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise UsageError(f"{path} holds no audit; run `diffusers-dp audit run` first.")

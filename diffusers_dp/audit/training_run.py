@@ -1,0 +1,187 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Tier B: DP-SGD of a training script, with its own model and loop, on synthetic noise images among which there are canaries.
+
+The noise is calibrated anew, to epsilon 2: what one run can show ends far below the epsilon of most trainings (`bounds.py`), so that
+the same code is held against a claim which it can exceed. Nothing is released and no private image is read.
+"""
+
+import importlib.util
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..checkpointing import RunFolder
+from ..config import SamplingFacts
+from ..data import PublicFacts
+from ..errors import UsageError
+from ..flags import FETAProConfig
+from ..ledger import PrivacyLedger
+from ..planning import Plan
+from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
+from .checks import Check, Declared, exact_check, judge
+from .mechanism import NOISE_SCALES, AuditedModel, Mechanism, flip_coins, stand_in
+from .probes import parameter_noise_checks, sensitivity_checks
+from .report import Audit
+
+
+AUDIT_EPSILON = 2.0
+FUNCTIONS = ("build_denoiser", "fine_tune")
+LARGEST_SHARE = 0.8  # of the records that are canaries
+
+
+def load_script(path: Path) -> ModuleType:
+    """A training script as a module; it is not run.
+
+    Raises:
+        UsageError: There is none, or it lacks `build_denoiser` or `fine_tune`.
+    """
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or specification is None or specification.loader is None:
+        raise UsageError(f"--script {path} is not a Python file; give the path of a training script.")
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
+    for name in FUNCTIONS:
+        if not hasattr(script, name):
+            raise UsageError(f"--script {path} has no function {name}; give a script with {' and '.join(FUNCTIONS)}.")
+    return script
+
+
+@dataclass(frozen=True)
+class RunAudit:
+    """A training that is audited.
+
+    Args:
+        script (`ModuleType`): From `load_script`.
+        config, facts, plan: Of the run.
+        num_canaries (`int`): m, at most 0.8 N.
+        steps (`int`): T of each of the three runs.
+        device (`str`): Where they run.
+    """
+
+    script: ModuleType
+    config: FETAProConfig
+    facts: PublicFacts
+    plan: Plan
+    num_canaries: int
+    steps: int
+    device: str = "cpu"
+
+    def __call__(self, announce: Callable[[float], None] = lambda seconds: None) -> Audit:
+        """Runs it: honest, with the noise off and with the noise halved, all else the same.
+
+        Args:
+            announce (`Callable`): Is told, after the second of all steps, how many seconds the steps will take.
+        """
+        start = time.perf_counter()
+        facts, sampling = self.facts, self.plan.sampling
+        num_records = sampling.num_units
+        taken, readable = flip_coins(num_records, self.num_canaries)
+        images = np.random.default_rng().integers(0, 256, (num_records, *facts.image_shape), dtype=np.uint8)
+        tag_images(images, np.arange(num_records))
+        labels = None
+        if facts.class_names is not None:
+            labels = np.random.default_rng().integers(0, len(facts.class_names), num_records)
+        outcomes, checks = [], self._probes()
+        with tqdm(total=len(NOISE_SCALES) * self.steps, desc="Audit", unit="step") as bar:
+            clock = _Clock(bar, announce)
+            for noise_scale in NOISE_SCALES:
+                watch, ledger = Watch(self.num_canaries), self._ledger()
+                door = WatchedImages(
+                    images, labels, readable, num_images=num_records, image_shape=facts.image_shape,
+                    class_names=facts.class_names, device=self.device,
+                    watch=watch, generator=FaultyNoise(noise_scale), after_step=clock.tick,
+                )  # fmt: skip
+                self._train(door, ledger)
+                declared, found = self._declared(ledger)
+                outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
+                outcomes.append(replace(outcome, checks=[*found, *outcome.checks]))
+        settings = {
+            "script": Path(self.script.__file__ or "").name,
+            "num_canaries": self.num_canaries,
+            "num_records": num_records,
+            "steps": self.steps,
+            "steps_of_the_training": self.config.max_train_steps,
+            "sample_rate": sampling.sample_rate,
+            "noise_multiplier": declared.noise_multiplier,
+            "max_grad_norm": self.config.max_grad_norm,
+            "normaliser": sampling.normaliser,
+            "noise_multiplicity": self.config.noise_multiplicity,
+            "delta": sampling.target_delta,
+        }
+        return Audit("run", settings, {"dp_sgd": outcomes}, checks, time.perf_counter() - start)
+
+    def _probes(self) -> list[Check]:
+        denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
+        mechanism = Mechanism.of(self.plan, self.config.max_grad_norm, self.config.noise_multiplicity)
+        model = AuditedModel(denoiser, loss, self.facts.image_shape, self.facts.class_names)
+        return [
+            *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),
+            *sensitivity_checks(mechanism, model, tight=False, thorough=False),
+            *parameter_noise_checks(mechanism, model),
+        ]
+
+    def _ledger(self) -> PrivacyLedger:
+        return PrivacyLedger(
+            None, target_epsilon=AUDIT_EPSILON, target_delta=self.plan.sampling.target_delta,
+            num_images=self.plan.sampling.num_units,
+        )  # fmt: skip
+
+    def _train(self, door: WatchedImages, ledger: PrivacyLedger) -> None:
+        """The script's own loop, from a new model, in a folder that is thrown away."""
+        denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
+        with tempfile.TemporaryDirectory() as temporary:
+            config = replace(
+                self.config, target_epsilon=AUDIT_EPSILON, accountant="pld", max_train_steps=self.steps,
+                checkpointing_steps=self.steps, output_dir=temporary,
+            )  # fmt: skip
+            folder = RunFolder(temporary)
+            folder.create()
+            try:
+                self.script.fine_tune(config, self.plan, door, denoiser, loss, ledger, folder, None)
+            finally:
+                folder.close()
+
+    def _declared(self, ledger: PrivacyLedger) -> tuple[Declared, list[Check]]:
+        """What the ledger says that was asked; it must be one kind of step, with the plan's sampling."""
+        rows, sampling = ledger.rows, self.plan.sampling
+        last = rows[-1]
+        kinds = {(row["noise_multiplier"], row["sampling_probability"], str(row["query"])) for row in rows}
+        checks = [
+            exact_check("ledger: kinds of steps", len(kinds), 1),
+            exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), self.steps),
+            exact_check("ledger: sample rate", last["sampling_probability"], sampling.sample_rate),
+            exact_check("ledger: clip norm", last["query"].get("clip_norm", math.nan), self.config.max_grad_norm),
+        ]
+        declared = Declared(
+            self.steps, sampling.num_units, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
+            sampling.normaliser, self.config.noise_multiplicity, ledger.epsilon(), sampling.target_delta,
+            sampling.truncated_batch_size,
+        )  # fmt: skip
+        return declared, checks
+
+
+class _Clock:
+    """Counts steps, and tells from the second, for the first is slower, how long all will take."""
+
+    def __init__(self, bar: tqdm, announce: Callable[[float], None]):
+        self.bar, self.announce = bar, announce
+        self.last = time.perf_counter()
+
+    def tick(self) -> None:
+        self.bar.update()
+        now = time.perf_counter()
+        if self.bar.n == 2:
+            self.announce((now - self.last) * self.bar.total)
+        self.last = now
+
+
+def default_canaries(sampling: SamplingFacts, asked: int) -> int:
+    """As many canaries as are asked for, but no more than four fifths of the records."""
+    return min(asked, int(LARGEST_SHARE * sampling.num_units))

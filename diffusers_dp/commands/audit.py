@@ -1,0 +1,120 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp audit`: tries to break the guarantee of the mechanism, of a training script, or of a release.
+
+diffusers-dp audit mechanism --config training/recipes/feta_pro/mnist_eps1.yaml --dataset_name ylecun/mnist
+diffusers-dp audit run --script training/train_feta_pro.py --output_dir runs/demo --attach runs/demo/release
+diffusers-dp audit release runs/demo/release --members members --holdout holdout
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+
+
+if TYPE_CHECKING:
+    from ..config import FETAProConfig
+    from ..data import PublicFacts
+    from ..planning import Plan
+
+TIERS = {
+    "mechanism": "the run's sampler, clipper, noise, divisor and queries, on stand-in records; seconds",
+    "run": "the script's own model and loop on synthetic images with canaries, at epsilon 2; minutes",
+    "release": "membership inference and copies, on a finished release; reads private data",
+}
+AUDIT_NAME = "audit.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(f"{name}: {text}" for name, text in TIERS.items())
+    parser.add_argument("tier", choices=TIERS, help="What is audited; `diffusers-dp audit TIER --help` has its flags.")
+    parser.add_argument(
+        "flags", nargs=argparse.REMAINDER, help="Of the tier; for mechanism and run also the training's."
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Exits with 0 (VALID), 4 (INCONCLUSIVE), or 2 after one sentence (flags that cannot be)."""
+    if args.tier == "release":
+        from ..audit.release import main
+
+        return main(args.flags)
+    own, training = _parser(args.tier).parse_known_args(args.flags)
+    if args.tier == "mechanism":
+        result = _mechanism(training)
+    else:
+        result = _training_run(own, training)
+    audit, config = result
+    from ..audit.report import write_json
+
+    path = Path(config.output_dir, "private", AUDIT_NAME)
+    write_json(audit.as_json(), path)
+    print(f"{audit}\nWritten to {path}; private data read: no.")
+    if own.attach is not None:
+        from ..release import attach_audit
+
+        attach_audit(own.attach, audit.summary())
+        print(f"Attached to {own.attach}.")
+    sys.exit(0 if audit.verdict == "VALID" else 4)
+
+
+def _parser(tier: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"diffusers-dp audit {tier}", description=TIERS[tier], allow_abbrev=False,
+        epilog="All other flags are those of the training, --config among them.",
+    )  # fmt: skip
+    parser.add_argument("--attach", type=Path, metavar="RELEASE", help="Put the summary into this release's receipt.")
+    if tier == "run":
+        parser.add_argument("--script", type=Path, default=Path("training/train_feta_pro.py"), help="Training script.")
+        parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of each of the three runs; fewer: weaker.")
+        parser.add_argument("--num_canaries", type=int, default=2000, help="At most four fifths of the images.")
+    return parser
+
+
+def _planned(flags: list[str]) -> "tuple[FETAProConfig, PublicFacts, Plan]":
+    from ..config import load_config
+    from ..data import public_facts
+    from ..planning import plan_run
+
+    config = load_config(flags)
+    facts = public_facts(config)
+    return config, facts, plan_run(config, facts)
+
+
+def _mechanism(flags: list[str]) -> tuple[Any, "FETAProConfig"]:
+    from ..audit.preflight import audit_mechanism
+
+    config, facts, plan = _planned(flags)
+    return audit_mechanism(config, facts, plan), config
+
+
+def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETAProConfig"]:
+    for name in ("audit_steps", "num_canaries"):
+        value, least = getattr(own, name), 20 if name == "num_canaries" else 1
+        if value is not None and value < least:
+            raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
+    import torch
+
+    from ..audit.training_run import RunAudit, default_canaries, load_script
+    from ..memory import keep_freed_memory
+
+    script = load_script(own.script)
+    config, facts, plan = _planned(flags)
+    canaries = default_canaries(plan.sampling, own.num_canaries)
+    steps = own.audit_steps or config.max_train_steps
+    if canaries < 20:
+        raise UsageError(f"{plan.sampling.num_units} images are too few for an audit; give a data set of at least 25.")
+    keep_freed_memory()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def announce(seconds: float) -> None:
+        words = "" if own.audit_steps is None else f"; --audit_steps {steps}: the bounds are weaker than with all"
+        print(
+            f"3 runs of {steps} steps with {canaries} canaries: about {seconds / 60:.1f} minutes (--audit_steps shortens it){words}.",
+            flush=True,
+        )
+
+    return RunAudit(script, config, facts, plan, canaries, steps, device)(announce), config

@@ -1,0 +1,106 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Lower bounds on epsilon: against brute force, simulation, and the ceilings that follow from the number of guesses."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from diffusers_dp.audit.bounds import (
+    clopper_pearson,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_estimate,
+    guess_coins,
+    one_run_epsilon,
+    one_run_p_value,
+)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (10, 10), (3, 10), (120, 1000)])
+def test_clopper_pearson_is_the_exact_binomial_test(hits, trials):
+    low, high = clopper_pearson(hits, trials, 0.95)
+    assert low == 0 if hits == 0 else stats.binom.sf(hits - 1, trials, low) == pytest.approx(0.05)
+    assert high == 1 if hits == trials else stats.binom.cdf(hits, trials, high) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("sigma", "epsilon"), [(3.7306, 1.0), (0.4999, 10.0), (16.3041, 0.2)])
+def test_gaussian_epsilon_is_that_of_the_gaussian_mechanism(sigma, epsilon):
+    """One Gaussian release at delta 1e-5."""
+    assert gaussian_epsilon(1 / sigma, 1e-5) == pytest.approx(epsilon, abs=5e-4)
+    assert gaussian_delta(epsilon, 1 / sigma) == pytest.approx(1e-5, rel=5e-3)
+
+
+def test_gaussian_epsilon_at_the_ends():
+    assert gaussian_epsilon(0.0, 1e-5) == gaussian_epsilon(-1.0, 1e-5) == 0
+    assert gaussian_epsilon(100.0, 1e-5) == 200
+    assert 0 < gaussian_epsilon(1e-3, 1e-5) < 0.01
+
+
+def brute_force_p_value(epsilon, m, r, v, delta):
+    success = math.exp(epsilon) / (1 + math.exp(epsilon))
+    pmf = [math.comb(r, k) * success**k * (1 - success) ** (r - k) for k in range(r + 1)]
+    slack = max((sum(pmf[k] for k in range(v - i, v)) / i for i in range(1, v + 1)), default=0)
+    return min(1, sum(pmf[v:]) + 2 * m * delta * slack)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.7, 3.0])
+@pytest.mark.parametrize(("m", "r", "v"), [(20, 12, 12), (20, 20, 13), (9, 9, 0), (30, 8, 3)])
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_one_run_p_value_against_its_formula(epsilon, m, r, v, delta):
+    assert one_run_p_value(epsilon, m, r, v, delta) == pytest.approx(brute_force_p_value(epsilon, m, r, v, delta))
+
+
+@pytest.mark.parametrize(("m", "ceiling"), [(100, 3.5), (1000, 5.8), (5000, 7.4)])
+def test_the_ceiling_of_perfect_guesses(m, ceiling):
+    found = one_run_epsilon(m, m, m, 0.0)
+    limit = 0.05 ** (1 / m)
+    assert found == pytest.approx(math.log(limit / (1 - limit)), abs=1e-3) and found == pytest.approx(
+        ceiling, abs=0.05
+    )
+    assert one_run_epsilon(m, m, m, 1e-5) <= found
+
+
+def test_one_run_bound_at_the_ends():
+    assert one_run_epsilon(100, 100, 50, 1e-5) == 0
+    assert one_run_epsilon(100, 100, 0, 1e-5) == 0
+
+
+def simulate(mu, m, rng):
+    taken = rng.random(m) < 0.5
+    return rng.normal(size=m) + mu * taken, taken
+
+
+def test_bounds_of_a_gaussian_mechanism_hold():
+    """Of 200 simulated honest audits at epsilon 2 none exceeds it; with half the noise all estimates do."""
+    rng = np.random.default_rng(0)
+    mu, m = 0.5015, 2000  # epsilon 2 at delta 1e-5
+    assert gaussian_epsilon(mu, 1e-5) == pytest.approx(2, abs=0.01)
+    formal, honest, halved = [], [], []
+    for _ in range(200):
+        scores, taken = simulate(mu, m, rng)
+        formal.append(one_run_epsilon(m, *guess_coins(scores, taken), 1e-5))
+        honest.append(gaussian_estimate(scores[taken], scores[~taken], mu / 2, 1e-5, 0.9999))
+        scores, taken = simulate(2 * mu, m, rng)
+        halved.append(gaussian_estimate(scores[taken], scores[~taken], mu, 1e-5, 0.9999))
+    assert max(formal) < 2 and 0.3 < np.median(formal) < 0.8
+    assert max(honest) < 2 and 0.3 < np.median(honest)
+    assert np.median(halved) > 2.5
+
+
+def test_no_noise_at_all():
+    """Nothing overlaps: 5.35 from the third of 2,000 canaries that is guessed, and the estimate is far above."""
+    rng = np.random.default_rng(0)
+    taken = rng.random(2000) < 0.5
+    scores = taken * 25.0
+    assert guess_coins(scores, taken) == (666, 666)
+    assert one_run_epsilon(2000, 666, 666, 1e-5) == pytest.approx(5.35, abs=0.01)
+    assert gaussian_estimate(scores[taken], scores[~taken], 12.5, 1e-5, 0.95) == pytest.approx(34.8, abs=3)
+
+
+def test_guesses_without_knowledge():
+    rng = np.random.default_rng(1)
+    guesses, correct = guess_coins(rng.normal(size=3000), rng.random(3000) < 0.5)
+    assert guesses == 1000 and abs(correct - 500) < 5 * 16
+    assert gaussian_estimate(np.zeros(50), np.zeros(50), 1.0, 1e-5, 0.95) == 0

@@ -1,0 +1,459 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The audit of the mechanism: honest code passes, and each planted fault is noticed by the statistic that is made for it."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from diffusers_dp import randomness, sensitive
+from diffusers_dp.audit import mechanism as mechanism_module
+from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
+from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, canary_runs, stand_in, stand_in_loss
+from diffusers_dp.audit.one_shot import central_images_query, frequency_query, query_runs
+from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
+from diffusers_dp.audit.report import Audit
+from diffusers_dp.dpsgd import step
+from diffusers_dp.errors import UsageError
+from diffusers_dp.ledger_row import LedgerRow, mechanism_of
+from diffusers_dp.queries import RandomFourierFeatures
+from diffusers_dp.randomness import PrivateGenerator
+
+
+MECHANISM = Mechanism(
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False, delta=1e-5
+)  # fmt: skip
+ORIGINAL_SUM, ORIGINAL_NOISE = step.clipped_gradient_sum, step.add_noise
+ORIGINAL_SAMPLE, ORIGINAL_FACTORS = sensitive.poisson_sample, step.clip_factors
+
+
+def audit(mechanism=MECHANISM, runs=canary_runs):
+    checks = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True)
+    checks += parameter_noise_checks(mechanism, stand_in())
+    return Audit("mechanism", {}, {"dp_sgd": runs(mechanism, quick=True)}, checks, 0.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"truncated": True}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0}, {"sample_rate": 0.01}],
+    ids=str,
+)  # fmt: skip
+def test_honest_code_passes_and_broken_noise_is_noticed(changes):
+    found = audit(replace(MECHANISM, **changes))
+    assert found.verdict == "VALID" and not found.reasons
+    honest, off, halved = found.outcomes["dp_sgd"]
+    assert not honest.failures and honest.formal_bound <= honest.claimed_epsilon
+    for broken in (off, halved):
+        assert "noise: standard deviation" in broken.failures
+        assert "scores: standard deviation without it" in broken.failures
+
+
+# Faults. Each takes monkeypatch and breaks the library in one place.
+
+
+def noise(monkeypatch, fault):
+    monkeypatch.setattr(sensitive, "add_noise", fault)
+
+
+def noise_of_another_size(scale):
+    return lambda m: noise(m, lambda total, *, std, **rest: ORIGINAL_NOISE(total, std=scale(std), **rest))
+
+
+def noise_per_physical_batch(monkeypatch):
+    def fault(model, loss, batches, *, max_grad_norm, generator, **rest):
+        total = None
+        for batch in batches:
+            part = ORIGINAL_SUM(model, loss, [batch], max_grad_norm=max_grad_norm, generator=generator, **rest)
+            part = ORIGINAL_NOISE(part, std=2.0 * max_grad_norm, normaliser=1, generator=generator)
+            total = part if total is None else {name: total[name] + part[name] for name in part}
+        return total or ORIGINAL_SUM(model, loss, [], max_grad_norm=max_grad_norm, generator=generator, **rest)
+
+    monkeypatch.setattr(sensitive, "clipped_gradient_sum", fault)
+    noise(monkeypatch, lambda total, *, normaliser, **rest: {n: t / normaliser for n, t in total.items()})
+
+
+def noise_reused_at_every_step(monkeypatch):
+    key = bytes(16)
+    noise(
+        monkeypatch,
+        lambda total, *, generator, **rest: ORIGINAL_NOISE(
+            total, generator=FaultyNoise(getattr(generator, "noise_scale", 1.0), key), **rest
+        ),
+    )
+
+
+def noise_reused_now_and_then(monkeypatch):
+    """Every other step takes the noise of two steps before."""
+    counter, kept = itertools.count(), {}
+
+    def fault(total, *, std, normaliser, generator):
+        number = next(counter)
+        fresh = {n: generator.normal(t.shape, std) for n, t in total.items()}
+        shapes = tuple((n, t.shape) for n, t in total.items())
+        if number % 2 == 0:
+            fresh = kept.setdefault((shapes, getattr(generator, "noise_scale", 1.0), number // 4), fresh)
+        return {n: (t + fresh[n]) / normaliser for n, t in total.items()}
+
+    noise(monkeypatch, fault)
+
+
+def same_noise_for_every_tensor(monkeypatch):
+    def fault(total, *, std, normaliser, generator):
+        drawn = generator.normal((max(t.numel() for t in total.values()),), std)
+        return {n: (t + drawn[: t.numel()].view(t.shape)) / normaliser for n, t in total.items()}
+
+    noise(monkeypatch, fault)
+
+
+def same_noise_for_every_coordinate(monkeypatch):
+    noise(
+        monkeypatch,
+        lambda total, *, std, normaliser, generator: {
+            n: (t + generator.normal((), std)) / normaliser for n, t in total.items()
+        },
+    )
+
+
+def uniform_noise(monkeypatch):
+    def normal(self, shape, std, device="cpu"):
+        draws = (self.uniform(math.prod(shape)) - 0.5) * 12**0.5 * std
+        return torch.from_numpy(draws).float().view(tuple(shape))
+
+    monkeypatch.setattr(PrivateGenerator, "normal", normal)
+
+
+def noise_from_the_public_seed(monkeypatch):
+    noise(
+        monkeypatch,
+        lambda total, *, std, normaliser, generator: {
+            n: (t + torch.randn(t.shape) * std * getattr(generator, "noise_scale", 1.0)) / normaliser
+            for n, t in total.items()
+        },
+    )
+
+
+def noise_nobody_can_turn_off(monkeypatch):
+    noise(
+        monkeypatch,
+        lambda total, *, std, normaliser, generator: {
+            n: (t + torch.randn(t.shape) * std) / normaliser for n, t in total.items()
+        },
+    )
+
+
+def a_key_that_never_changes(monkeypatch):
+    monkeypatch.setattr(randomness.os, "urandom", lambda size: bytes(size))
+
+
+def no_noise_on_an_empty_sample(monkeypatch):
+    def fault(total, *, normaliser, **rest):
+        if all((t == 0).all() for t in total.values()):
+            return total
+        return ORIGINAL_NOISE(total, normaliser=normaliser, **rest)
+
+    noise(monkeypatch, fault)
+
+
+def no_noise_on_biases(monkeypatch):
+    def fault(total, *, normaliser, **rest):
+        noisy = ORIGINAL_NOISE(total, normaliser=normaliser, **rest)
+        return {n: total[n] / normaliser if n.endswith("bias") else t for n, t in noisy.items()}
+
+    noise(monkeypatch, fault)
+
+
+def mean_instead_of_sum(monkeypatch):
+    def fault(model, loss, batches, **rest):
+        batches = list(batches)
+        total = ORIGINAL_SUM(model, loss, batches, **rest)
+        count = max(1, sum(len(images) for images, _, _ in batches))
+        return {n: t / count for n, t in total.items()}
+
+    monkeypatch.setattr(sensitive, "clipped_gradient_sum", fault)
+
+
+def divided_by_the_size_of_the_sample(monkeypatch):
+    sizes = [1]
+
+    def sample(*arguments):
+        drawn = ORIGINAL_SAMPLE(*arguments)
+        sizes.append(max(1, len(drawn)))
+        return drawn
+
+    monkeypatch.setattr(sensitive, "poisson_sample", sample)
+    noise(monkeypatch, lambda total, *, normaliser, **rest: ORIGINAL_NOISE(total, normaliser=sizes[-1], **rest))
+
+
+def tiled_rows(monkeypatch):
+    """Row after row of all images, where the engine takes the rows of one image to follow each other."""
+    monkeypatch.setattr(
+        torch.Tensor, "repeat_interleave", lambda self, k, dim=None: torch.cat([self] * k)
+    )  # fmt: skip
+
+
+def factors(fault):
+    return lambda monkeypatch: monkeypatch.setattr(step, "clip_factors", fault)
+
+
+def clipped_tensor_by_tensor(monkeypatch):
+    def fault(model, loss, batches, *, max_grad_norm, noise_multiplicity, generator):
+        total = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
+        for images, _, counted in batches:
+            rows = images.repeat_interleave(noise_multiplicity, dim=0)
+            with step.per_example_gradients(model, group_size=noise_multiplicity) as g:
+                loss(model, rows, None, generator).sum().backward()
+            for n, each in g.per_example.items():
+                keep = torch.where(counted, ORIGINAL_FACTORS(each.flatten(1).square().sum(1), max_grad_norm), 0.0)
+                total[n] += torch.where(keep > 0, each.flatten(1).T * keep, 0.0).sum(1).view(total[n].shape)
+        return total
+
+    monkeypatch.setattr(sensitive, "clipped_gradient_sum", fault)
+
+
+def sampler(fault):
+    return lambda monkeypatch: monkeypatch.setattr(sensitive, "poisson_sample", fault)
+
+
+def shuffled_epochs(monkeypatch):
+    left: dict[int, torch.Tensor] = {}
+
+    def fault(count, rate, generator):
+        size = round(count * rate)
+        if len(left.get(count, ())) < size:
+            left[count] = torch.randperm(count)
+        drawn, left[count] = left[count][:size], left[count][size:]
+        return drawn.sort().values
+
+    monkeypatch.setattr(sensitive, "poisson_sample", fault)
+
+
+def the_same_sample_at_every_step(monkeypatch):
+    kept: dict[tuple, torch.Tensor] = {}
+    monkeypatch.setattr(
+        sensitive, "poisson_sample", lambda *a: kept.setdefault(a[:2], ORIGINAL_SAMPLE(*a))
+    )  # fmt: skip
+
+
+def dropped_records_shift_the_others(monkeypatch):
+    """Unreadable records are left out of their batch, and with them their draws."""
+    original = sensitive.SensitiveImages._batches
+
+    def fault(self, indices, size):
+        for images, labels, counted in original(self, indices, len(self._images)):
+            if counted.any():
+                yield images[counted], None if labels is None else labels[counted], counted[counted]
+
+    monkeypatch.setattr(sensitive.SensitiveImages, "_batches", fault)
+
+
+def another_row_in_the_ledger(**changes):
+    original = sensitive.gradient_row
+    return lambda monkeypatch: monkeypatch.setattr(
+        sensitive, "gradient_row", lambda **facts: original(**{**facts, **{k: f(facts[k]) for k, f in changes.items()}})
+    )  # fmt: skip
+
+
+STD, STEPS = "noise: standard deviation", "noise: correlation of consecutive steps"
+LARGEST = "clipping: largest contribution to a step, in C"
+SMALLEST = "clipping: smallest contribution to a step, in C"
+WORST = "sensitivity of stand-in, in C"
+FAULTS = {
+    "noise off": (noise_of_another_size(lambda std: 0.0), STD),
+    "noise halved": (noise_of_another_size(lambda std: std / 2), STD),
+    "noise 4 % too small": (noise_of_another_size(lambda std: 0.96 * std), STD),
+    "noise without C": (noise_of_another_size(lambda std: std * 1e3), STD),
+    "noise per physical batch": (noise_per_physical_batch, STD),
+    "noise reused": (noise_reused_at_every_step, STEPS),
+    "noise reused now and then": (noise_reused_now_and_then, "noise: sum over all steps, standard deviation"),
+    "one noise for all tensors": (same_noise_for_every_tensor, "noise: correlation of two tensors"),
+    "one noise for all coordinates": (
+        same_noise_for_every_coordinate, "noise: one step's sum over coordinates, standard deviation",
+    ),
+    "uniform noise": (uniform_noise, "noise: normal shape (Kolmogorov-Smirnov)"),
+    "noise from the public seed": (
+        noise_from_the_public_seed, "noise: correlation of two steps under the same public seeds",
+    ),
+    "noise that the audit cannot turn off": (noise_nobody_can_turn_off, "was not rejected"),
+    "a key that never changes": (a_key_that_never_changes, "noise: correlation of two empty steps"),
+    "no noise on an empty sample": (no_noise_on_an_empty_sample, "every parameter, an empty sample"),
+    "no noise on biases": (no_noise_on_biases, "noise: standard deviation in every parameter"),
+    "mean instead of sum": (mean_instead_of_sum, "sensitivity: least over the settings"),
+    "divided by the sample's size": (divided_by_the_size_of_the_sample, STD),
+    "tiled rows": (tiled_rows, WORST),
+    "clipping off": (factors(lambda norms, c: torch.ones_like(norms)), WORST),
+    "clipped to 2 C": (factors(lambda norms, c: ORIGINAL_FACTORS(norms, 2 * c)), WORST),
+    "clipped by the squared norm": (factors(lambda norms, c: c / norms.clamp_min(c)), WORST),
+    "no guard against NaN": (factors(lambda norms, c: c / norms.sqrt().clamp_min(c)), WORST),
+    "clipped tensor by tensor": (clipped_tensor_by_tensor, WORST),
+    "q doubled": (sampler(lambda n, q, g: ORIGINAL_SAMPLE(n, min(1.0, 2 * q), g)), "sampler: rate"),
+    "q 5 % too large": (sampler(lambda n, q, g: ORIGINAL_SAMPLE(n, min(1.0, 1.05 * q), g)), "sampler: rate"),
+    "everybody in every step": (sampler(lambda n, q, g: torch.arange(n)), "sampler: rate"),
+    "shuffled epochs": (shuffled_epochs, "sampler: dispersion of records' counts"),
+    "batches of one size": (
+        sampler(lambda n, q, g: torch.randperm(n)[: round(n * q)].sort().values), "sampler: dispersion of batch sizes",
+    ),
+    "one sample for all steps": (the_same_sample_at_every_step, "sampler: dispersion of records' counts"),
+    "drawn with replacement": (
+        sampler(lambda n, q, g: torch.randint(n, (len(ORIGINAL_SAMPLE(n, q, g)),)).sort().values),
+        "sampler: records drawn twice in a step",
+    ),
+    "dropped records shift the others": (dropped_records_shift_the_others, WORST),
+    "ledger: more noise than there is": (
+        another_row_in_the_ledger(noise_multiplier=lambda sigma: 2 * sigma), "ledger: facts that differ",
+    ),
+    "ledger: a smaller sample": (another_row_in_the_ledger(sample_rate=lambda q: q / 2), "ledger: facts that differ"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("plant", "caught_by"), FAULTS.values(), ids=FAULTS)
+def test_planted_faults_are_caught(plant, caught_by, monkeypatch):
+    plant(monkeypatch)
+    found = audit()
+    assert found.verdict == "INCONCLUSIVE"
+    assert any(caught_by in reason for reason in found.reasons), found.reasons
+
+
+def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
+    """A mean in place of a sum, and rows that are tiled, show in what a canary adds to a step."""
+    for plant, name in ((mean_instead_of_sum, SMALLEST), (tiled_rows, LARGEST)):
+        with monkeypatch.context() as context:
+            plant(context)
+            assert name in canary_runs(MECHANISM, quick=True)[1].failures
+
+
+@pytest.mark.parametrize("fault", [shuffled_epochs, FAULTS["batches of one size"][0]])
+def test_samplers_are_seen_through_truncation(fault, monkeypatch):
+    """All batches have one size then."""
+    fault(monkeypatch)
+    failures = canary_runs(replace(MECHANISM, truncated=True), quick=True)[0].failures
+    assert any("dispersion" in failure for failure in failures)
+
+
+def test_a_model_that_mixes_records_is_noticed():
+    """Its rows are centred by the batch: one record moves the gradients of the others."""
+
+    class Mixing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(64, 1)
+
+        def forward(self, x):
+            x = self.linear(x.flatten(1))
+            return (x - x.mean()) ** 2
+
+    model = AuditedModel(Mixing(), lambda model, rows, *_: 1e4 * model(rows).squeeze(1), (1, 8, 8), None)
+    assert not sensitivity_checks(MECHANISM, model, tight=False, thorough=False)[0].passed
+    fine = AuditedModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 1)), stand_in_loss, (1, 8, 8), None)
+    assert sensitivity_checks(MECHANISM, fine, tight=False, thorough=False)[0].passed
+
+
+# One-shot queries.
+
+CLASSES = ("a", "b", "c")
+SHAPE = (1, 8, 8)
+
+
+def make_query(kind, sigma=3.7306, rate=0.5):
+    if kind == "central":
+        return central_images_query(LedgerRow("central_images", mechanism_of(rate), sigma, rate, 1), SHAPE, 3)
+    row = LedgerRow("frequency_features", "gaussian", sigma, 1.0, 1)
+    return frequency_query(row, RandomFourierFeatures(SHAPE, 40, 10.0, 0))
+
+
+def query_audit(kind, draws=200, **arguments):
+    runs = query_runs(make_query(kind, **arguments), SHAPE, CLASSES, delta=1e-5, draws=draws)
+    return Audit("mechanism", {}, {kind: runs}, [], 0.0)
+
+
+@pytest.mark.parametrize("kind", ["central", "frequency"])
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_honest_queries_pass(kind, rate):
+    found = query_audit(kind, rate=rate)
+    assert found.verdict == "VALID", found.reasons
+
+
+def test_the_estimate_of_a_query_is_tight():
+    """Claimed epsilon 1: a good part of it is found."""
+    honest, _, halved = query_runs(make_query("frequency"), SHAPE, CLASSES, delta=1e-5, draws=4000)
+    assert honest.claimed_epsilon == pytest.approx(1.0, abs=1e-3)
+    assert 0.25 < honest.gaussian_estimate < 1.0 and not honest.failures
+    assert halved.failures
+
+
+def query_noise_halved(monkeypatch):
+    original = PrivateGenerator.normal
+    monkeypatch.setattr(PrivateGenerator, "normal", lambda self, shape, std, *a: original(self, shape, std / 2, *a))
+
+
+def one_noise_for_all_classes(monkeypatch):
+    original = PrivateGenerator.normal
+
+    def fault(self, shape, std, *rest):
+        return (
+            original(self, shape, std, *rest)
+            if len(shape) < 2
+            else original(self, shape[1:], std, *rest).expand(shape)
+        )
+
+    monkeypatch.setattr(PrivateGenerator, "normal", fault)
+
+
+def unclipped(monkeypatch):
+    monkeypatch.setattr(sensitive, "_clip", lambda features, norm: features)
+
+
+def in_every_class(monkeypatch):
+    original = torch.Tensor.index_add_
+    monkeypatch.setattr(
+        torch.Tensor, "index_add_",
+        lambda self, dim, index, source: original(self, dim, torch.arange(len(self)), source.sum(0).expand_as(self)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "plant", "caught_by"),
+    [
+        ("central", query_noise_halved, "standard deviation of the noise"),
+        ("frequency", query_noise_halved, "standard deviation of the noise"),
+        ("central", one_noise_for_all_classes, "neighbouring classes"),
+        ("frequency", one_noise_for_all_classes, "neighbouring classes"),
+        ("central", unclipped, "largest contribution"),
+        ("central", in_every_class, "contribution to other classes"),
+        ("frequency", in_every_class, "contribution to other classes"),
+        ("central", sampler(lambda n, q, g: torch.arange(n)), "mean with the image"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_planted_faults_of_queries_are_caught(kind, plant, caught_by, monkeypatch):
+    plant(monkeypatch)
+    found = query_audit(kind, rate=0.5, sigma=1.0, draws=400)
+    assert found.verdict == "INCONCLUSIVE"
+    assert any(caught_by in reason for reason in found.reasons), found.reasons
+
+
+# Tags.
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 4, 4), (1, 2, 4)])
+def test_tags_survive_the_door(shape):
+    numbers = np.array([0, 1, 255, 256, 65_537, 2**31 - 1])
+    images = np.random.default_rng(0).integers(0, 256, (6, *shape), dtype=np.uint8)
+    tag_images(images, numbers)
+    rows = torch.from_numpy(images).float() / 127.5 - 1
+    assert read_tags(rows).tolist() == numbers.tolist()
+    blank = torch.zeros(2, *shape) - 1
+    assert read_tags(blank).tolist() == [-1, -1]
+
+
+def test_images_too_small_for_a_tag():
+    with pytest.raises(UsageError, match="--resolution"):
+        tag_images(np.zeros((2, 1, 2, 2), dtype=np.uint8), np.arange(2))
+
+
+def test_the_size_of_an_audit():
+    assert mechanism_module.size_of_audit(replace(MECHANISM, sample_rate=1.0), False) == (600, [60, 60, 60])
+    assert mechanism_module.size_of_audit(replace(MECHANISM, sample_rate=1e-4), True) == (2000, [200, 20, 20])

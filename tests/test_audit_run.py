@@ -1,0 +1,229 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The audit of a training script's own loop, the command, and what it writes."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from test_release import make_release
+
+from diffusers_dp import cli, sensitive, verify
+from diffusers_dp.audit import training_run
+from diffusers_dp.audit.training_run import RunAudit, load_script
+from diffusers_dp.config import load_config
+from diffusers_dp.data import public_facts
+from diffusers_dp.dpsgd import step
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.planning import plan_run
+from diffusers_dp.receipt import canonical_json
+from diffusers_dp.release import attach_audit
+
+
+SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.py"
+FLAGS = (
+    "--block_out_channels 4,4 --max_train_steps 4 --sample_rate 1/8 --noise_multiplicity 2 --curriculum none "
+    "--accountant rdp --num_frequency_features 50"
+).split()
+
+
+@pytest.fixture(autouse=True)
+def few_probes(monkeypatch):
+    """They have tests of their own."""
+    monkeypatch.setattr(RunAudit, "_probes", lambda self: [])
+
+
+def audit(script=None, flags=(), canaries=600, steps=4):
+    config = load_config([*FLAGS, *flags])
+    facts = public_facts(config)
+    return RunAudit(script or load_script(SCRIPT), config, facts, plan_run(config, facts), canaries, steps)()
+
+
+def test_an_honest_script_is_valid(monkeypatch):
+    read = []
+    monkeypatch.setattr("diffusers_dp.data.load_images", lambda *_: read.append(1))
+    found = audit()
+    assert found.verdict == "VALID", found.reasons
+    assert not read and found.as_json()["read_private_data"] is False
+    honest, off, halved = found.outcomes["dp_sgd"]
+    assert honest.claimed_epsilon == pytest.approx(2, abs=1e-3)
+    assert max(honest.formal_bound, honest.gaussian_estimate) < 2 < off.gaussian_estimate
+    assert "noise: standard deviation" in halved.failures
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def noise_halved(monkeypatch, script):
+    original = step.add_noise
+    monkeypatch.setattr(sensitive, "add_noise", lambda total, *, std, **rest: original(total, std=std / 2, **rest))
+
+
+def clipping_off(monkeypatch, script):
+    monkeypatch.setattr(step, "clip_factors", lambda norms, max_norm: torch.ones_like(norms))
+
+
+def shuffled(monkeypatch, script):
+    left: list[torch.Tensor] = [torch.zeros(0)]
+
+    def fault(count, rate, generator):
+        if len(left[0]) < round(count * rate):
+            left[0] = torch.randperm(count)
+        drawn, left[0] = left[0].split([round(count * rate), len(left[0]) - round(count * rate)])
+        return drawn.sort().values
+
+    monkeypatch.setattr(sensitive, "poisson_sample", fault)
+
+
+def asks_for_less_noise(monkeypatch, script):
+    """The script's own fault: what it asks for is not what it calibrated."""
+    original = script.dp_sgd_row
+
+    def fault(*arguments):
+        row = original(*arguments)
+        object.__setattr__(row, "noise_multiplier", row.noise_multiplier / 2)
+        return row
+
+    monkeypatch.setattr(script, "dp_sgd_row", fault)
+
+
+def divides_by_another_number(monkeypatch, script):
+    original = training_run.WatchedImages.noisy_gradient
+
+    def fault(self, model, loss, **question):
+        return original(self, model, loss, **{**question, "normaliser": question["normaliser"] + 1})
+
+    monkeypatch.setattr(training_run.WatchedImages, "noisy_gradient", fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "caught_by"),
+    [
+        (noise_halved, "noise: standard deviation"),
+        (clipping_off, "scores: mean with the record"),
+        (shuffled, "dispersion of batch sizes"),
+        (divides_by_another_number, "divisor"),
+    ],
+)
+def test_faults_of_library_and_script_are_noticed(fault, caught_by, monkeypatch):
+    script = load_script(SCRIPT)
+    fault(monkeypatch, script)
+    found = audit(script)
+    assert found.verdict == "INCONCLUSIVE" and any(caught_by in reason for reason in found.reasons), found.reasons
+
+
+def test_a_script_that_asks_for_less_noise_exceeds_its_budget(monkeypatch):
+    """The ledger refuses it: epsilon 2 is what it may spend."""
+    from diffusers_dp.errors import BudgetExceeded
+
+    script = load_script(SCRIPT)
+    asks_for_less_noise(monkeypatch, script)
+    with pytest.raises(BudgetExceeded):
+        audit(script)
+
+
+def test_scripts_that_cannot_be_audited(tmp_path):
+    with pytest.raises(UsageError, match="--script"):
+        load_script(tmp_path / "missing.py")
+    (tmp_path / "other.py").write_text("def main():\n    pass\n")
+    with pytest.raises(UsageError, match="build_denoiser"):
+        load_script(tmp_path / "other.py")
+
+
+# The command.
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["audit", *map(str, arguments)])
+    return stop.value.code
+
+
+def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
+    release = make_release(tmp_path / "trained")
+    before = verify.read_receipt(release)
+    code = command(
+        "run", "--script", SCRIPT, *FLAGS, "--audit_steps", 3, "--num_canaries", 500, "--output_dir", tmp_path / "run",
+        "--attach", release,
+    )  # fmt: skip
+    said = capsys.readouterr().out
+    assert code == 0 and "VALID" in said and "about" in said and "weaker" in said and "private data read: no" in said
+    written = json.loads((tmp_path / "run" / "private" / "audit.json").read_text())
+    assert written["verdict"] == "VALID" and written["settings"]["num_canaries"] == 500
+    assert (tmp_path / "run" / "private").stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "run" / "release").exists()
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt.pop("audit")["mechanisms"]["dp_sgd"]["noise off"]["rejected_by"]
+    assert receipt == before
+
+
+def test_inconclusive_exits_with_4(tmp_path, monkeypatch, capsys):
+    noise_halved(monkeypatch, None)
+    flags = [*FLAGS, "--audit_steps", "2", "--num_canaries", "300", "--output_dir", str(tmp_path)]
+    assert command("run", "--script", SCRIPT, *flags) == 4
+    assert "INCONCLUSIVE" in capsys.readouterr().out
+
+
+def test_the_mechanism_by_command(tmp_path, capsys):
+    assert command("mechanism", *FLAGS, "--output_dir", tmp_path) == 0
+    assert re.search(r"\nVALID", capsys.readouterr().out)
+    assert json.loads((tmp_path / "private" / "audit.json").read_text())["tier"] == "mechanism"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--script", "missing.py"], "--script"),
+        (["run", "--audit_steps", "0"], "--audit_steps"),
+        (["run", "--num_canaries", "3"], "--num_canaries"),
+        (["mechanism", "--noise", "1"], "--noise"),
+    ],
+)
+def test_wrong_flags(arguments, words, capsys, tmp_path):
+    assert command(*arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+# The receipt.
+
+
+SUMMARY = {"read_private_data": False, "verdict": "VALID", "tier": "run"}
+
+
+def test_the_audit_field_lies_outside_the_hashes(tmp_path):
+    release = make_release(tmp_path)
+    attach_audit(release, SUMMARY)
+    attach_audit(release, {**SUMMARY, "verdict": "INCONCLUSIVE"})  # a later one replaces it
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"
+    assert {path.name for path in release.iterdir()} >= {"privacy_receipt.json"}
+    assert not list(release.glob(".*"))
+
+
+@pytest.mark.parametrize("change", [{"delta": 1e-3}, {"audited": 1}, {"method": {}}])
+def test_all_else_is_hashed_with_or_without_an_audit(tmp_path, change):
+    release = make_release(tmp_path)
+    for add in (dict, lambda: {"audit": SUMMARY}):
+        path = release / "privacy_receipt.json"
+        honest = path.read_text()
+        path.write_text(canonical_json({**json.loads(honest), **add(), **change}))
+        assert any("its hash differs" in problem for problem in verify.verify(release)[1])
+        path.write_text(honest)
+
+
+def test_a_receipt_must_be_written_as_the_library_writes_it(tmp_path):
+    """A doubled key would be read by one program and not by another."""
+    release = make_release(tmp_path)
+    path = release / "privacy_receipt.json"
+    path.write_text(path.read_text().replace('{\n  "accountant"', '{\n  "delta": 1e-99,\n  "accountant"', 1))
+    assert any("its hash differs" in problem for problem in verify.verify(release)[1])
+
+
+def test_what_is_not_attached(tmp_path):
+    release = make_release(tmp_path)
+    with pytest.raises(ValueError, match="private data"):
+        attach_audit(release, {**SUMMARY, "read_private_data": True})
+    with pytest.raises(UsageError, match="--attach"):
+        attach_audit(tmp_path / "nothing", SUMMARY)
+    (release / "pipeline.py").write_text("")
+    with pytest.raises(IntegrityError, match="pipeline.py"):
+        attach_audit(release, SUMMARY)
