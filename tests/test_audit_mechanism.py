@@ -170,7 +170,7 @@ def mean_instead_of_sum(monkeypatch):
     def fault(model, loss, batches, **rest):
         batches = list(batches)
         total = ORIGINAL_SUM(model, loss, batches, **rest)
-        count = max(1, sum(len(images) for images, _, _ in batches))
+        count = max(1, sum(len(images) for images, *_ in batches))
         return {n: t / count for n, t in total.items()}
 
     monkeypatch.setattr(sensitive, "clipped_gradient_sum", fault)
@@ -200,9 +200,9 @@ def factors(fault):
 
 
 def clipped_tensor_by_tensor(monkeypatch):
-    def fault(model, loss, batches, *, max_grad_norm, noise_multiplicity, generator):
+    def fault(model, loss, batches, *, max_grad_norm, noise_multiplicity, generator, leaky_log):
         total = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
-        for images, _, counted in batches:
+        for images, _, counted, _ in batches:
             rows = images.repeat_interleave(noise_multiplicity, dim=0)
             with step.per_example_gradients(model, group_size=noise_multiplicity) as g:
                 loss(model, rows, None, generator).sum().backward()
@@ -242,10 +242,10 @@ def dropped_records_shift_the_others(monkeypatch):
     """Unreadable records are left out of their batch, and with them their draws."""
     original = sensitive.SensitiveImages._batches
 
-    def fault(self, indices, size):
-        for images, labels, counted in original(self, indices, len(self._images)):
+    def fault(self, indices, size, generator):
+        for images, labels, counted, units in original(self, indices, len(self._images), generator):
             if counted.any():
-                yield images[counted], None if labels is None else labels[counted], counted[counted]
+                yield images[counted], None if labels is None else labels[counted], counted[counted], units
 
     monkeypatch.setattr(sensitive.SensitiveImages, "_batches", fault)
 
