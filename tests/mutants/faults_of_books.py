@@ -208,6 +208,14 @@ RELEASED = (
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(
+        "a warm-up image is a real one",
+        SCRIPT,
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n',
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n'
+        '            sources["spatial"].images[0] = images._images[0]\n',
+        ("test_guarantee.py::test_the_export_reads_nothing_private",),
+    ),
+    Fault(
         "the verifier skips hashes",
         "diffusers_dp/verify.py",
         "        elif _digest(found[name]) != stated[name]:",

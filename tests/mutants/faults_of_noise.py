@@ -101,6 +101,27 @@ NOISE = (
         ("test_step.py::test_no_image_at_all_is_zero_plus_noise",),
     ),
     Fault(
+        "uniform noise of the same standard deviation",
+        RANDOMNESS,
+        "noise = self._generator.standard_normal(tuple(shape), dtype=np.float32)",
+        "noise = ((self._generator.random(tuple(shape)) - 0.5) * 12**0.5).astype(np.float32)",
+        ("test_step.py::test_noise_is_added_exactly_once",),
+    ),
+    Fault(
+        "noise without tails",
+        RANDOMNESS,
+        "noise = self._generator.standard_normal(tuple(shape), dtype=np.float32)",
+        "noise = self._generator.standard_normal(tuple(shape), dtype=np.float32).clip(-4, 4)",
+        ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
+    ),
+    Fault(
+        "noise of eight bits",
+        RANDOMNESS,
+        "return torch.from_numpy(np.asarray(noise)).mul_(std).to(device)",
+        "return torch.from_numpy(np.asarray(noise)).mul_(std).bfloat16().float().to(device)",
+        ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
+    ),
+    Fault(
         "noise averaged over the K draws of an image",
         DOOR,
         "std=noise_multiplier * max_grad_norm,",
