@@ -86,7 +86,7 @@ def catch(fault: Fault, root: Path) -> str | None:
         (copy / fault.file).write_text(planted(fault, root), encoding="utf-8")
         for tests in (fault.tests, ()):
             code, output = run_tests(copy, tests)
-            failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", output, re.MULTILINE)
+            failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", output, re.MULTILINE)
             if code == 1 and failed:
                 return failed[1] if tests else f"{failed[1]} (not named for it)"
             if code != 0:
