@@ -1,16 +1,19 @@
 # make demo   train on scikit-learn's digits and release a model in runs/demo/release
 # make test   run the tests; test-slow runs the ones that take minutes
+# make mutants   plant faults in copies of the code, one by one, and fail if the tests let one pass
 # make lint   style, types and packaging; rewrites nothing
 #
 # PYTHON     the interpreter that makes .venv:             make test PYTHON=python3.12
 # PIP_ARGS   added to every pip install (wheel source):    make test PIP_ARGS="--find-links wheels"
 # DEMO_ARGS  added to the training command of the demo:    make demo DEMO_ARGS="--target_epsilon 1"
 # TEST_ARGS  added to pytest:                              make test TEST_ARGS="-k ledger"
+# MUTANT_ARGS  added to the run of faults:                 make mutants MUTANT_ARGS="--only noise"
 
 PYTHON ?= python3
 PIP_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
+MUTANT_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -19,7 +22,7 @@ STAMP := .venv/.installed
 LAUNCH = OMP_WAIT_POLICY=PASSIVE $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
 	--num_cpu_threads_per_process $$($(BIN)/python -c 'import torch; print(torch.get_num_threads())')
 
-.PHONY: demo test test-slow lint
+.PHONY: demo test test-slow mutants lint
 
 demo: $(STAMP)
 	rm -rf runs/demo
@@ -30,6 +33,9 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow $(TEST_ARGS)
+
+mutants: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANT_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ _HOMES = {
     "PrivacyLedger": "ledger",
     "SensitiveImages": "sensitive",
     "UsageError": "errors",
+    "load_verified": "hub",
 }
 
 __all__ = ["__version__"]

@@ -189,7 +189,7 @@ def calibrate(
 ) -> float:
     """The smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to 1e-4, from above.
 
-    With PLD, about four calls at full resolution: a grid ten times coarser is off by a slowly varying factor, so solve
+    With PLD, two or three calls at full resolution: a grid ten times coarser is off by a slowly varying factor, so solve
     with it, measure the factor at the solution, solve again for the target so corrected, and only then ask the real one.
 
     Args:
@@ -208,8 +208,10 @@ def calibrate(
     width = 4.0
     if accountant == "pld" and coarse(MAX_NOISE_MULTIPLIER) < target_epsilon:
         start = smallest_noise(coarse, target_epsilon, start, width=width, at_least=at_least, tolerance=2e-5)
-        aim = target_epsilon * coarse(start) / max(exact(start), 1e-12)
-        start = smallest_noise(coarse, aim, start, width=1.001, at_least=at_least, tolerance=2e-5) * (1 + 4e-5)
+        factor = coarse(start) / max(exact(start), 1e-12)
+        if abs(factor - 1) > 4e-5:  # else, with a large epsilon, the first solution is as good as a second
+            aim = target_epsilon * factor
+            start = smallest_noise(coarse, aim, start, width=1.001, at_least=at_least, tolerance=2e-5) * (1 + 4e-5)
         width = 1 + 8e-5
     return smallest_noise(exact, target_epsilon, start, width=width, at_least=at_least, tolerance=1e-4)
 
@@ -252,7 +254,8 @@ def smallest_noise(
     """The smallest noise multiplier with cost <= target, from above, to a relative `tolerance`.
 
     Brackets from `start` (the bracket begins as wide as the factor `width` and grows), then takes false position in
-    log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both.
+    log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both. Where it is
+    cut from one side again and again all the same, the cost bends too much, and it is halved.
 
     Args:
         cost (`Callable`): falls with the noise multiplier.
@@ -279,18 +282,19 @@ def smallest_noise(
             cost_high, growth = cost_lower, min(growth**2, 4.0)
         else:
             low, cost_low = lower, cost_lower
-    nudge = 1.0
+    nudge, repeats = 1.0, 0
     while high > low * (1 + tolerance):
         middle = math.sqrt(low * high)
-        if high < 1.5 * low and math.isfinite(cost_low) and cost_high > 0:
+        if repeats < 2 and high < 1.5 * low and math.isfinite(cost_low) and cost_high > 0:
             part = math.log(cost_low / target) / math.log(cost_low / cost_high)
             edge = 1 + tolerance / 4
             middle = min(max(low * (high / low) ** part * (1 + nudge * 0.4 * tolerance), low * edge), high / edge)
         cost_middle = cost(middle)
         if cost_middle <= target:
-            high, cost_high, nudge = middle, cost_middle, -1.0
+            high, cost_high, cut = middle, cost_middle, -1.0
         else:
-            low, cost_low, nudge = middle, cost_middle, 1.0
+            low, cost_low, cut = middle, cost_middle, 1.0
+        nudge, repeats = cut, repeats + 1 if cut == nudge else 0
     return high
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp COMMAND`: what is done with a release. Only the command that is asked for is loaded."""
+"""`diffusers-dp COMMAND`: what is done before a run, and with a release. Only the command that is asked for is loaded."""
 
 import argparse
 import sys
@@ -10,6 +10,8 @@ from .errors import DiffusersDPError
 
 COMMANDS = {
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
+    "methods": "List the methods, and what is proven of them.",
+    "plan": "Noise, steps and epsilon of a run, before an image is read.",
     "sample": "Draw images from a release, as a dataset.",
     "verify": "Compare a release with its privacy receipt.",
 }
@@ -28,8 +30,13 @@ def main(argv: list[str] | None = None) -> None:
         prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     command.add_arguments(arguments)
+    args, others = arguments.parse_known_args(argv[1:])
+    if "training_flags" in args:  # the command hands them on to `load_config`
+        args.training_flags = others
+    elif others:
+        arguments.error(f"unrecognized arguments: {' '.join(others)}")
     try:
-        command.run(arguments.parse_args(argv[1:]))
+        command.run(args)
     except DiffusersDPError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

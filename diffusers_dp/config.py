@@ -12,9 +12,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from .accounting import truncated_batch_size
 from .errors import UsageError
 from .flags import ACCOUNTANTS, CURRICULA, FLAG_GROUPS, FETAProConfig, parse_rate
+from .ledger_file import check_dataset_id
 
 
-__all__ = ["FETAProConfig", "SamplingFacts", "load_config", "resolve", "validate"]
+__all__ = ["FETAProConfig", "SamplingFacts", "load_config", "nearest", "resolve", "validate"]
 
 _UNSET = object()
 
@@ -31,6 +32,8 @@ _AT_LEAST = {
     "max_train_steps": 1,
     "train_batch_size": 1,
     "num_train_images": 1,
+    "num_train_units": 1,
+    "max_images_per_unit": 1,
     "validation_size": 0,
     "resolution": 2,
     "num_central_images": 1,
@@ -54,6 +57,7 @@ _SMALLEST, _LARGEST = 1e-9, 1e9
 _LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 _POSITIVE = (
     "target_epsilon",
+    "dataset_epsilon",
     "max_grad_norm",
     "learning_rate",
     "spatial_noise_multiplier",
@@ -75,25 +79,27 @@ class SamplingFacts:
     The public numbers of DP-SGD's Poisson sampling, which follow from the flags and N.
 
     Args:
-        num_images (`int`): N, the declared number of images.
-        sample_rate (`float`): q, the probability with which each image joins a step.
+        num_units (`int`): N, the declared number of units: images, or what `--unit_column` tells apart.
+        sample_rate (`float`): q, the probability with which each unit joins a step.
         normaliser (`int`): The constant that divides a sum of clipped gradients.
         expected_batch_size (`float`): qN.
         target_delta (`float`): delta of the guarantee.
         truncated_batch_size (`int`, *optional*): The most images of a step, with `--truncated_poisson`.
+        images_per_unit (`int`): The most images of a unit in a step.
     """
 
-    num_images: int
+    num_units: int
     sample_rate: float
     normaliser: int
     expected_batch_size: float
     target_delta: float
     truncated_batch_size: int | None = None
+    images_per_unit: int = 1
 
     @property
     def largest_batch_size(self) -> int:
         """The number of images that a step hardly ever exceeds, or never with `--truncated_poisson`."""
-        return truncated_batch_size(self.num_images, self.sample_rate)
+        return truncated_batch_size(self.num_units, self.sample_rate) * self.images_per_unit
 
 
 def load_config(argv: list[str] | None = None) -> FETAProConfig:
@@ -147,7 +153,7 @@ def _parse_command_line(argv: list[str]) -> dict[str, Any]:
         if not unknown[0].startswith("-"):
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
         flag = unknown[0].split("=")[0]
-        raise UsageError(f"{flag} is not a flag; the nearest is --{_nearest(flag.lstrip('-'), names)}.")
+        raise UsageError(f"{flag} is not a flag; the nearest is --{nearest(flag.lstrip('-'), names)}.")
     return {name: value for name, value in vars(namespace).items() if value is not _UNSET}
 
 
@@ -171,7 +177,7 @@ def _read_recipe(path: str) -> dict[str, Any]:
     names = [flag.name for flag in fields(FETAProConfig) if flag.name != "config"]
     for key in recipe:
         if key not in names:
-            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{_nearest(str(key), names)}'.")
+            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{nearest(str(key), names)}'.")
     return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
 
 
@@ -204,7 +210,8 @@ def _is_text_or_number(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def nearest(name: str, names: list[str]) -> str:
+    """The known name that a misspelt one comes closest to."""
     return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
 
 
@@ -268,6 +275,8 @@ def validate(config: FETAProConfig) -> None:
             f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."
         )
     _validate_data(config)
+    _validate_units(config)
+    _validate_ledger(config)
     _validate_model(config)
 
 
@@ -288,7 +297,15 @@ def _is_rate(text: str) -> bool:
 
 def _validate_data(config: FETAProConfig) -> None:
     names = config.declared_class_names
-    for name in ("dataset_name", "train_data_dir", "train_split", "image_column", "label_column", "output_dir"):
+    for name in (
+        "dataset_name",
+        "train_data_dir",
+        "train_split",
+        "image_column",
+        "label_column",
+        "unit_column",
+        "output_dir",
+    ):
         if getattr(config, name) is not None and not getattr(config, name).strip():
             raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
     if config.dataset_name is not None and config.train_data_dir is not None:
@@ -303,6 +320,36 @@ def _validate_data(config: FETAProConfig) -> None:
         raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
     if config.num_channels not in (None, 1, 3):
         raise UsageError(f"--num_channels is {config.num_channels}; give 1 (grey) or 3 (RGB).")
+
+
+def _validate_units(config: FETAProConfig) -> None:
+    if config.unit_column is None:
+        if config.num_train_units is not None:
+            raise UsageError("--num_train_units needs --unit_column, which says whose image each one is.")
+        return
+    if config.dataset_name is None:
+        raise UsageError("--unit_column needs --dataset_name, for only a dataset has columns.")
+    if config.num_train_units is None:
+        raise UsageError("--unit_column needs --num_train_units, for the number of units must be public and declared.")
+    if config.truncated_poisson:
+        raise UsageError(
+            "--truncated_poisson and --unit_column exclude each other: units have no common number of images."
+        )
+    size = config.physical_batch_size
+    if size is not None and size < config.max_images_per_unit:
+        raise UsageError(
+            f"--max_images_per_unit {config.max_images_per_unit} is more than --max_physical_batch_size {size}, and a unit is never "
+            "split: lower the one or raise the other."
+        )
+
+
+def _validate_ledger(config: FETAProConfig) -> None:
+    if config.dataset_id is not None:
+        check_dataset_id(config.dataset_id)
+        return
+    for name in ("ledger_dir", "dataset_epsilon"):
+        if getattr(config, name) is not None:
+            raise UsageError(f"--{name} needs --dataset_id, the name under which the releases of a data set add up.")
 
 
 def _validate_model(config: FETAProConfig) -> None:
@@ -333,7 +380,7 @@ def _validate_model(config: FETAProConfig) -> None:
         )
 
 
-def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
+def resolve(config: FETAProConfig, num_units: int) -> SamplingFacts:
     """
     Works out the public numbers of DP-SGD's sampling.
 
@@ -341,7 +388,7 @@ def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
 
     Args:
         config (`FETAProConfig`): The configuration.
-        num_images (`int`): N, the declared number of images.
+        num_units (`int`): N, the declared number of units: images, or what `--unit_column` tells apart.
 
     Returns:
         `SamplingFacts`: The numbers.
@@ -352,24 +399,25 @@ def resolve(config: FETAProConfig, num_images: int) -> SamplingFacts:
     """
     if config.sample_rate is not None:
         rate = parse_rate(config.sample_rate)
-        normaliser = math.floor(rate * num_images)
+        normaliser = math.floor(rate * num_units)
         if normaliser < 1:
             raise UsageError(
-                f"--sample_rate {config.sample_rate} of {num_images} images is less than one image a step; "
-                f"give at least 1/{num_images}."
+                f"--sample_rate {config.sample_rate} of {num_units} {config.unit_of_privacy}s is less than one {config.unit_of_privacy} a step; "
+                f"give at least 1/{num_units}."
             )
-        sample_rate, expected = float(rate), float(rate * num_images)
+        sample_rate, expected = float(rate), float(rate * num_units)
     else:
-        normaliser = config.train_batch_size or min(2048, num_images)
-        if normaliser > num_images:
+        normaliser = config.train_batch_size or min(2048, num_units)
+        if normaliser > num_units:
             raise UsageError(
-                f"--train_batch_size {normaliser} is more than the {num_images} images; give at most {num_images}."
+                f"--train_batch_size {normaliser} is more than the {num_units} {config.unit_of_privacy}s; give at most {num_units}."
             )
-        sample_rate, expected = normaliser / num_images, float(normaliser)
+        sample_rate, expected = normaliser / num_units, float(normaliser)
     delta = config.target_delta
     if delta is None:
-        if num_images < 2:
-            raise UsageError("--target_delta has no default for a single image; give it.")
-        delta = 1 / (num_images * math.log(num_images))
-    cap = truncated_batch_size(num_images, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
-    return SamplingFacts(num_images, sample_rate, normaliser, expected, delta, cap)
+        if num_units < 2:
+            raise UsageError(f"--target_delta has no default for a single {config.unit_of_privacy}; give it.")
+        delta = 1 / (num_units * math.log(num_units))
+    cap = truncated_batch_size(num_units, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
+    most = 1 if config.unit_column is None else config.max_images_per_unit
+    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, most)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -9,7 +10,7 @@ from tqdm.auto import tqdm
 from .errors import UsageError
 from .flags import FETAProConfig
 from .image_decoding import decode_image
-from .image_sources import load_digits_split, open_source
+from .image_sources import DigitsSource, load_digits_split, open_source
 
 
 __all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "public_facts"]
@@ -27,11 +28,18 @@ class PublicFacts:
         num_images (`int`): N, the declared number of images to train on.
         image_shape (`tuple[int, int, int]`): (channels, height, width).
         class_names (`tuple[str, ...]`, *optional*): The label set, `None` for unlabelled images.
+        declared_units (`int`, *optional*): The declared number of units, where a unit is not an image.
     """
 
     num_images: int
     image_shape: tuple[int, int, int]
     class_names: tuple[str, ...] | None
+    declared_units: int | None = None
+
+    @property
+    def num_units(self) -> int:
+        """N of the guarantee: the number of units of privacy."""
+        return self.num_images if self.declared_units is None else self.declared_units
 
 
 @dataclass(frozen=True)
@@ -43,12 +51,14 @@ class ImageArrays:
         images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= N images; zeros where not readable.
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image, `None` for unlabelled images.
         readable (`np.ndarray` of bool, shape `[n]`): False for an image that contributes nothing, because it or its
-            label could not be read.
+            label or unit could not be read.
+        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on, where a unit is not an image.
     """
 
     images: np.ndarray
     labels: np.ndarray | None
     readable: np.ndarray
+    units: np.ndarray | None = None
 
 
 def public_facts(config: FETAProConfig) -> PublicFacts:
@@ -67,8 +77,9 @@ def public_facts(config: FETAProConfig) -> PublicFacts:
         `UsageError`: A dataset, split or column is missing or unknown, N or the label set cannot be known without
             reading images, or there are known to be more images than declared.
     """
-    if config.dry_run and config.num_train_images is not None and not config.uses_digits:
-        return PublicFacts(config.num_train_images, config.image_shape, config.declared_class_names)
+    if config.dry_run and config.num_train_images is not None:
+        names = DigitsSource().class_names() if config.uses_digits else config.declared_class_names
+        return PublicFacts(config.num_train_images, config.image_shape, names, config.num_train_units)
     source = open_source(config)
     count = source.count()
     num_images = config.num_train_images
@@ -85,7 +96,7 @@ def public_facts(config: FETAProConfig) -> PublicFacts:
         num_images = count - config.validation_size
         if num_images < 1:
             raise UsageError(f"--validation_size {config.validation_size} leaves no image to train on; lower it.")
-    return PublicFacts(num_images, config.image_shape, source.class_names())
+    return PublicFacts(num_images, config.image_shape, source.class_names(), config.num_train_units)
 
 
 def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
@@ -111,9 +122,13 @@ def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path
     images = np.zeros((facts.num_images, *facts.image_shape), dtype=np.uint8)
     labels = np.zeros(facts.num_images, dtype=np.int64)
     readable = np.zeros(facts.num_images, dtype=bool)
+    numbers: dict[Any, int] = {}  # of the units
+    units = np.zeros(facts.num_images, dtype=np.int64)
     row = 0
     with tqdm(total=capacity, desc="Reading images", unit="image") as bar:
-        for position, (encoded, label) in enumerate(open_source(config).records(facts.class_names, Path(cache_dir))):
+        for position, (encoded, label, unit) in enumerate(
+            open_source(config).records(facts.class_names, Path(cache_dir))
+        ):
             if position >= capacity:
                 raise UsageError(
                     f"--num_train_images {facts.num_images} is less than {_source_words(config)} holds; raise it."
@@ -122,13 +137,24 @@ def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path
             if held_out[position]:
                 continue
             image = decode_image(encoded, facts.image_shape)
-            if image is not None and (facts.class_names is None or label is not None):
+            complete = (facts.class_names is None or label is not None) and (
+                config.unit_column is None or unit is not None
+            )
+            if image is not None and complete:
                 images[row], labels[row], readable[row] = image, label or 0, True
+                units[row] = numbers.setdefault(unit, len(numbers))
             row += 1
         bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
     if row == 0:
         raise UsageError(f"{_source_words(config)} holds no images; name a source that does.")
-    return ImageArrays(images[:row], None if facts.class_names is None else labels[:row], readable[:row])
+    if len(numbers) > facts.num_units:
+        raise UsageError(f"--num_train_units {facts.num_units} is less than --unit_column tells apart; raise it.")
+    return ImageArrays(
+        images[:row],
+        None if facts.class_names is None else labels[:row],
+        readable[:row],
+        None if config.unit_column is None else units[:row],
+    )
 
 
 def _source_words(config: FETAProConfig) -> str:

@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 
@@ -45,6 +46,15 @@ class DataFlags:
         f"unset: {DIGITS_RESOLUTION} for the embedded digits, else {DEFAULT_RESOLUTION}.",
     )
     num_channels: int | None = _flag(None, "1 (grey) or 3 (RGB); unset: 1 for the embedded digits, else 3.")
+    unit_column: str | None = _flag(
+        None,
+        "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected together, and N "
+        "counts units; unset: each image is one unit.",
+    )
+    num_train_units: int | None = _flag(None, "N, the declared, public number of units of --unit_column.")
+    max_images_per_unit: int = _flag(
+        8, "Images of one unit that are looked at in one question or step, drawn at random; needs --unit_column."
+    )
     num_train_images: int | None = _flag(
         None,
         "N, the declared, public number of images to train on, without the validation images; "
@@ -74,6 +84,17 @@ class PrivacyFlags:
         None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
     )
     frequency_budget_share: float = _flag(0.02, "Share of the composed RDP that the frequency features may spend.")
+    dataset_id: str | None = _flag(
+        None,
+        "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one alone.",
+    )
+    ledger_dir: str | None = _flag(
+        None,
+        "Private folder of the ledgers of --dataset_id, the same for all its releases; unset: output_dir/private.",
+    )
+    dataset_epsilon: float | None = _flag(
+        None, "Bound on epsilon of all releases of --dataset_id together, at this run's delta; unset: none."
+    )
 
 
 @dataclass
@@ -180,6 +201,10 @@ class RunFlags:
     )
     resume_from_checkpoint: str | None = _flag(None, "'latest', or the path of a checkpoint to go on from.")
     num_inference_steps: int = _flag(20, "Sampling steps for samples.png.")
+    leaky_logs: bool = _flag(
+        False,
+        "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, never pass them on.",
+    )
 
 
 FLAG_GROUPS: tuple[Any, ...] = (DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelFlags, RunFlags)
@@ -197,6 +222,17 @@ class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelF
         ('spatial', 'frequency')
         ```
     """
+
+    @property
+    def unit_of_privacy(self) -> str:
+        """What is protected as a whole: an image, or what `--unit_column` tells apart."""
+        return self.unit_column or "image"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The file of the run's ledger; with `--dataset_id` that of all releases of the data set."""
+        folder = Path(self.output_dir, "private") if self.ledger_dir is None else Path(self.ledger_dir)
+        return folder / f"{self.dataset_id or 'ledger'}.jsonl"
 
     @property
     def uses_digits(self) -> bool:

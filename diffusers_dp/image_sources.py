@@ -18,8 +18,8 @@ from .image_decoding import IMAGE_SUFFIXES
 
 _LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
 
-#: An encoded image (or none), and the index of its class (or none: absent, or not in the label set).
-Record = tuple[bytes | Path | Image.Image | None, int | None]
+#: An encoded image (or none), the index of its class (or none: absent, or not in the label set), and whose it is (or none).
+Record = tuple[bytes | Path | Image.Image | None, int | None, Any]
 
 
 class ImageSource(Protocol):
@@ -78,7 +78,7 @@ class DigitsSource:
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
         for image, label in zip(*load_digits_split(train=True)):
-            yield Image.fromarray(image[0]), int(label)
+            yield Image.fromarray(image[0]), int(label), None
 
 
 class ClassFolderSource:
@@ -114,7 +114,7 @@ class ClassFolderSource:
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
         for path in self.files:
-            yield path, self.names.index(path.relative_to(self.root).parts[0])
+            yield path, self.names.index(path.relative_to(self.root).parts[0]), None
 
 
 class DatasetSource:
@@ -159,7 +159,9 @@ class DatasetSource:
         if found != class_names:
             raise UsageError(f"--class_names must declare the dataset's label set; add it: {','.join(found or ())}")
         image_column, label_column = self.config.image_column, self._label_column(features)
-        dataset = dataset.select_columns([image_column] + ([] if label_column is None else [label_column]))
+        unit_column = self.config.unit_column
+        columns = dict.fromkeys(name for name in (image_column, label_column, unit_column) if name is not None)
+        dataset = dataset.select_columns(list(columns))
         if isinstance(features[image_column], datasets.Image):
             # Only encoded bytes from here on: one broken file must not raise.
             dataset = dataset.cast_column(image_column, datasets.Image(decode=False))
@@ -167,7 +169,7 @@ class DatasetSource:
         places = None if own is None or class_names is None else _renaming(own, class_names)
         for row in dataset:
             label = None if class_names is None else _class_index(row[label_column], places, class_names)
-            yield _encoded(row[image_column]), label
+            yield _encoded(row[image_column]), label, None if unit_column is None else row[unit_column]
 
     def _read_metadata(self) -> None:
         """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""
@@ -234,7 +236,7 @@ class DatasetSource:
     def _check_columns(self, features: Any) -> None:
         import datasets
 
-        for flag in ("image_column", "label_column"):
+        for flag in ("image_column", "label_column", "unit_column"):
             column = getattr(self.config, flag)
             if column is not None and column not in features:
                 raise UsageError(f"--{flag} '{column}' does not exist; there is: {', '.join(features)}.")
@@ -242,6 +244,12 @@ class DatasetSource:
         if not isinstance(kind, datasets.Image) and getattr(kind, "dtype", None) not in ("binary", "large_binary"):
             raise UsageError(
                 f"--image_column '{self.config.image_column}' holds no images; there is: {', '.join(features)}."
+            )
+
+        unit = self.config.unit_column
+        if unit is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[unit], "dtype", ""))):
+            raise UsageError(
+                f"--unit_column '{unit}' holds neither integers nor text; there is: {', '.join(features)}."
             )
 
     def _label_column(self, features: Any) -> str | None:

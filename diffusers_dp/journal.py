@@ -24,12 +24,15 @@ class Journal:
         self.path = Path(path)
         self.size: int | None = None
 
-    def read(self) -> list[Any]:
+    def read(self, *, repair: bool = True) -> list[Any]:
         """All objects, from the first line; nothing if there is no file.
 
         A last line without its newline is what a crash leaves in mid-append. If it parses, it counts. If it does not,
         `append` never returned from it, so that nobody acted upon it, and it is dropped. Any other line that does not
         parse is damage.
+
+        Args:
+            repair (`bool`, defaults to `True`): Write a torn last line anew; a reader that does not own the file leaves it.
 
         Raises:
             IntegrityError: if a line is damaged, or the file is empty.
@@ -52,7 +55,7 @@ class Journal:
                 pass
         if not objects:
             raise IntegrityError(f"{self.path} is empty or damaged: restore the file, or use another --output_dir.")
-        if torn:
+        if torn and repair:
             self.rewrite(objects)  # else the next line would be appended to the torn one
         return objects
 

@@ -9,7 +9,6 @@ Privacy is counted for neighbouring data sets in which **one image is zeroed out
 label set public; `accounting.py` holds the numbers. Nothing here loads torch.
 """
 
-import copy
 import json
 import numbers
 from collections.abc import Sequence
@@ -18,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from . import accounting
-from .accounting import Composition, Question, Truncation
+from .accounting import Composition, Question
 from .errors import BudgetExceeded, IntegrityError, UsageError
-from .journal import Journal
+from .ledger_file import SCHEMA_VERSION, LedgerFile, Release, check_dataset_id, facts_of, question_of
 from .ledger_row import LedgerRow, finite_number, mechanism_of
 
-
-SCHEMA_VERSION = 1
 
 _ROUNDING = 1e-9
 _IDENTITY = (
@@ -39,13 +36,18 @@ class PrivacyLedger:
         path (`Path`, *optional*): `private/ledger.jsonl`. `None` keeps the ledger in memory (planning). An existing
             file is continued: what it reserved stays spent. A new file appears with the first reservation.
         target_epsilon, target_delta (`float`): the budget.
-        num_images (`int`): the declared, public number of images.
+        num_images (`int`): the declared, public number of images (of units, where another unit is protected).
         accountant (`str`): `"pld"`, `"rdp"` or `"prv"`; the one that gates and calibrates.
         public_facts (`dict`, *optional*): what else is public and must not change in mid-run.
+        unit_of_privacy (`str`): `"image"`, or the name of what else is zeroed out as a whole.
+        dataset_id (`str`, *optional*): name of the data set, whose releases share the file at `path` and add up.
+        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta.
+        release_id (`str`, *optional*): name of this release in the shared file.
+        others (sequence of `Release`): the other releases, for a ledger in memory.
 
     Raises:
-        UsageError: if a value lies outside its range.
-        IntegrityError: if the file is damaged or was written for another budget or other public facts.
+        UsageError: if a value lies outside its range, or another process writes to the data set's ledger.
+        IntegrityError: if the file is damaged, edited, or was written for another budget or other public facts.
     """
 
     def __init__(
@@ -57,6 +59,11 @@ class PrivacyLedger:
         num_images: int,
         accountant: str = "pld",
         public_facts: dict | None = None,
+        unit_of_privacy: str = "image",
+        dataset_id: str | None = None,
+        dataset_epsilon: float | None = None,
+        release_id: str | None = None,
+        others: Sequence[Release] = (),
     ) -> None:
         self.path = None if path is None else Path(path)
         self.target_epsilon = finite_number(target_epsilon, "--target_epsilon")
@@ -67,6 +74,11 @@ class PrivacyLedger:
             raise UsageError(f"--target_delta must lie strictly between 0 and 1, not {target_delta}.")
         if not isinstance(num_images, numbers.Integral) or num_images < 1:
             raise UsageError(f"--num_train_images must be a whole number of at least 1, not {num_images!r}.")
+        if dataset_epsilon is not None and not finite_number(dataset_epsilon, "--dataset_epsilon") > 0:
+            raise UsageError(f"--dataset_epsilon must be above 0, not {dataset_epsilon}.")
+        if dataset_id is not None:
+            check_dataset_id(dataset_id)
+        self.dataset_epsilon: float | None = dataset_epsilon
         self.num_images: int = int(num_images)
         self.accountant: str = _known(accountant)
         self.header: dict[str, Any] = {
@@ -75,27 +87,42 @@ class PrivacyLedger:
             "target_epsilon": self.target_epsilon,
             "target_delta": self.target_delta,
             "adjacency": "zero_out",
-            "unit_of_privacy": "image",
+            "unit_of_privacy": unit_of_privacy,
             "num_images": self.num_images,
             "accountant": self.accountant,
             "public_facts": _plain(public_facts or {}, "public_facts"),
+            "dataset_id": dataset_id,
+            "dataset_epsilon": dataset_epsilon,
+            "release_id": release_id,
         }
-        self._rows: list[dict[str, Any]] = []
+        self._file: LedgerFile = LedgerFile(self.path, self.header, others)
+        self._rows: list[dict[str, Any]] = self._file.rows
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
         self._affordable: Composition = ()  # the largest composition that is known to meet the target
-        self._journal: Journal | None = None if self.path is None else Journal(self.path)
-        if self._journal is not None:
-            for number, entry in enumerate(self._journal.read(), start=-1):
-                if number < 0:
-                    self._check_header(entry)
-                else:
-                    self._check_row(entry, number)
-                    self._rows.append(entry)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One JSON object per reservation, in order of asking; copies."""
-        return copy.deepcopy(self._rows)
+        return list(map(facts_of, self._rows))
+
+    @property
+    def prior_releases(self) -> list[dict[str, Any]]:
+        """The other releases of the data set, as the receipt lists them: budget, epsilon by PLD at their own delta, events."""
+        facts = ("target_epsilon", "target_delta", "accountant", "unit_of_privacy", "num_images")
+        return [
+            {
+                **{name: release.header[name] for name in facts},
+                "epsilon": accounting.epsilon(accounting.merge(release.questions), release.header["target_delta"]),
+                "events": [
+                    {key: value for key, value in facts_of(row).items() if key != "state"} for row in release.rows
+                ],
+            }
+            for release in self._file.others
+        ]
+
+    def close(self) -> None:
+        """Lets other processes write to the data set's ledger."""
+        self._file.close()
 
     # What it costs.
 
@@ -106,13 +133,17 @@ class PrivacyLedger:
         """
         return self._cost(self._composition(extra), accountant)
 
+    def epsilon_of_all_releases(self, accountant: str | None = None, *, extra: Sequence[LedgerRow] = ()) -> float:
+        """As `epsilon`, with what the other releases of the data set asked."""
+        return self._cost(self._with_others(self._composition(extra)), accountant)
+
     def epsilon_by_stage(self) -> list[tuple[str, float]]:
         """Cumulative epsilon after each stage, in order of asking."""
         names = list(dict.fromkeys(row["stage"] for row in self._rows))
         stages = []
         for last, name in enumerate(names):
             so_far = [row for row in self._rows if row["stage"] in names[: last + 1]]
-            stages.append((name, self._cost(accounting.merge(map(_entry_question, so_far)))))
+            stages.append((name, self._cost(accounting.merge(map(question_of, so_far)))))
         return stages
 
     def budget_shares(self) -> dict[str, float]:
@@ -127,7 +158,7 @@ class PrivacyLedger:
             _, at = accounting.rdp_epsilon(composition, self.target_delta)
             total = accounting.rdp(composition)[at]
             for row in self._rows:
-                question = accounting.merge([_entry_question(row)])
+                question = accounting.merge([question_of(row)])
                 spent = accounting.rdp(accounting.untruncated(question))[at]
                 shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
         return shares
@@ -161,9 +192,8 @@ class PrivacyLedger:
             at_least (`float`): never answer with less noise than this.
 
         Raises:
-            UsageError: if the rows so far leave nothing of the target.
+            UsageError: if the rows so far leave nothing of the target, or of `dataset_epsilon`.
         """
-
         # First of all: it reports a wrong rate or number of steps.
         row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
         spent = self.epsilon()
@@ -174,10 +204,16 @@ class PrivacyLedger:
                 f"epsilon that can be reached is {spent:.6g}. Raise --target_epsilon above it, or the noise "
                 "multipliers of those questions."
             )
-        sigma = accounting.calibrate(
-            self._composition(), row.sampling_probability, row.steps, *self._target, self.accountant, spent, at_least,
-            self._question(row).truncation,
-        )  # fmt: skip
+        sigma = self._calibrate(self._composition(), row, self.target_epsilon, spent, at_least)
+        if self.dataset_epsilon is not None:
+            spent = self.epsilon_of_all_releases()
+            if not spent < self.dataset_epsilon:
+                raise UsageError(
+                    f"The releases of this data set already cost epsilon {spent:.6g} together, and --dataset_epsilon "
+                    f"{self.dataset_epsilon:g} leaves nothing: raise it, or release nothing more."
+                )
+            together = self._with_others(self._composition())
+            sigma = max(sigma, self._calibrate(together, row, self.dataset_epsilon, spent, at_least))
         self._affords(self._composition([replace(row, noise_multiplier=sigma)]))  # known from here on, see there
         return sigma
 
@@ -209,16 +245,17 @@ class PrivacyLedger:
         """
         entry = self._entry(row)
         if not self._affords(self._composition([row])):
+            if self._within(self._composition([row]), self.target_epsilon):
+                raise BudgetExceeded(
+                    f"{row.steps} step(s) of {row.name!r} would bring epsilon of all releases of this data set to "
+                    f"{self.epsilon_of_all_releases(extra=[row]):.6g}, over --dataset_epsilon {self.dataset_epsilon:g}; the "
+                    "question was not asked."
+                )
             raise BudgetExceeded(
                 f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over the "
                 f"target {self.target_epsilon:g} ({self.epsilon():.6g} is spent); the question was not asked."
             )
-        if self._journal is not None:
-            if self._journal.size is None:  # the first question brings the header with it
-                self._journal.rewrite([self.header, entry])
-            else:
-                self._journal.append(entry)
-        self._rows.append(entry)
+        self._file.append(entry)
         self._open.append(entry["id"])
         return entry["id"]
 
@@ -234,7 +271,7 @@ class PrivacyLedger:
             )
         entry.update(steps_executed=int(steps), state="executed")
         self._open = [number for number in self._open if number != reservation]
-        self._rewrite()
+        self._file.rewrite()
 
     def take_step(self, row: LedgerRow, *, reserve_steps: int = 1) -> int:
         """Takes one reserved step for a question that is asked again and again, and returns its reservation's id.
@@ -257,7 +294,7 @@ class PrivacyLedger:
     def flush_executed(self) -> None:
         """Writes the counted steps of open reservations (at checkpoints, and when a run ends)."""
         if any(self._rows[number]["steps_executed"] for number in self._open):
-            self._rewrite()
+            self._file.rewrite()
 
     # Counting.
 
@@ -266,10 +303,10 @@ class PrivacyLedger:
         return self.target_epsilon, self.target_delta
 
     def _composition(self, extra: Sequence[LedgerRow] = ()) -> Composition:
-        return accounting.merge([*map(_entry_question, self._rows), *map(self._question, extra)])
+        return accounting.merge([*map(question_of, self._rows), *map(self._question, extra)])
 
     def _question(self, row: LedgerRow) -> Question:
-        return _entry_question(self._entry(row))
+        return question_of(self._entry(row))
 
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:
         accountant = self.accountant if accountant is None else _known(accountant)
@@ -280,11 +317,26 @@ class PrivacyLedger:
         known = {question._replace(steps=0): question.steps for question in self._affordable}
         if all(question.steps <= known.get(question._replace(steps=0), 0) for question in composition):
             return True
-        cost = accounting.cost(composition, *self._target, self.accountant, refine=False)
-        affordable = cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
+        affordable = self._within(composition, self.target_epsilon)
+        if affordable and self.dataset_epsilon is not None:
+            affordable = self._within(self._with_others(composition), self.dataset_epsilon)
         if affordable:
             self._affordable = composition
         return affordable
+
+    def _within(self, composition: Composition, epsilon: float) -> bool:
+        cost = accounting.cost(composition, epsilon, self.target_delta, self.accountant, refine=False)
+        return cost <= epsilon + _ROUNDING  # NaN: not affordable
+
+    def _with_others(self, composition: Composition) -> Composition:
+        questions = [question for release in self._file.others for question in release.questions]
+        return accounting.merge([*composition, *questions])
+
+    def _calibrate(self, before: Composition, row: LedgerRow, epsilon: float, spent: float, at_least: float) -> float:
+        return accounting.calibrate(
+            before, row.sampling_probability, row.steps, epsilon, self.target_delta, self.accountant, spent, at_least,
+            self._question(row).truncation,
+        )  # fmt: skip
 
     def _entry(self, row: LedgerRow) -> dict[str, Any]:
         return {
@@ -301,38 +353,6 @@ class PrivacyLedger:
             "partition": row.partition,
             "state": "reserved",
         }
-
-    def _check_header(self, found: Any) -> None:
-        there, here = _flat(found), _flat(self.header)
-        for key in (*here, *there):
-            if key not in there or key not in here or there[key] != here[key]:
-                raise IntegrityError(
-                    f"{self.path} was written with {key} = {there.get(key)!r}, but this run has {here.get(key)!r}: use "
-                    "the same settings, or another --output_dir."
-                )
-
-    def _check_row(self, entry: Any, number: int) -> None:
-        try:
-            sigma, q, steps, _ = _entry_question(entry)
-            query, partition, cap = entry["query"], entry["partition"], entry.get("truncated_batch_size")
-            LedgerRow(entry["stage"], entry["mechanism"], sigma, q, steps, query, partition, cap)
-            sound = entry["id"] == number and entry["state"] in ("reserved", "executed")
-            sound = sound and 0 <= entry["steps_executed"] <= entry["steps_reserved"]
-            sound = sound and entry["dataset_size"] == self.num_images
-        except (KeyError, TypeError, UsageError) as error:
-            raise IntegrityError(f"Row {number} of {self.path} is not a row of a ledger: {error}") from error
-        if not sound:
-            raise IntegrityError(f"Row {number} of {self.path} contradicts itself or its place: restore the file.")
-
-    def _rewrite(self) -> None:
-        if self._journal is not None:
-            self._journal.rewrite([self.header, *self._rows])
-
-
-def _entry_question(entry: dict[str, Any]) -> Question:
-    cap = entry.get("truncated_batch_size")  # ledgers from before there were any lack it
-    truncation = None if cap is None else Truncation(cap, entry["dataset_size"])
-    return Question(entry["noise_multiplier"], entry["sampling_probability"], entry["steps_reserved"], truncation)
 
 
 def _identity(entry: dict[str, Any]) -> list[Any]:
@@ -354,9 +374,3 @@ def _plain(facts: dict, what: str) -> dict:
         return json.loads(json.dumps(facts, allow_nan=False))  # what a reader of the file will see
     except (TypeError, ValueError) as error:
         raise UsageError(f"{what} must be plain JSON: {error}.") from error
-
-
-def _flat(header: Any) -> dict[str, Any]:
-    header = dict(header) if isinstance(header, dict) else {}
-    facts = header.pop("public_facts", None)
-    return {**header, **{f"public_facts.{key}": value for key, value in dict(facts or {}).items()}}

@@ -64,6 +64,33 @@ class LedgerRow:
             object.__setattr__(self, "truncated_batch_size", int(cap))
 
 
+def gradient_row(
+    *,
+    max_grad_norm: float,
+    noise_multiplier: float,
+    sample_rate: float,
+    normaliser: float,
+    noise_multiplicity: int,
+    truncated_batch_size: int | None = None,
+    max_images_per_unit: int | None = None,
+) -> LedgerRow:
+    """The ledger's row for one step of DP-SGD with these parameters."""
+    return LedgerRow(
+        name="dp_sgd",
+        mechanism=mechanism_of(sample_rate, truncated_batch_size),
+        noise_multiplier=noise_multiplier,
+        sampling_probability=sample_rate,
+        query={
+            "sensitivity": max_grad_norm,
+            "clip_norm": max_grad_norm,
+            "normaliser": normaliser,
+            "noise_multiplicity": noise_multiplicity,
+            **({} if max_images_per_unit is None else {"max_images_per_unit": max_images_per_unit}),
+        },
+        truncated_batch_size=truncated_batch_size,
+    )
+
+
 def mechanism_of(sampling_probability: float, truncated_batch_size: int | None = None) -> str:
     """Name of the Gaussian mechanism on a Poisson sample."""
     if truncated_batch_size is not None:

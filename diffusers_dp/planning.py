@@ -1,17 +1,21 @@
-"""What a run will ask and what it will cost, worked out before an image is read."""
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a run will ask and what it will cost, worked out before an image is read. Nothing here loads torch, but for PRV."""
 
 import logging
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .accounting import ACCOUNTANTS
 from .config import FETAProConfig, SamplingFacts, resolve
 from .data import PublicFacts
 from .errors import IntegrityError, UsageError
+from .identity import RunIdentity, read_identity
 from .ledger import PrivacyLedger
-from .ledger_row import LedgerRow, mechanism_of
-from .sensitive import gradient_row
+from .ledger_file import Release, other_releases
+from .ledger_row import LedgerRow, gradient_row, mechanism_of
 
 
 logger = logging.getLogger(__name__)
@@ -24,14 +28,62 @@ class Plan:
     Args:
         sampling (`SamplingFacts`): N, delta, and DP-SGD's sample rate and divisor.
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, and `dp_sgd`.
-        epsilon (`float`): The total.
-        table (`str`): All of it for a person to read.
+        ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
     """
 
     sampling: SamplingFacts
     rows: dict[str, LedgerRow]
-    epsilon: float
-    table: str
+    ledger: PrivacyLedger
+
+    @property
+    def epsilon(self) -> float:
+        """The total, by the run's accountant."""
+        return self.ledger.epsilon()
+
+    @property
+    def table(self) -> str:
+        """All of it for a person to read."""
+        return _table(self.ledger, self.rows)
+
+    def epsilon_by_accountant(self) -> dict[str, float | None]:
+        """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling.
+
+        PRV loads Opacus, and with it torch.
+        """
+        truncated = any(row.truncated_batch_size is not None for row in self.rows.values())
+        return {
+            name: None if truncated and name != "pld" else self.ledger.epsilon(accountant=name) for name in ACCOUNTANTS
+        }
+
+    def epsilon_against_steps(self, steps: Sequence[int], accountant: str) -> list[float]:
+        """The total after each of these numbers of DP-SGD steps (0 or more), with the noise multipliers as planned.
+
+        Raises:
+            UsageError: The accountant cannot count the plan's sampling.
+        """
+        budget = self.ledger
+        empty = PrivacyLedger(
+            None,
+            target_epsilon=budget.target_epsilon,
+            target_delta=budget.target_delta,
+            num_images=budget.num_images,
+        )
+        queries = [row for name, row in self.rows.items() if name != "dp_sgd"]
+        return [
+            empty.epsilon(accountant, extra=queries + ([replace(self.rows["dp_sgd"], steps=n)] if n else []))
+            for n in steps
+        ]
+
+    def signal_to_noise(self, num_parameters: int) -> float:
+        """`qN C / (sigma C sqrt(d))`: how much of one noisy gradient sum of DP-SGD can be signal.
+
+        The signal is the norm of the expected qN gradients if all have the full clip norm C and one direction, which no real ones
+        reach; the noise is the root mean square of the norm of d independent N(0, (sigma C)^2).
+
+        Args:
+            num_parameters (`int`): d, the number of trained parameters.
+        """
+        return self.sampling.expected_batch_size / (self.rows["dp_sgd"].noise_multiplier * math.sqrt(num_parameters))
 
 
 def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
@@ -41,14 +93,15 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     Raises:
         UsageError: The queries alone exceed the budget, or a flag is out of range.
     """
-    sampling = resolve(config, facts.num_images)
-    if sampling.target_delta >= 1 / facts.num_images:
+    sampling = resolve(config, facts.num_units)
+    if sampling.target_delta >= 1 / facts.num_units:
         logger.warning(
-            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one image outright.",
+            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one %s outright.",
             sampling.target_delta,
-            1 / facts.num_images,
+            1 / facts.num_units,
+            config.unit_of_privacy,
         )
-    ledger = new_ledger(None, config, facts)
+    ledger = new_ledger(None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id))
     rows = {}
     if config.asks_spatial:
         sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
@@ -73,28 +126,45 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
     rows["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
     ledger.reserve(rows["dp_sgd"])
-    return Plan(sampling, rows, ledger.epsilon(), _table(ledger, rows))
+    return Plan(sampling, rows, ledger)
 
 
-def new_ledger(path: Path | None, config: FETAProConfig, facts: PublicFacts) -> PrivacyLedger:
+def new_ledger(
+    path: Path | None, config: FETAProConfig, facts: PublicFacts, identity: RunIdentity | None = None
+) -> PrivacyLedger:
     """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
+
+    Args:
+        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone.
 
     Raises:
         IntegrityError: The ledger at `path` is for another budget or other public facts.
     """
-    sampling = resolve(config, facts.num_images)
+    sampling = resolve(config, facts.num_units)
+    release_id = None if identity is None else identity.release_id
+    others: list[Release] = []
+    if path is None and config.dataset_id is not None and release_id is not None:
+        others = other_releases(config.ledger_path, dataset_id=config.dataset_id, release_id=release_id)
+    public_facts = {
+        "image_shape": list(facts.image_shape),
+        "class_names": None if facts.class_names is None else list(facts.class_names),
+        "value_range": [0, 1],
+        "normaliser": sampling.normaliser,
+    }
+    if config.unit_column is not None:
+        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.max_images_per_unit}
     return PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
         target_delta=sampling.target_delta,
-        num_images=facts.num_images,
+        num_images=facts.num_units,
         accountant=config.accountant,
-        public_facts={
-            "image_shape": list(facts.image_shape),
-            "class_names": None if facts.class_names is None else list(facts.class_names),
-            "value_range": [0, 1],
-            "normaliser": sampling.normaliser,
-        },
+        public_facts=public_facts,
+        unit_of_privacy=config.unit_of_privacy,
+        dataset_id=config.dataset_id,
+        dataset_epsilon=config.dataset_epsilon,
+        release_id=release_id,
+        others=others,
     )
 
 
@@ -120,6 +190,7 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
         normaliser=sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
         truncated_batch_size=sampling.truncated_batch_size,
+        max_images_per_unit=None if config.unit_column is None else config.max_images_per_unit,
     )
     if earlier:
         _check_same(earlier[-1], row)
@@ -129,10 +200,17 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
 def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     before = {**earlier["query"], **earlier}
     now = {**row.query, **asdict(row)}
-    for key in ("sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity"):
-        if before.get(key) != now[key]:
+    for key in (
+        "sampling_probability",
+        "truncated_batch_size",
+        "clip_norm",
+        "normaliser",
+        "noise_multiplicity",
+        "max_images_per_unit",
+    ):
+        if before.get(key) != now.get(key):
             raise IntegrityError(
-                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now[key]}: resume with the "
+                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now.get(key)}: resume with the "
                 "flags of the first start."
             )
 
@@ -181,4 +259,10 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:
     lines.append(
         f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N {ledger.num_images}"
     )
+    if ledger.header["dataset_id"] is not None:
+        limit = "" if ledger.dataset_epsilon is None else f" (--dataset_epsilon {ledger.dataset_epsilon:g})"
+        lines.append(
+            f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
+            f"{ledger.epsilon_of_all_releases():.4f}{limit}"
+        )
     return "\n".join(lines)

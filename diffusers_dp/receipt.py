@@ -7,27 +7,30 @@ It never holds seeds, counts of classes or batches, losses, paths, or hashes of 
 
 import hashlib
 import json
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from . import __version__
 from .accounting import PLD_FINE_INTERVAL, PLD_INTERVAL, RDP_ORDERS
+from .errors import UsageError
 from .ledger import PrivacyLedger
+from .methods import Method
 
 
 RECEIPT_NAME = "privacy_receipt.json"
 SCHEMA_VERSION = 1
 NOT_HASHED = ("README.md", RECEIPT_NAME)
 
-ASSUMPTIONS = [
+ASSUMPTIONS = (
     "Arithmetic on real numbers: attacks on floating-point noise are not covered.",
     "The noise and the Poisson samples come from the generator under `rng`; its state was not kept or reused.",
-    "One image is one unit: several images of the same person are not protected as a group.",
-    "The number of images and the label set are public, and so is all else under `public_facts`.",
+    "The number of {unit}s and the label set are public, and so is all else under `public_facts`.",
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
-]
+)
 
 
 def canonical_json(value: Any) -> str:
@@ -71,48 +74,95 @@ def build_receipt(
     ledger: PrivacyLedger,
     *,
     files: list[dict[str, str]],
-    method: dict[str, Any],
+    method: Method,
     curriculum: dict[str, Any] | None,
     rng: dict[str, Any],
+    resumes: Sequence[int] = (),
+    leaky_outputs: Sequence[str] = (),
 ) -> dict[str, Any]:
     """States what the ledger proves about the files.
 
     Args:
         ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
         files (`list[dict]`): What `hash_release` returned.
-        method (`dict`): `name` and `paper` of the method.
+        method (`Method`): From the registry; its status becomes the receipt's.
         curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only; entries that start with an
             underscore (added by Diffusers) are left out.
         rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
             state.
+        resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
+        leaky_outputs (sequence of `str`): What was written that no guarantee covers.
 
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
         run's own accountant.
+
+    Raises:
+        UsageError: The method has no guarantee, so that nothing can be claimed for it.
     """
+    if method.status == "no_guarantee":
+        raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
     header = ledger.header
+    unit = header["unit_of_privacy"]
     return {
         "schema_version": SCHEMA_VERSION,
-        "library": {"name": "diffusers_dp", "version": __version__},
+        "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
         "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
         "created_utc": datetime.now(timezone.utc).date().isoformat(),
         "adjacency": header["adjacency"],
         "unit_of_privacy": header["unit_of_privacy"],
-        "public_facts": {"num_images": ledger.num_images, **header["public_facts"]},
+        "public_facts": {
+            "num_images" if unit == "image" else "num_units": ledger.num_images,
+            **header["public_facts"],
+        },
         "delta": ledger.target_delta,
         "target_epsilon": ledger.target_epsilon,
         "accountant": ledger.accountant,
         "claimed_epsilon": _claims(ledger),
-        "status": "proven_with_assumptions",
-        "assumptions": ASSUMPTIONS,
+        "status": method.status,
+        "assumptions": [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)],
         "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
+        "dataset": _dataset(ledger),
+        "prior_releases": ledger.prior_releases,
+        "public_inputs": [],
+        "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
         "composition": "sequential; the classes of an event with partition `label` are parallel",
         "rng": rng,
-        "method": method,
+        "method": {"name": method.title, "paper": method.paper},
         "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
-        "leaky_outputs": [],
+        "leaky_outputs": list(leaky_outputs),
         "private_evaluations": 0,
         "files": files,
+    }
+
+
+def hash_source() -> str:
+    """SHA-256 over the library's Python files, by name: which code made the release, whatever its version is called."""
+    package = Path(__file__).parent
+    found = find_spec("diffusers_dp.pipelines")  # elsewhere, in an editable install
+    pipelines = package / "pipelines" if found is None or found.origin is None else Path(found.origin).parent
+    files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
+    files |= {f"pipelines/{path.relative_to(pipelines).as_posix()}": path for path in pipelines.rglob("*.py")}
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\0".encode() + files[name].read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _unit_assumption(unit: str) -> str:
+    if unit == "image":
+        return "One image is one unit: several images of the same person are not protected as a group."
+    return f"All images with the same {unit} are one unit; that this column is right is the trainer's statement."
+
+
+def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
+    """What all releases of the data set cost together, where the run has a name for it."""
+    if ledger.header["dataset_id"] is None:
+        return None
+    return {
+        "id": ledger.header["dataset_id"],
+        "target_epsilon": ledger.dataset_epsilon,
+        "epsilon_of_all_releases": {"pld": ledger.epsilon_of_all_releases("pld")},
     }
 
 

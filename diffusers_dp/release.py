@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from PIL import Image
 
 from .errors import IntegrityError, UsageError
 from .ledger import PrivacyLedger
+from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
@@ -43,9 +45,11 @@ def build_release(
     ledger: PrivacyLedger,
     id2label: dict[int, str] | None,
     patch_size: int,
-    method: dict[str, Any],
+    method: Method,
     curriculum: dict[str, Any] | None,
     samples: Image.Image,
+    resumes: Sequence[int] = (),
+    leaky_outputs: Sequence[str] = (),
 ) -> Path:
     """Writes `output_dir/release/` with exactly `RELEASE_FILES`.
 
@@ -59,9 +63,11 @@ def build_release(
         ledger (`PrivacyLedger`): The ledger of the run, complete.
         id2label (`dict` or `None`): The declared label set, by class id; `None` for an unconditional model.
         patch_size (`int`): Pixels that were folded into channels, per side; 1 for none.
-        method (`dict`): `name` and `paper` of the method.
+        method (`Method`): From the registry.
         curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only.
         samples (`PIL.Image.Image`): Images drawn from the model, see `sample_grid`.
+        resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
+        leaky_outputs (sequence of `str`): What was written that no guarantee covers.
 
     Returns:
         `Path`: `output_dir/release`.
@@ -80,8 +86,9 @@ def build_release(
         _write(release / "model_index.json", canonical_json(model_index))
 
         receipt = build_receipt(
-            ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS
-        )
+            ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS, resumes=resumes,
+            leaky_outputs=leaky_outputs,
+        )  # fmt: skip
         content = canonical_json(receipt)
         _write(release / RECEIPT_NAME, content)
         model_index["privacy"] = privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest())
@@ -152,11 +159,17 @@ def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> Mode
         title="Differentially private image generator",
         receipt=receipt,
         questions=_questions(receipt["events"]),
-        epsilon=f"{math.ceil(epsilon * 1e4) / 1e4:.4f}",
+        unit=receipt["unit_of_privacy"],
+        epsilon=_rounded_up(epsilon),
+        total=_rounded_up(receipt["dataset"]["epsilon_of_all_releases"]["pld"]) if receipt["dataset"] else None,
         delta=f"{receipt['delta']:.4g}",
         labels=id2label,
         arguments="batch_size=8" if id2label is None else f"class_labels={list(range(len(id2label)))}",
     )
+
+
+def _rounded_up(epsilon: float) -> str:
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def sample_grid(

@@ -1,7 +1,8 @@
 """The door. While a model is made, private images live in one object and leave it only as noisy sums.
 
-Adjacency: two datasets are neighbours if one image is zeroed out, that is, contributes nothing; the number of images N and the
-label set are public. Both public methods below answer with noise, after writing a row to the ledger.
+Adjacency: two datasets are neighbours if one unit is zeroed out, that is, contributes nothing. A unit is an image, or all images of
+one person; the number of units N and the label set are public. Both public methods below answer with noise, after writing a row to
+the ledger.
 """
 
 import contextlib
@@ -13,10 +14,11 @@ import torch
 from torch import nn
 
 from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
-from .dpsgd.step import Gradients, RowLoss
+from .dpsgd.step import Gradients, PhysicalBatch, RowLoss
 from .errors import UsageError
+from .leaky_log import LeakyLog
 from .ledger import PrivacyLedger
-from .ledger_row import LedgerRow, mechanism_of
+from .ledger_row import LedgerRow, gradient_row, mechanism_of
 from .randomness import PrivateGenerator
 
 
@@ -34,10 +36,15 @@ class SensitiveImages:
         num_images (`int`): The declared, public N.
         image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
         class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
+        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is one.
+        num_units (`int`, *optional*): The declared, public number of units; needed with `units`.
+        max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks at, drawn at
+            random. What a unit contributes is their mean.
+        leaky_log (`LeakyLog`, *optional*): Is told what no guarantee covers.
         device (`torch.device`, *optional*): Where answers are computed.
 
     Raises:
-        UsageError: More images than `num_images`, or images of another shape.
+        UsageError: More images than `num_images` or units than `num_units`, or images of another shape.
         ValueError: `class_names` without `labels`.
     """
 
@@ -50,6 +57,10 @@ class SensitiveImages:
         num_images: int,
         image_shape: Sequence[int],
         class_names: Sequence[str] | None = None,
+        units: np.ndarray | None = None,
+        num_units: int | None = None,
+        max_images_per_unit: int = 8,
+        leaky_log: LeakyLog | None = None,
         device: torch.device | str = "cpu",
     ):
         if len(images) > num_images:
@@ -60,7 +71,13 @@ class SensitiveImages:
             )
         if class_names is not None and labels is None:
             raise ValueError("`class_names` are declared, but there are no `labels`.")
-        self.num_images = num_images
+        self.num_units = num_images
+        self._units: torch.Tensor | None = None
+        if units is not None:
+            if num_units is None or len(units) and units.max() >= num_units:
+                raise UsageError("There are more units than --num_train_units declares; raise --num_train_units.")
+            self.num_units, self._units = num_units, torch.from_numpy(units)
+        self.max_images_per_unit = max_images_per_unit
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
         self.device = torch.device(device)
@@ -70,6 +87,7 @@ class SensitiveImages:
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
         self._generator = PrivateGenerator()
+        self._leaky_log = leaky_log
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
@@ -92,7 +110,8 @@ class SensitiveImages:
 
         Zeroing out one image moves the sum by at most `clip_norm` in L2 norm: the door clips each `fn(x)` and replaces what is
         not finite by zero, so that this never rests on `fn`. With `by_label` each image is added to the row of its class
-        alone, so the bound holds for all rows together (parallel composition, FETA-Pro Theorem 3).
+        alone, so the bound holds for all rows together (parallel composition, FETA-Pro Theorem 3). A unit of several images adds the
+        mean of their clipped features, each in the row of its class: a mean of vectors no longer than `clip_norm` is no longer.
 
         Args:
             fn (`Callable`): Images `[b, C, H, W]` in [0, 1] to features `[b, d]`, each row a function of its own image.
@@ -121,8 +140,8 @@ class SensitiveImages:
             noise_multiplier=noise_multiplier,
             sampling_probability=sample_rate,
             steps=repeats,
-            query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm},
-            partition="label" if num_rows > 1 else None,
+            query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm, **self._unit_facts},
+            partition="label" if num_rows > 1 and self._units is None else None,
         )
         self._check_size(ledger)
         reservation = ledger.reserve(row)
@@ -131,11 +150,13 @@ class SensitiveImages:
         for _ in range(repeats):
             blank = fn(torch.zeros(1, *self.image_shape, device=self.device))  # an empty sample has this shape too
             total = blank.new_zeros(num_rows, blank.shape[1])
-            sample = poisson_sample(self.num_images, sample_rate, generator)
-            for images, labels, counted in self._batches(sample, QUERY_BATCH_SIZE):
+            sample = poisson_sample(self.num_units, sample_rate, generator)
+            for images, labels, counted, unit_index in self._batches(sample, QUERY_BATCH_SIZE, generator):
                 with _secret_torch_draws(self.device):
                     features = _clip(fn(images.float() / 255), clip_norm)
                 features = torch.where(counted[:, None], features, 0.0)
+                if unit_index is not None:
+                    features = features / unit_index.bincount()[unit_index][:, None]
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 total.index_add_(0, labels, features)
@@ -189,37 +210,73 @@ class SensitiveImages:
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
+            **self._unit_facts,
         )  # fmt: skip
         self._check_size(ledger)
         ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
-        sample = poisson_sample(self.num_images, sample_rate, generator)
+        sample = poisson_sample(self.num_units, sample_rate, generator)
         if truncated_batch_size is not None:
             sample = truncate(sample, truncated_batch_size, generator)
-            blanks = torch.full((truncated_batch_size - len(sample),), self.num_images)  # no record has this index
+            blanks = torch.full((truncated_batch_size - len(sample),), self.num_units)  # no record has this index
             sample = torch.cat([sample, blanks])
-        batches = self._batches(sample, max_physical_batch_size)
+        batches = self._batches(sample, max_physical_batch_size, generator)
         with _secret_torch_draws(self.device):
             total = clipped_gradient_sum(
                 model,
                 row_loss,
-                ((images.float() / 127.5 - 1, labels, counted) for images, labels, counted in batches),
+                ((images.float() / 127.5 - 1, labels, counted, units) for images, labels, counted, units in batches),
                 max_grad_norm=max_grad_norm,
                 noise_multiplicity=noise_multiplicity,
                 generator=generator,
+                leaky_log=self._leaky_log,
             )
+        if self._leaky_log is not None:
+            self._leaky_log.end_step()
         return add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
 
     def _check_size(self, ledger: PrivacyLedger) -> None:
-        if ledger.num_images != self.num_images:
-            raise ValueError(f"The ledger counts {ledger.num_images} images, but {self.num_images} are sampled from.")
+        if ledger.num_images != self.num_units:
+            raise ValueError(f"The ledger counts {ledger.num_images} units, but {self.num_units} are sampled from.")
 
-    def _batches(
-        self, indices: torch.Tensor, size: int
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]]:
-        """The drawn records, `size` at a time and in the clear, for the door's own methods alone: uint8 images, labels, and which
-        of them count. One that is missing or unreadable is a blank image: it keeps its place, so that how many rows there are, and
-        who draws which random numbers, depends on the Poisson sample alone."""
+    @property
+    def _unit_facts(self) -> dict[str, int]:
+        return {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
+
+    def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:
+        """The drawn records, `size` at a time and in the clear, for the door's own methods alone."""
+        if self._units is None:
+            return self._batches_of_images(sample, size)
+        return self._batches_of_units(self._units, sample, size, generator)
+
+    def _batches_of_units(
+        self, unit_of: torch.Tensor, sample: torch.Tensor, size: int, generator: PrivateGenerator
+    ) -> Iterator[PhysicalBatch]:
+        """Whole units, of each at most `max_images_per_unit` of its readable images. The draw that chooses them takes as many numbers
+        as there are records, whoever is sampled: one unit does not move what is chosen of another."""
+        sampled = torch.zeros(self.num_units, dtype=torch.bool)
+        sampled[sample] = True
+        luck = torch.from_numpy(generator.uniform(len(unit_of)))
+        taken = (sampled[unit_of] & self._readable).nonzero().squeeze(1)
+        taken = taken[luck[taken].argsort()]
+        taken = taken[unit_of[taken].argsort(stable=True)]  # unit by unit, each in random order
+        counts = unit_of[taken].unique_consecutive(return_counts=True)[1]
+        ends = counts.cumsum(0)
+        within = torch.arange(len(taken)) - (ends - counts).repeat_interleave(counts)
+        taken = taken[within < self.max_images_per_unit]
+        units = [unit for unit in taken.split(counts.clamp_max(self.max_images_per_unit).tolist()) if len(unit)]
+        while units:
+            number = next((n for n in range(1, len(units)) if sum(map(len, units[: n + 1])) > size), len(units))
+            chunk, units = units[:number], units[number:]
+            index = torch.cat(chunk)
+            unit_index = torch.arange(number).repeat_interleave(torch.tensor([len(unit) for unit in chunk]))
+            labels = None if self._labels is None else self._labels[index].to(self.device)
+            counted = torch.ones(len(index), dtype=torch.bool, device=self.device)
+            yield self._images[index].to(self.device), labels, counted, unit_index.to(self.device)
+
+    def _batches_of_images(self, indices: torch.Tensor, size: int) -> Iterator[PhysicalBatch]:
+        """An image that is missing or unreadable is blank: it keeps its place, so that how many rows there are, and who draws which
+        random numbers, depends on the Poisson sample alone."""
         for chunk in indices.split(size) if len(indices) else ():
             there = chunk < len(self._images)
             counted = there.clone()
@@ -231,7 +288,7 @@ class SensitiveImages:
                 labels = torch.zeros(len(chunk), dtype=torch.long)
                 labels[counted] = self._labels[chunk[counted]]
                 labels = labels.to(self.device)
-            yield images.to(self.device), labels, counted.to(self.device)
+            yield images.to(self.device), labels, counted.to(self.device), None
 
 
 @contextlib.contextmanager
@@ -241,31 +298,6 @@ def _secret_torch_draws(device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))
         yield
-
-
-def gradient_row(
-    *,
-    max_grad_norm: float,
-    noise_multiplier: float,
-    sample_rate: float,
-    normaliser: float,
-    noise_multiplicity: int,
-    truncated_batch_size: int | None = None,
-) -> LedgerRow:
-    """The ledger's row for one step of DP-SGD with these parameters."""
-    return LedgerRow(
-        name="dp_sgd",
-        mechanism=mechanism_of(sample_rate, truncated_batch_size),
-        noise_multiplier=noise_multiplier,
-        sampling_probability=sample_rate,
-        query={
-            "sensitivity": max_grad_norm,
-            "clip_norm": max_grad_norm,
-            "normaliser": normaliser,
-            "noise_multiplicity": noise_multiplicity,
-        },
-        truncated_batch_size=truncated_batch_size,
-    )
 
 
 def _clip(features: torch.Tensor, clip_norm: float) -> torch.Tensor:

@@ -150,16 +150,35 @@ def _canonical(value: Any) -> bytes:
 
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
     """Everything that the accounting reads is there, of the right kind, and within bounds."""
-    events = receipt.get("events")
-    if not isinstance(events, list) or not events or len(events) > MOST_EVENTS:
-        yield f"The receipt needs from 1 to {MOST_EVENTS} events."
-        return
     if receipt.get("adjacency") != "zero_out":
         yield f"Adjacency {receipt.get('adjacency')!r} is unknown; this program computes epsilon for 'zero_out'."
     if not _between(receipt.get("delta"), 0, 1):
         yield "delta does not lie between 0 and 1."
     facts = receipt.get("public_facts")
-    num_images = facts.get("num_images") if isinstance(facts, dict) else None
+    size = "num_images" if receipt.get("unit_of_privacy") == "image" else "num_units"
+    yield from _check_events(receipt.get("events"), facts.get(size) if isinstance(facts, dict) else None)
+    prior = receipt.get("prior_releases", [])
+    if not isinstance(prior, list) or len(prior) > MOST_EVENTS or not all(isinstance(other, dict) for other in prior):
+        yield "The receipt's prior releases are not a list of them."
+        return
+    events = sum(len(other["events"]) for other in prior if isinstance(other.get("events"), list))
+    if events > MOST_EVENTS:
+        yield f"The prior releases have more than {MOST_EVENTS} events."
+        return
+    for other in prior:
+        if other.get("unit_of_privacy") != receipt.get("unit_of_privacy"):
+            yield "A prior release protects another unit: these do not add up."
+        yield from (
+            f"A prior release: {problem}" for problem in _check_events(other.get("events"), other.get("num_images"))
+        )
+    if prior and not isinstance(receipt.get("dataset"), dict):
+        yield "The receipt lists prior releases of no data set."
+
+
+def _check_events(events: Any, num_images: Any) -> Iterator[str]:
+    if not isinstance(events, list) or not events or len(events) > MOST_EVENTS:
+        yield f"The receipt needs from 1 to {MOST_EVENTS} events."
+        return
     total = 0
     for number, event in enumerate(events):
         problem = "it is not an object" if not isinstance(event, dict) else _wrong(event, num_images)
@@ -242,6 +261,33 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"The receipt claims {stated['prv']:.6g} by PRV, less than PLD's {computed['pld']:.6g}."
     if main > target + TOLERANCE:
         yield f"The claimed epsilon {main:.6g} exceeds the receipt's own target {target:.6g}."
+    yield from _check_dataset(receipt)
+
+
+def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
+    """The sum over all releases of the data set, computed again, is the one that is claimed, and within its bound."""
+    if receipt.get("dataset") is None:
+        return
+    try:
+        claim, target = receipt["dataset"]["epsilon_of_all_releases"]["pld"], receipt["dataset"]["target_epsilon"]
+    except (KeyError, TypeError):
+        claim = target = None
+    if not _between(claim, 0, math.inf) or not (target is None or _between(target, 0, math.inf)):
+        yield "The receipt names a data set, but claims no epsilon for all its releases."
+        return
+    events = [event for other in receipt.get("prior_releases", []) for event in other["events"]]
+    together = {"delta": receipt["delta"], "events": [*receipt["events"], *events]}
+    plain = [{**event, "truncated_batch_size": None} for event in together["events"]]
+    rough = epsilon({**together, "events": plain}, RdpAccountant(None, dp.NeighboringRelation.REPLACE_SPECIAL))
+    if not rough < MOST_EPSILON:
+        yield f"All releases together cost an epsilon of about {rough:.3g}: this is no guarantee."
+        return
+    interval = max(receipt["claimed_epsilon"]["pld"]["value_discretization_interval"], rough / GRID)
+    computed = epsilon(together, PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval))
+    if abs(computed - claim) > max(TOLERANCE, 10 * rough / GRID):
+        yield f"All releases together cost epsilon {computed:.6g}, but the receipt claims {claim:.6g}."
+    if target is not None and claim > target + TOLERANCE:
+        yield f"Epsilon of all releases, {claim:.6g}, exceeds the data set's own bound {target:.6g}."
 
 
 def epsilon(receipt: dict[str, Any], accountant: dp.PrivacyAccountant) -> float:
@@ -271,6 +317,10 @@ def report(folder: str | Path) -> int:
     claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     unit = receipt.get("unit_of_privacy", "record")
     print(f"numbers consistent, unsigned: epsilon {claim:.4f} at delta {receipt['delta']:.3g} for one {unit}.")
+    if receipt.get("dataset"):
+        together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
+        others = len(receipt.get("prior_releases", []))
+        print(f"With {others} other release(s) from the same data: epsilon {together:.4f}.")
     return 0
 
 

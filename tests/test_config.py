@@ -210,7 +210,7 @@ def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, ep
     config = load_config(["--config", str(path), "--dry_run"])
     facts = resolve(config, config.num_train_images)
     assert (config.target_epsilon, config.accountant) == (epsilon, "rdp")
-    assert (facts.num_images, facts.normaliser) == (num_images, normaliser)
+    assert (facts.num_units, facts.normaliser) == (num_images, normaliser)
     assert facts.sample_rate == pytest.approx(rate)
     assert facts.target_delta == pytest.approx(delta, rel=1e-3)
 

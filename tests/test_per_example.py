@@ -494,7 +494,7 @@ def movement(scale, group_size):
         clipped_gradient_sum(
             model,
             row_loss,
-            [(batch, None, torch.ones(len(batch), dtype=torch.bool))],
+            [(batch, None, torch.ones(len(batch), dtype=torch.bool), None)],
             max_grad_norm=1.0,
             noise_multiplicity=group_size,
             generator=PrivateGenerator(bytes(16)),

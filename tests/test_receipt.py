@@ -11,10 +11,11 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.methods import METHODS
 from diffusers_dp.receipt import build_receipt, canonical_json, hash_release
 
 
-METHOD = {"name": "FETA-Pro", "paper": "https://example.org/paper"}
+METHOD = METHODS["feta_pro"]
 RNG = {"kind": "numpy Philox 4x64, 128-bit key", "os_entropy": True, "seed_published": False}
 
 
@@ -114,7 +115,7 @@ class TestContent:
         assert receipt["public_facts"]["num_images"] == 1437
         assert receipt["public_facts"]["class_names"] == ["zero", "one"]
         assert set(receipt["versions"]) == {"torch", "opacus", "dp_accounting"}
-        assert receipt["method"] == METHOD and receipt["rng"] == RNG
+        assert receipt["method"]["name"] == "FETA-Pro" and receipt["rng"] == RNG
         assert receipt["leaky_outputs"] == [] and receipt["private_evaluations"] == 0
         assert len(receipt["created_utc"]) == len("2026-01-01")  # a date, no time
 

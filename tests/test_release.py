@@ -16,13 +16,14 @@ from PIL import Image
 
 from diffusers_dp import release as release_module
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.methods import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import hash_release
 from diffusers_dp.release import RELEASE_FILES, build_release, sample_grid
 
 
 SECRET = "patient-4711"
-METHOD = {"name": "FETA-Pro", "paper": "https://example.org/paper"}
+METHOD = METHODS["feta_pro"]
 
 
 def make_unet(num_classes, patch_size=1):
@@ -56,13 +57,13 @@ def make_ledger(folder):
     return ledger
 
 
-def make_release(folder, num_classes=3, patch_size=1, unet=None):
+def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None):
     id2label = None if num_classes is None else {i: f"class {i}" for i in range(num_classes)}
     return build_release(
         folder,
         unet=unet or make_unet(num_classes, patch_size),
         scheduler=EDMDPMSolverMultistepScheduler(sigma_data=0.577),
-        ledger=make_ledger(folder),
+        ledger=ledger or make_ledger(folder),
         id2label=id2label,
         patch_size=patch_size,
         method=METHOD,

@@ -172,6 +172,14 @@ def test_images_without_classes(labels):
     assert torch.equal(answer, ask(make_door(), by_label=False))
 
 
+def test_a_single_class():
+    """A row like that of no classes; whoever has another label contributes zero."""
+    labels = np.zeros(NUM_IMAGES, dtype=np.int64)
+    labels[5] = 1
+    answer = ask(make_door(labels=labels, class_names=("a",)))
+    assert answer.shape == (1, 1, 64) and torch.equal(answer, ask(make_door([5], labels=None, class_names=None)))
+
+
 def test_public_facts_do_not_depend_on_what_is_there():
     """The ledger's row, the answer's shape and the divisor are the same with an image less."""
     rows, shapes, answers = [], [], []
@@ -378,7 +386,11 @@ def test_filling_up_adds_nothing():
     door = make_door(kinds=[1] * NUM_IMAGES)
     changes = {"row_loss": loud, "sample_rate": 0.5, "max_grad_norm": 1.0}
     plain, filled = (flat(gradient(door, **changes, truncated_batch_size=cap)) for cap in (None, NUM_IMAGES))
-    blank = next(iter(make_door(missing=range(NUM_IMAGES))._batches(torch.arange(1), 1)))[0].float() / 127.5 - 1
+    blank = (
+        next(iter(make_door(missing=range(NUM_IMAGES))._batches(torch.arange(1), 1, PrivateGenerator(KEY))))[0].float()
+        / 127.5
+        - 1
+    )
     model = small_net()
     loud(model, blank, None, None).sum().backward()
     moved = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().clamp_max(1.0) / 4
@@ -465,7 +477,7 @@ def test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone():
     assert others and not any(torch.isclose(first, other).any() for other in others)
 
 
-@pytest.mark.parametrize("noise_multiplicity", [1, 4])
+@pytest.mark.parametrize("noise_multiplicity", [1, 4, 32])
 def test_the_gradient_bound_is_reached(noise_multiplicity):
     kinds = [1] * NUM_IMAGES
     kinds[5] = 2  # -5 times the loss, which sums against the others
@@ -554,7 +566,8 @@ def test_no_public_name_gives_an_image():
     public = {name: getattr(door, name) for name in dir(door) if not name.startswith("_")}
     facts = {name: value for name, value in public.items() if not callable(value)}
     assert facts == {
-        "num_images": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
+        "num_units": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
+        "max_images_per_unit": 8,
     }  # fmt: skip
     assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient"}
     for name in ("__len__", "__getitem__", "__iter__", "__array__"):

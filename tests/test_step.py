@@ -37,7 +37,7 @@ def batches(images, labels, size):
 
 
 def counting(images, labels=None):
-    return images, labels, torch.ones(len(images), dtype=torch.bool)
+    return images, labels, torch.ones(len(images), dtype=torch.bool), None
 
 
 # Clipping.

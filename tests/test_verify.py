@@ -12,6 +12,8 @@ import pytest
 from test_release import make_release
 
 from diffusers_dp import cli, verify
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.receipt import canonical_json
 
 
@@ -180,3 +182,57 @@ def test_one_file_and_dp_accounting_are_enough(release, tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
     done = subprocess.run([sys.executable, "verify.py", str(release)], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and "consistent" in done.stdout and not done.stderr
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory):
+    """The second release of a data set, for one patient."""
+    path = tmp_path_factory.mktemp("ledgers") / "scans.jsonl"
+    facts = {"target_delta": 1e-5, "num_images": 300, "dataset_id": "scans", "unit_of_privacy": "patient_id"}
+    first = PrivacyLedger(path, release_id="a", target_epsilon=2.0, **facts)
+    first.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 3.0, 0.1, 20))
+    first.close()
+    ledger = PrivacyLedger(path, release_id="b", target_epsilon=3.0, dataset_epsilon=4.0, **facts)
+    ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 3.0, 0.2, 30))
+    return make_release(tmp_path_factory.mktemp("run"), ledger=ledger)
+
+
+def test_releases_of_one_data_set_are_added_up(second, capsys):
+    assert verify.report(second) == 0
+    said = capsys.readouterr().out
+    receipt = json.loads((second / RECEIPT).read_text())
+    (prior,) = receipt["prior_releases"]
+    together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
+    assert receipt["claimed_epsilon"]["pld"]["epsilon"] < together < 4
+    assert prior["epsilon"] < receipt["claimed_epsilon"]["pld"]["epsilon"]
+    assert (
+        "for one patient_id" in said and f"With 1 other release(s) from the same data: epsilon {together:.4f}" in said
+    )
+    assert receipt["public_facts"]["num_units"] == 300 and "num_images" not in receipt["public_facts"]
+    card = (second / "README.md").read_text()
+    assert "all training images of any one patient_id were used" in card and "With 1 other release(s)" in card
+
+
+DATASET_FORGERIES = {
+    "another sum": lambda r: r["dataset"]["epsilon_of_all_releases"].update(pld=1.0),
+    "a prior release gone": lambda r: r["prior_releases"].clear(),
+    "less of a prior release": lambda r: r["prior_releases"][0]["events"][0].update(steps_reserved=1),
+    "a prior release of images": lambda r: r["prior_releases"][0].update(unit_of_privacy="image"),
+    "a prior release of nothing": lambda r: r["prior_releases"][0].update(events=[]),
+    "a prior release of another size": lambda r: r["prior_releases"][0].update(num_images=301),
+    "too many events": lambda r: r["prior_releases"][0].update(events=r["prior_releases"][0]["events"] * 2001),
+    "too little noise": lambda r: r["prior_releases"][0]["events"][0].update(
+        noise_multiplier=0.051, steps_reserved=9**6
+    ),
+    "no sum": lambda r: r["dataset"].update(epsilon_of_all_releases=None),
+    "a bound that is exceeded": lambda r: r["dataset"].update(target_epsilon=1.0),
+    "no data set": lambda r: r.update(dataset=None),
+    "no list": lambda r: r.update(prior_releases={"a": 1}),
+}
+
+
+@pytest.mark.parametrize("forgery", DATASET_FORGERIES)
+def test_a_forged_sum_is_named(second, tmp_path, forgery):
+    release = Path(shutil.copytree(second, tmp_path / "release"))
+    assert forge(release, lambda receipt: None) == []
+    assert forge(release, DATASET_FORGERIES[forgery])

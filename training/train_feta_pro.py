@@ -11,7 +11,6 @@ and DP-SGD touch the images, through `SensitiveImages`; each writes its row to t
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
 """
 
-import math
 import os
 import sys
 from pathlib import Path
@@ -46,9 +45,12 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.identity import open_identity
+from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
-from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss
+from diffusers_dp.methods import METHODS
+from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss, unet_config
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.queries import (
@@ -62,7 +64,7 @@ from diffusers_dp.schedulers import WarmupStage
 from diffusers_dp.stages import StageTable
 
 
-METHOD = {"name": "FETA-Pro", "paper": "From Easy to Hard++ (FETA-Pro), Algorithm 2"}
+METHOD = METHODS["feta_pro"]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -105,11 +107,17 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         if args.resume_from_checkpoint:
             checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
         arrays = load_images(args, facts, folder.private / "cache")
-        ledger = new_ledger(folder.private / "ledger.jsonl", args, facts)
+        at = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+        identity = open_identity(
+            folder.private, args.dataset_id, resumed_at=at if args.resume_from_checkpoint else None
+        )
+        ledger = new_ledger(args.ledger_path, args, facts, identity)
+    leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
         num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
-        device=accelerator.device,
+        units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.max_images_per_unit,
+        leaky_log=leaky_log, device=accelerator.device,
     )  # fmt: skip
     del arrays
     # All that is not private; the door draws noise, samples and the loss's draws from its own source.
@@ -170,6 +178,8 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         method=METHOD,
         curriculum={key: value for key, value in warmup_scheduler.config.items() if not key.startswith("_")},
         samples=samples,
+        resumes=identity.resumes,
+        leaky_outputs=[LEAKY_OUTPUT] if args.leaky_logs else [],
     )
     stages.done("samples and release", ledger)
     print(stages)
@@ -208,31 +218,10 @@ def ask_frequency_features(
 
 def build_denoiser(args: FETAProConfig, facts: PublicFacts, device: torch.device | str) -> tuple[EDMDenoiser, EDMLoss]:
     num_classes = None if facts.class_names is None else len(facts.class_names)
-    unet = build_unet(args, facts.image_shape, num_classes).to(device)
+    unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(device)
     autocast_dtype = torch.bfloat16 if args.precision == "bf16" else None
     denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size, autocast_dtype)
     return denoiser, EDMLoss(args.label_dropout, args.p_mean, args.p_std)
-
-
-def build_unet(args: FETAProConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> UNet2DModel:
-    channels, side, _ = image_shape
-    levels = args.channels_per_level
-    sizes = [side // args.patch_size // 2**level for level in range(len(levels))]
-    attention = [size in args.attention_sizes for size in sizes]
-    common = math.gcd(*levels)
-    return UNet2DModel(
-        sample_size=sizes[0],
-        in_channels=channels * args.patch_size**2,
-        out_channels=channels * args.patch_size**2,
-        block_out_channels=levels,
-        layers_per_block=args.layers_per_block,
-        down_block_types=["AttnDownBlock2D" if a else "DownBlock2D" for a in attention],
-        up_block_types=["AttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)],
-        add_attention=any(attention),
-        attention_head_dim=common,
-        norm_num_groups=max(n for n in range(1, 33) if common % n == 0 and (n == 1 or 4 * n <= common)),
-        num_class_embeds=None if num_classes is None else num_classes + 1,  # the last row is the null label
-    )
 
 
 class CentralImages:

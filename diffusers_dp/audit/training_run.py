@@ -81,7 +81,7 @@ class RunAudit:
         """
         start = time.perf_counter()
         facts, sampling = self.facts, self.plan.sampling
-        num_records = sampling.num_images
+        num_records = sampling.num_units
         taken, readable = flip_coins(num_records, self.num_canaries)
         images = np.random.default_rng().integers(0, 256, (num_records, *facts.image_shape), dtype=np.uint8)
         tag_images(images, np.arange(num_records))
@@ -130,7 +130,7 @@ class RunAudit:
     def _ledger(self) -> PrivacyLedger:
         return PrivacyLedger(
             None, target_epsilon=AUDIT_EPSILON, target_delta=self.plan.sampling.target_delta,
-            num_images=self.plan.sampling.num_images,
+            num_images=self.plan.sampling.num_units,
         )  # fmt: skip
 
     def _train(self, door: WatchedImages, ledger: PrivacyLedger) -> None:
@@ -160,7 +160,7 @@ class RunAudit:
             exact_check("ledger: clip norm", last["query"].get("clip_norm", math.nan), self.config.max_grad_norm),
         ]
         declared = Declared(
-            self.steps, sampling.num_images, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
+            self.steps, sampling.num_units, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
             sampling.normaliser, self.config.noise_multiplicity, ledger.epsilon(), sampling.target_delta,
             sampling.truncated_batch_size,
         )  # fmt: skip
@@ -184,4 +184,4 @@ class _Clock:
 
 def default_canaries(sampling: SamplingFacts, asked: int) -> int:
     """As many canaries as are asked for, but no more than four fifths of the records."""
-    return min(asked, int(LARGEST_SHARE * sampling.num_images))
+    return min(asked, int(LARGEST_SHARE * sampling.num_units))

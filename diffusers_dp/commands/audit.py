@@ -106,9 +106,7 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETA
     canaries = default_canaries(plan.sampling, own.num_canaries)
     steps = own.audit_steps or config.max_train_steps
     if canaries < 20:
-        raise UsageError(
-            f"{plan.sampling.num_images} images are too few for an audit; give a data set of at least 25."
-        )
+        raise UsageError(f"{plan.sampling.num_units} images are too few for an audit; give a data set of at least 25.")
     keep_freed_memory()
     device = "cuda" if torch.cuda.is_available() else "cpu"
 

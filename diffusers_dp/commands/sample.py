@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from ..errors import IntegrityError, UsageError
-from ..hub import fetch_release
+from ..errors import UsageError
+from ..hub import fetch_release, load_verified
 from ..receipt import RECEIPT_NAME, canonical_json
-from ..verify import Unreadable, check_files, read_receipt
 
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--guidance_scale is {args.guidance_scale}; give a number from 0 to 100.")
     if args.seed < 0:
         raise UsageError(f"--seed is {args.seed}; give an integer of at least 0.")
-    release = fetch(args.release)
+    release = fetch_release(args.release)
     pipeline = load(release, args)
     begin(args, release)
     starts = range(0, args.num_images, IMAGES_PER_SHARD)
@@ -68,24 +67,10 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
 
 
-def fetch(release: str) -> Path:
-    """The folder of a release, with the files that its receipt describes."""
-    folder = fetch_release(release)
-    try:
-        receipt = read_receipt(folder)
-    except Unreadable as error:
-        raise UsageError(f"{error} Give the path of a release.") from None
-    problem = next(check_files(folder, receipt), None)
-    if problem is not None:
-        raise IntegrityError(f"'{release}': {problem} Its images would lie beside a receipt that is not theirs.")
-    return folder
-
-
 def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     import torch
 
     from ..memory import keep_freed_memory
-    from ..pipelines import DPImagePipeline
 
     keep_freed_memory()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
@@ -93,7 +78,7 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
         raise UsageError(f"--device {device} is not there; give --device cpu.") from None
-    pipeline = DPImagePipeline.from_pretrained(release, use_safetensors=True).to(device)
+    pipeline = load_verified(release).to(device)
     if args.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
     pipeline.set_progress_bar_config(disable=True)

@@ -49,7 +49,7 @@ def largest_physical_batch(
         counted = torch.arange(images, device=device) > 0  # a truncated Poisson sample has blanks as well
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             clipped_gradient_sum(
-                model, row_loss, [(blank, labels, counted)],
+                model, row_loss, [(blank, labels, counted, None)],
                 max_grad_norm=1.0, noise_multiplicity=noise_multiplicity, generator=PrivateGenerator(),
             )  # fmt: skip
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from ..leaky_log import LeakyLog
 from ..randomness import PrivateGenerator
 from .per_example import per_example_gradients
 
@@ -12,8 +13,9 @@ from .per_example import per_example_gradients
 # (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None, secret source of random draws) -> losses [rows]. Each is a
 # function of its own row and its own draws alone, and how much is drawn depends on the number of rows alone.
 RowLoss = Callable[[nn.Module, torch.Tensor, torch.Tensor | None, PrivateGenerator], torch.Tensor]
-# images [b, C, H, W] in [-1, 1], labels [b] or None, and which of them count, [b] of bool
-PhysicalBatch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
+# images [b, C, H, W], labels [b] or None, which of them count, [b] of bool, and the unit of each, [b] from 0 on, or None where each
+# image is one
+PhysicalBatch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 Gradients = dict[str, torch.Tensor]
 
 
@@ -40,6 +42,7 @@ def clipped_gradient_sum(
     max_grad_norm: float,
     noise_multiplicity: int,
     generator: PrivateGenerator,
+    leaky_log: LeakyLog | None = None,
 ) -> Gradients:
     """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
 
@@ -50,21 +53,32 @@ def clipped_gradient_sum(
     An image that does not count keeps its rows, and with them its random draws: left out, it would shift the draws of all rows
     after it, and one record would move the gradients of others.
 
+    Where a unit has several images, its vector is the mean over all rows of all of them; all images of a batch count then.
+
     Args:
-        batches (iterable of `(images [b, C, H, W], labels [b] or None, counted [b])`): The physical batches; possibly none.
+        batches (iterable of `PhysicalBatch`): Images in [-1, 1]; a unit lies in one batch as a whole. Possibly none.
         generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret as well:
             whoever knew them could tell from the others' rows whether an image was sampled.
+        leaky_log (`LeakyLog`, *optional*): Is told losses and norms.
 
     Returns:
         `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
     """
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
-    for images, labels, counted in batches:
+    for images, labels, counted, unit_index in batches:
         rows = images.repeat_interleave(noise_multiplicity, dim=0)
         row_labels = None if labels is None else labels.repeat_interleave(noise_multiplicity)
-        with per_example_gradients(model, group_size=noise_multiplicity) as gradients:
-            row_loss(model, rows, row_labels, generator).sum().backward()
+        if unit_index is None:
+            collected = per_example_gradients(model, group_size=noise_multiplicity)
+        else:
+            collected = per_example_gradients(model, unit_index=unit_index.repeat_interleave(noise_multiplicity))
+            counted = counted.new_ones(int(unit_index.max()) + 1)
+        with collected as gradients:
+            losses = row_loss(model, rows, row_labels, generator)
+            losses.sum().backward()
         factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
+        if leaky_log is not None:
+            leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
         for name, part in gradients.weighted_sum(factors).items():
             total[name] += part
     return total

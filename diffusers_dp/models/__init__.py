@@ -1,5 +1,13 @@
 from .denoiser import EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
+from .unet import count_parameters, unet_config
 
 
-__all__ = ["EDMDenoiser", "EDMLoss", "FeatureGenerator", "frequency_matching_loss"]
+__all__ = [
+    "EDMDenoiser",
+    "EDMLoss",
+    "FeatureGenerator",
+    "count_parameters",
+    "frequency_matching_loss",
+    "unet_config",
+]

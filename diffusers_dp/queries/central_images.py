@@ -50,7 +50,7 @@ def noisy_central_images(
     channels, height, width = images.image_shape
     stride = facts["stride"]
     classes = len(images.class_names) if images.class_names is not None else 1
-    normaliser = sample_rate * images.num_images / classes
+    normaliser = sample_rate * images.num_units / classes
     answer = images.noisy_sum(
         lambda x: x[:, :, ::stride, ::stride].flatten(1),
         clip_norm=facts["clip_norm"],

@@ -60,6 +60,6 @@ def noisy_frequency_features(
         by_label=True,
         name="frequency_features",
         ledger=ledger,
-        query={"normaliser": images.num_images, "num_features": features.num_features},
+        query={"normaliser": images.num_units, "num_features": features.num_features},
     )
-    return answer[0] / images.num_images
+    return answer[0] / images.num_units

@@ -1,0 +1,174 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp plan`: what a run will ask, what that costs and how much noise it takes, before an image is read.
+
+Flags, recipe and numbers are those of the training script: the same `load_config`, the same `plan_run`. Nothing is written but the
+picture that is asked for.
+"""
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+from ..config import FETAProConfig, load_config, nearest
+from ..data import PublicFacts, public_facts
+from ..errors import UsageError
+from ..planning import Plan, plan_run
+
+
+STAGES = ("central_images", "frequency_features", "dp_sgd")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "%(prog)s [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] [--picture FILE]"
+    )
+    parser.epilog = (
+        "All flags of training/train_feta_pro.py are taken, its --help lists them. With --num_train_images no dataset is opened: "
+        "--class_names, --resolution and --num_channels then describe the images."
+    )
+    parser.add_argument(
+        "--sweep",
+        metavar="FLAG=V1,V2,...",
+        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own.",
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD.",
+    )
+    parser.set_defaults(training_flags=[])  # the command line's other flags
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the plan, or a line for each value of `--sweep`."""
+    if args.sweep is not None:
+        if args.picture is not None:
+            raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")
+        print(sweep(args.training_flags, *parse_sweep(args.sweep)))
+        return
+    if args.picture is not None:
+        from ..plan_picture import check_picture
+
+        check_picture(args.picture)
+    config, facts = read(args.training_flags)
+    plan = plan_run(config, facts)
+    print(describe_images(config, facts), plan.table, sep="\n", flush=True)  # what follows loads torch
+    print(describe_total(plan), describe_step(plan, parameters(config, facts)), sep="\n")
+    if args.picture is not None:
+        from ..plan_picture import draw_plan
+
+        draw_plan(plan, args.picture)
+        print(f"picture: {args.picture}")
+
+
+def read(training_flags: list[str]) -> tuple[FETAProConfig, PublicFacts]:
+    """The configuration and public facts of a dry run with these flags."""
+    config = load_config([*training_flags, "--dry_run"])
+    try:
+        return config, public_facts(config)
+    except UsageError as error:
+        raise UsageError(f"{error} Or give --num_train_images, with which a plan opens no dataset.") from None
+
+
+def parameters(config: FETAProConfig, facts: PublicFacts) -> int:
+    """The number of parameters that DP-SGD trains."""
+    from ..models import count_parameters  # loads torch
+
+    return count_parameters(config, facts.image_shape, None if facts.class_names is None else len(facts.class_names))
+
+
+def parse_sweep(text: str) -> tuple[str, list[str]]:
+    """Splits `flag=v1,v2`, or `flag=v1;v2` for values with commas of their own, into the flag and its values.
+
+    Raises:
+        UsageError: The flag is unknown, or there is no value.
+    """
+    name, _, listed = text.partition("=")
+    name = name.strip().lstrip("-")
+    names = [flag.name for flag in fields(FETAProConfig) if flag.name != "dry_run"]  # a plan is always one
+    if name not in names:
+        raise UsageError(f"--sweep: '{name}' is not a flag that can vary; the nearest is {nearest(name, names)}.")
+    values = [value.strip() for value in listed.split(";" if ";" in listed else ",")]
+    if not all(values):
+        raise UsageError(f"--sweep '{text}' lacks a value; write it like --sweep {name}=V1,V2.")
+    return name, list(dict.fromkeys(values))
+
+
+def sweep(training_flags: list[str], name: str, values: list[str]) -> str:
+    """A table with one line per value. A value whose queries cost too much has no numbers, but a reason below the table.
+
+    Raises:
+        UsageError: A value cannot be at all, or none can be planned.
+    """
+    head = [name, "epsilon", *STAGES, "batch", "steps", "signal/noise"]
+    lines, notes = [], []
+    for value in values:
+        config, facts = read([*training_flags, f"--{name}={value}"])
+        try:
+            plan = plan_run(config, facts)
+        except UsageError as error:
+            lines.append([value, *["-"] * (len(head) - 1)])
+            notes.append(f"{name}={value}: {error}")
+            continue
+        lines.append([value, *_cells(plan, parameters(config, facts))])
+    if len(notes) == len(values):
+        raise UsageError(" ".join(notes))
+    legend = (
+        "Under each stage: its noise multiplier, and its share of the budget. epsilon: by the run's --accountant. batch: images "
+        "expected in a\nstep of DP-SGD. signal/noise: of one of its steps, at most."
+    )
+    return "\n".join([*aligned([head, *lines]), legend, *notes])
+
+
+def _cells(plan: Plan, num_parameters: int) -> list[str]:
+    shares = plan.ledger.budget_shares()
+    stages = [
+        f"{plan.rows[name].noise_multiplier:.4f} ({shares[name]:.1%})" if name in plan.rows else "-" for name in STAGES
+    ]
+    return [
+        f"{plan.epsilon:.4f}",
+        *stages,
+        f"{plan.sampling.expected_batch_size:.1f}",
+        str(plan.rows["dp_sgd"].steps),
+        f"{plan.signal_to_noise(num_parameters):.4f}",
+    ]
+
+
+def describe_images(config: FETAProConfig, facts: PublicFacts) -> str:
+    """Which images the plan is for: where no flag names any, those of the training script's default."""
+    shape = "x".join(map(str, facts.image_shape))
+    classes = "without classes" if facts.class_names is None else f"in {len(facts.class_names)} classes"
+    what = ", the embedded digits" if config.uses_digits else ""
+    return f"planned for {facts.num_images:,} images of {shape} {classes}{what}; none was read"
+
+
+def describe_total(plan: Plan) -> str:
+    """The total by every accountant."""
+    lines = [["accountant", "epsilon"]]
+    for name, epsilon in plan.epsilon_by_accountant().items():
+        cell = "-" if epsilon is None else f"{epsilon:.4f}"
+        lines.append([f"{name} (decides)" if name == plan.ledger.accountant else name, cell])
+    return "\n".join(aligned(lines))
+
+
+def describe_step(plan: Plan, num_parameters: int) -> str:
+    """One step of DP-SGD: its images, and how far their gradients stand out from the noise."""
+    sampling, sigma = plan.sampling, plan.rows["dp_sgd"].noise_multiplier
+    return (
+        f"a step of DP-SGD: {sampling.expected_batch_size:,.1f} images expected, their gradient sum divided by "
+        f"{sampling.normaliser:,}; {num_parameters:,} parameters\n"
+        f"signal to noise of a step, at most: {plan.signal_to_noise(num_parameters):.4f} "
+        f"= {sampling.expected_batch_size:,.1f} C / ({sigma:.4f} C sqrt({num_parameters:,})), C the clip norm"
+    )
+
+
+def aligned(table: Iterable[list[str]]) -> list[str]:
+    """The lines of a table: its first column flush left, the others flush right."""
+    table = list(table)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))])
+        for line in table
+    ]

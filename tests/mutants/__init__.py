@@ -1,0 +1,9 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests answer for what."""
+
+from .faults_of_books import LEDGER_FAULTS, RELEASED
+from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
+from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
+
+
+FAULTS = (*NOISE, *RANDOM_SOURCE, *SAMPLES, *CLIPPING, *ENGINE_FAULTS, *DIVISORS, *LEDGER_FAULTS, *RELEASED)

@@ -1,0 +1,184 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`make mutants`: plants each fault in a copy of the repository, and fails if the tests let one pass.
+
+python -m mutants [--only WORD] [--jobs N] [--root FOLDER]    (with tests/ on PYTHONPATH)
+"""
+
+import argparse
+import importlib.util
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from . import FAULTS
+from .fault import Fault
+
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("diffusers_dp", "pipelines", "training", "benchmarks", "tests", "docs", "setup.cfg", "pyproject.toml")
+PACKAGES = ("diffusers_dp", "diffusers_dp.pipelines")
+# Of others, and slow to import.
+PRELOADED = (
+    "torch", "diffusers", "accelerate", "datasets", "transformers", "opacus.grad_sample", "dp_accounting.pld", "scipy.stats",
+    "hypothesis.strategies",
+)  # fmt: skip
+PATIENCE = 1500  # seconds
+
+
+class CannotPlant(Exception):
+    """The code that a fault replaces is not there exactly once."""
+
+
+def main(argv: list[str] | None = None, faults: Iterable[Fault] = FAULTS) -> int:
+    """Returns 0 if the tests pass on an unchanged copy and fail on every changed one."""
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="Only faults whose name contains this.")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="Copies at a time.")
+    parser.add_argument("--root", type=Path, default=ROOT, help="The repository.")
+    args = parser.parse_args(argv)
+    faults = [fault for fault in faults if args.only in fault.name]
+    if not faults:
+        parser.error(f"no fault's name contains {args.only!r}")
+    for fault in faults:
+        planted(fault, args.root)  # all that cannot be planted is said before anything runs
+
+    tests = sorted({test for fault in faults for test in fault.tests})
+    print(f"{len(faults)} faults; first, {len(tests)} tests on an unchanged copy.", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        code, output = run_tests(copy_of(args.root, Path(folder)), tests)
+    if code != 0:
+        print(output, "The tests must pass before faults are planted.", sep="\n")
+        return 1
+    width = max(len(fault.name) for fault in faults)
+    print(f"{'fault':<{width}}  {'seconds':>7}  caught by", flush=True)
+    survivors = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for fault, (caught_by, seconds) in zip(faults, pool.map(lambda f: timed(f, args.root), faults), strict=True):
+            print(f"{fault.name:<{width}}  {seconds:>7.0f}  {caught_by or 'NOTHING'}", flush=True)
+            survivors += [] if caught_by else [fault.name]
+    if survivors:
+        print(f"{len(survivors)} of {len(faults)} survive: {'; '.join(survivors)}.")
+    else:
+        print(f"All {len(faults)} are caught.")
+    return 1 if survivors else 0
+
+
+def timed(fault: Fault, root: Path) -> tuple[str | None, float]:
+    start = time.perf_counter()
+    return catch(fault, root), time.perf_counter() - start
+
+
+def catch(fault: Fault, root: Path) -> str | None:
+    """The first test that fails with the fault: one of those that are named for it, or else any of the suite."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_of(root, Path(folder))
+        (copy / fault.file).write_text(planted(fault, root), encoding="utf-8")
+        for tests in (fault.tests, ()):
+            code, output = run_tests(copy, tests)
+            failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", output, re.MULTILINE)
+            if code == 1 and failed:
+                return failed[1] if tests else f"{failed[1]} (not named for it)"
+            if code != 0:
+                raise RuntimeError(f"{fault.name}: the tests ended with {code}, neither passed nor failed.\n{output}")
+    return None
+
+
+def planted(fault: Fault, root: Path) -> str:
+    """The file with the fault.
+
+    Raises:
+        CannotPlant: The code it replaces is not there exactly once.
+    """
+    text = (root / fault.file).read_text(encoding="utf-8")
+    edits = [(fault.old, fault.new), *([(fault.old_too, fault.new_too)] if fault.old_too else [])]
+    for old, new in edits:
+        if text.count(old) != 1 or old == new:
+            raise CannotPlant(
+                f"{fault.name!r} cannot be planted: {fault.file} has {text.count(old)} times, not once, what it replaces. Say in "
+                "tests/mutants what the code looks like now."
+            )
+        text = text.replace(old, new)
+    return text
+
+
+def copy_of(root: Path, folder: Path) -> Path:
+    """What the tests need of the repository, with `diffusers_dp.pipelines` where Python finds it without an installation."""
+    for name in COPIED:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif (root / name).exists():
+            shutil.copyfile(root / name, folder / name)
+    if (folder / "pipelines").exists():
+        (folder / "diffusers_dp" / "pipelines").symlink_to(folder / "pipelines")
+    return folder
+
+
+def run_tests(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
+    """Exit code and output of pytest on a copy, up to its first failure; on all of it without `tests`.
+
+    It runs in a fork, so that torch and the like are imported once for all faults.
+    """
+    preload()
+    output = copy.with_name(f"{copy.name}.txt")
+    process = multiprocessing.get_context("fork").Process(target=run_pytest, args=(copy, list(tests), output))
+    process.start()
+    process.join(PATIENCE)
+    process.kill()
+    process.join()
+    text = output.read_text(errors="replace") if output.exists() else ""
+    output.unlink(missing_ok=True)
+    return process.exitcode or 0, text
+
+
+def preload() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch reads it; and a process with threads is not to be forked
+    for name in PRELOADED:
+        importlib.import_module(name)
+
+
+def run_pytest(copy: Path, tests: list[str], output: Path) -> None:
+    """Runs in the fork, and ends it."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+    os.chdir(copy)
+    os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}  # for processes that tests start
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(copy))
+    code = 70
+    try:
+        check_imports(copy)
+        options = ["-x", "-q", "--no-header", "-rfE", "--tb=short", "-p", "no:cacheprovider"]
+        code = int(pytest.main([*options, *(f"tests/{test}" for test in tests)]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def check_imports(copy: Path) -> None:
+    """The tests would prove nothing about a package that is imported from elsewhere."""
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package) if (copy / package.replace(".", "/")).exists() else None
+        if spec and not Path(spec.origin).resolve().is_relative_to(copy.resolve()):
+            raise RuntimeError(f"The tests would import {spec.origin}, not the copy.")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except CannotPlant as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,32 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a planted fault is, and the files that most of them are in."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One wrong edit of one file.
+
+    Args:
+        name (`str`): What is wrong, in a few words.
+        file (`str`): The file, from the root of the repository.
+        old, new (`str`): What stands there, exactly once, and what the fault makes of it.
+        tests (`tuple[str, ...]`): Tests that must catch it, as pytest names them below `tests/`. They run first.
+        old_too, new_too (`str`, *optional*): A second place, where one does not make the fault.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    old_too: str = ""
+    new_too: str = ""
+
+
+DOOR, STEP, ENGINE = "diffusers_dp/sensitive.py", "diffusers_dp/dpsgd/step.py", "diffusers_dp/dpsgd/per_example.py"
+RULES, SAMPLING, RANDOMNESS = (
+    "diffusers_dp/dpsgd/rules.py", "diffusers_dp/dpsgd/sampling.py", "diffusers_dp/randomness.py",
+)  # fmt: skip
+LEDGER, ACCOUNTING, SCRIPT = "diffusers_dp/ledger.py", "diffusers_dp/accounting.py", "training/train_feta_pro.py"

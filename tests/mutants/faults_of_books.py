@@ -1,0 +1,241 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The ledger, the accounting, the receipt and the release."""
+
+from .fault import ACCOUNTING, DOOR, LEDGER, SCRIPT, STEP, Fault
+
+
+LEDGER_FAULTS = (
+    Fault(
+        "a question's row is written after the answer",
+        DOOR,
+        "        reservation = ledger.reserve(row)\n        generator = generator or self._generator\n        answers = []",
+        "        generator = generator or self._generator\n        answers = []",
+        ("test_sensitive.py::test_the_row_is_written_before_an_image_is_read",),
+        "        ledger.executed(reservation, repeats)",
+        "        ledger.executed(ledger.reserve(row), repeats)",
+    ),
+    Fault(
+        "a step is taken after the images were looked at",
+        DOOR,
+        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        generator = generator or self._generator",
+        "        generator = generator or self._generator",
+        ("test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
+        "        return add_noise(total,",
+        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        return add_noise(total,",
+    ),
+    Fault(
+        "the ledger holds twice the noise that is added",
+        DOOR,
+        "        noise_multiplier=noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
+        "        noise_multiplier=2 * noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
+        ("test_guarantee.py::test_every_draw_was_paid_for",),
+    ),
+    Fault(
+        "repeats of a question count once",
+        DOOR,
+        "            steps=repeats,\n",
+        "            steps=1,\n",
+        ("test_sensitive.py::test_repeats_are_independent_asks",),
+    ),
+    Fault(
+        "steps are taken without end from one reservation",
+        LEDGER,
+        '        if entry["steps_executed"] == entry["steps_reserved"]:',
+        '        if entry["steps_executed"] > entry["steps_reserved"]:',
+        ("test_ledger.py::test_steps_are_drawn_from_blocks",),
+    ),
+    Fault(
+        "the gate lets DP-SGD pass",
+        LEDGER,
+        "        if not self._affords(self._composition([row])):",
+        '        if not self._affords(self._composition([row])) and row.name != "dp_sgd":',
+        ("test_sensitive.py::test_a_step_over_the_budget_is_not_taken",),
+    ),
+    Fault(
+        "the gate looks at the new row alone",
+        LEDGER,
+        "        if not self._affords(self._composition([row])):",
+        "        if not self._affords(accounting.merge([self._question(row)])):",
+        (
+            "test_ledger.py::test_taking_steps_stops_at_the_target",
+            "test_ledger.py::test_the_gate_refuses_and_writes_nothing",
+        ),
+    ),
+    Fault(
+        "calibration forgets what was asked before",
+        LEDGER,
+        "            self._composition(), row.sampling_probability, row.steps,",
+        "            (), row.sampling_probability, row.steps,",
+        ("test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
+    ),
+    Fault(
+        "steps that were not executed cost nothing",
+        LEDGER,
+        'return Question(entry["noise_multiplier"], entry["sampling_probability"], entry["steps_reserved"], truncation)',
+        'return Question(entry["noise_multiplier"], entry["sampling_probability"], entry["steps_executed"] or 1, truncation)',
+        ("test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
+    ),
+    Fault(
+        "a resumed run draws on what an earlier process reserved",
+        LEDGER,
+        "                    self._rows.append(entry)\n",
+        "                    self._rows.append(entry)\n"
+        '                    self._open += [entry["id"]] if entry["state"] == "reserved" else []\n',
+        ("test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
+    ),
+    Fault(
+        "a row is granted before it is synced",
+        "diffusers_dp/journal.py",
+        "            file.write(line)\n            file.flush()\n            os.fsync(file.fileno())",
+        "            file.write(line)\n            file.flush()",
+        ("test_ledger.py::test_a_row_is_synced_before_it_is_granted",),
+    ),
+    Fault(
+        "truncated samples are counted as plain ones",
+        ACCOUNTING,
+        "        if truncation is not None:\n            event = Trunc",
+        "        if truncation is None and q > 1:\n            event = Trunc",
+        ("test_ledger.py::test_truncated_poisson_samples_cost_what_is_published",),
+    ),
+    Fault(
+        "a truncated step's row does not say so",
+        DOOR,
+        "        mechanism=mechanism_of(sample_rate, truncated_batch_size),\n        noise_multiplier=noise_multiplier,\n"
+        "        sampling_probability=sample_rate,\n        query={",
+        "        mechanism=mechanism_of(sample_rate),\n        noise_multiplier=noise_multiplier,\n"
+        "        sampling_probability=sample_rate,\n        query={",
+        ("test_noise.py::test_the_ledger_says_what_a_step_did",),
+        "        truncated_batch_size=truncated_batch_size,\n    )\n\n\ndef _clip",
+        "    )\n\n\ndef _clip",
+    ),
+    Fault(
+        "composition counts each question once",
+        ACCOUNTING,
+        "events.append(SelfComposedDpEvent(event, n))",
+        "events.append(SelfComposedDpEvent(event, 1))",
+        ("test_ledger.py::test_published_epsilons",),
+    ),
+    Fault(
+        "the accountant squares the sampling probability",
+        ACCOUNTING,
+        "            event = PoissonSampledDpEvent(q, event)",
+        "            event = PoissonSampledDpEvent(q**2, event)",
+        ("test_ledger.py::test_published_epsilons",),
+    ),
+    Fault(
+        "replace-one neighbours are accepted from a file",
+        LEDGER,
+        "        for key in (*here, *there):",
+        '        for key in ({*here, *there} - {"adjacency"}):',
+        ("test_guarantee.py::test_a_ledger_for_other_neighbours_is_not_continued",),
+    ),
+    Fault(
+        "a noisy answer is asked for again on resume",
+        SCRIPT,
+        "    if answers.get(row, ledger) is None:",
+        "    import shutil\n\n    shutil.rmtree(answers.folder / row.name, ignore_errors=True)\n"
+        "    if answers.get(row, ledger) is None:",
+        ("test_train_feta_pro.py::test_resuming_after_a_crash",),
+    ),
+    Fault(
+        "a stored answer is replaced",
+        "diffusers_dp/checkpointing.py",
+        '        if folder.exists():\n            raise IntegrityError(f"{folder} holds an answer',
+        "        if folder.exists():\n            shutil.rmtree(folder)\n        if False:\n"
+        '            raise IntegrityError(f"{folder} holds an answer',
+        ("test_checkpointing.py::TestNoisyAnswers::test_never_replaced",),
+    ),
+    Fault(
+        "a checkpoint is taken though the ledger is shorter",
+        "diffusers_dp/checkpointing.py",
+        "        if ledger_position[name] < saved:",
+        "        if False:",
+        ("test_checkpointing.py::TestLedgerPosition",),
+    ),
+)
+
+RELEASED = (
+    Fault(
+        "norms of gradients are printed",
+        STEP,
+        "        for name, part in gradients.weighted_sum(factors).items():",
+        "        print(gradients.squared_norms().mean())\n"
+        "        for name, part in gradients.weighted_sum(factors).items():",
+        ("test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
+    ),
+    Fault(
+        "the run says how many images could be read",
+        SCRIPT,
+        "    print(stages)\n",
+        "    print(stages, int(images._readable.sum()))\n",
+        ("test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
+    ),
+    Fault(
+        "the receipt leaves out questions asked once",
+        "diffusers_dp/receipt.py",
+        'if key != "state"} for row in ledger.rows],',
+        'if key != "state"} for row in ledger.rows if row["mechanism"] != "gaussian"],',
+        ("test_receipt.py::TestClaims::test_reserved_steps_count_even_if_not_executed",),
+    ),
+    Fault(
+        "the receipt claims DP-SGD alone",
+        "diffusers_dp/receipt.py",
+        '    pld = ledger.epsilon("pld")\n',
+        '    pld = ledger.epsilon("pld") - ledger.epsilon_by_stage()[0][1]\n',
+        ("test_receipt.py::TestClaims",),
+    ),
+    Fault(
+        "the card rounds epsilon down",
+        "diffusers_dp/release.py",
+        'f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"',
+        'f"{math.floor(epsilon * 1e4) / 1e4:.4f}"',
+        ("test_release.py::TestStatement::test_card",),
+    ),
+    Fault(
+        "a release takes files from the run's folder along",
+        "diffusers_dp/release.py",
+        '        samples.save(release / "samples.png")\n',
+        '        samples.save(release / "samples.png")\n'
+        '        for path in (output_dir / "private").glob("*.csv"):\n'
+        "            shutil.copyfile(path, release / path.name)\n",
+        ("test_release.py::TestAllowList::test_exactly_these_files",),
+    ),
+    Fault(
+        "the export looks at the images once more",
+        SCRIPT,
+        "    samples = sample_grid(pipeline, 10,",
+        "    images._images.float().mean()\n    samples = sample_grid(pipeline, 10,",
+        ("test_guarantee.py::test_the_export_reads_nothing_private",),
+    ),
+    Fault(
+        "the verifier skips hashes",
+        "diffusers_dp/verify.py",
+        "        elif _digest(found[name]) != stated[name]:",
+        "        elif False:",
+        ("test_verify.py::test_a_changed_and_a_missing_file_are_named",),
+    ),
+    Fault(
+        "the verifier believes the claim",
+        "diffusers_dp/verify.py",
+        "        if abs(value - stated[name]) > tolerance:",
+        "        if abs(value - value) > tolerance:",
+        ("test_verify.py::test_a_forged_receipt_is_noticed",),
+    ),
+    Fault(
+        "the verifier takes any adjacency",
+        "diffusers_dp/verify.py",
+        '    if receipt.get("adjacency") != "zero_out":',
+        "    if False:",
+        ("test_verify.py::test_a_forged_receipt_is_noticed",),
+    ),
+    Fault(
+        "a noisy question beside the door and the ledger",
+        SCRIPT,
+        "            optimizer.step()\n            ema.step(unet.parameters())\n            step += 1",
+        "            if step == 0:\n"
+        "                from diffusers_dp.randomness import PrivateGenerator\n\n"
+        "                images._images.float().mean() + PrivateGenerator().normal((1,), 0.5)\n"
+        "            optimizer.step()\n            ema.step(unet.parameters())\n            step += 1",
+        ("test_guarantee.py::test_every_draw_was_paid_for",),
+    ),
+)

@@ -1,0 +1,234 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Noise, the private source of randomness, and Poisson samples."""
+
+from .fault import DOOR, RANDOMNESS, SAMPLING, STEP, Fault
+
+
+NOISE = (
+    Fault(
+        "noise of a gradient halved",
+        DOOR,
+        "std=noise_multiplier * max_grad_norm,",
+        "std=noise_multiplier * max_grad_norm / 2,",
+        ("test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
+    ),
+    Fault(
+        "noise of an answer halved",
+        DOOR,
+        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm / 2, self.device)",
+        ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
+    ),
+    Fault(
+        "noise 2 % too small",
+        RANDOMNESS,
+        "return torch.from_numpy(np.asarray(noise)).mul_(std).to(device)",
+        "return torch.from_numpy(np.asarray(noise)).mul_(0.98 * std).to(device)",
+        ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
+    ),
+    Fault(
+        "variance given for standard deviation",
+        DOOR,
+        "std=noise_multiplier * max_grad_norm,",
+        "std=(noise_multiplier * max_grad_norm) ** 2,",
+        ("test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
+    ),
+    Fault(
+        "sensitivity left out of the noise",
+        DOOR,
+        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier, self.device)",
+        ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
+    ),
+    Fault(
+        "noise for each physical batch",
+        STEP,
+        "            total[name] += part\n",
+        "            total[name] += part + generator.normal(part.shape, max_grad_norm)\n",
+        ("test_noise.py::test_a_step_draws_one_sample_and_one_noise_for_each_parameter",),
+    ),
+    Fault(
+        "noise drawn once and used at each step",
+        RANDOMNESS,
+        "noise = self._generator.standard_normal(tuple(shape), dtype=np.float32)",
+        "kept = self.__dict__.setdefault('_kept', {})\n"
+        "        if tuple(shape) not in kept:\n"
+        "            kept[tuple(shape)] = self._generator.standard_normal(tuple(shape), dtype=np.float32)\n"
+        "        noise = kept[tuple(shape)].copy()",
+        ("test_noise.py::test_noise_of_the_door_is_white",),
+    ),
+    Fault(
+        "the same noise for each parameter",
+        STEP,
+        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for name, "
+        "value in total.items()\n    }",
+        "    most = max(value.numel() for value in total.values())\n"
+        "    noise = generator.normal((most,), std)\n"
+        "    return {name: (value + noise[: value.numel()].view(value.shape)) / normaliser for name, value in total.items()}",
+        ("test_step.py::test_noise_is_white_between_steps_and_parameters",),
+    ),
+    Fault(
+        "noise of a gradient from torch's generator, under the public seed",
+        STEP,
+        "(value + generator.normal(value.shape, std, value.device))",
+        "(value + std * torch.randn(value.shape))",
+        ("test_noise.py::test_a_run_repeated_under_the_same_seed_has_other_noise",),
+    ),
+    Fault(
+        "noise of an answer from torch's generator, under the public seed",
+        DOOR,
+        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "noise_multiplier * clip_norm * torch.randn(total.shape)",
+        ("test_noise.py::test_a_run_repeated_under_the_same_seed_has_other_noise",),
+    ),
+    Fault(
+        "no noise where drawing it fails",
+        STEP,
+        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for name, "
+        "value in total.items()\n    }",
+        "    try:\n"
+        "        return {n: (v + generator.normal(v.shape, std, v.device)) / normaliser for n, v in total.items()}\n"
+        "    except Exception:\n"
+        "        return {n: v / normaliser for n, v in total.items()}",
+        ("test_noise.py::test_an_exception_in_noise_clipping_or_sampling_ends_everything",),
+    ),
+    Fault(
+        "an empty sample gets no noise",
+        STEP,
+        "    return {\n        name: (value + generator",
+        "    if not any(value.any() for value in total.values()):\n        return total\n"
+        "    return {\n        name: (value + generator",
+        ("test_step.py::test_no_image_at_all_is_zero_plus_noise",),
+    ),
+    Fault(
+        "noise averaged over the K draws of an image",
+        DOOR,
+        "std=noise_multiplier * max_grad_norm,",
+        "std=noise_multiplier * max_grad_norm / noise_multiplicity,",
+        ("test_noise.py::test_a_step_draws_one_sample_and_one_noise_for_each_parameter",),
+    ),
+    Fault(
+        "the same seed for every draw on CUDA",
+        RANDOMNESS,
+        'manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))',
+        "manual_seed(torch.initial_seed())",
+        ("test_noise.py::test_every_draw_on_cuda_has_a_fresh_secret_seed",),
+    ),
+    Fault(
+        "noise divided by the number of classes",
+        DOOR,
+        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device) / num_rows",
+        ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
+    ),
+)
+
+RANDOM_SOURCE = (
+    Fault(
+        "a constant key",
+        RANDOMNESS,
+        "key = os.urandom(KEY_BYTES) if key is None else key",
+        "key = bytes(KEY_BYTES) if key is None else key",
+        ("test_step.py::test_seeds_do_not_reach_the_private_source",),
+    ),
+    Fault(
+        "the key from the public seed",
+        RANDOMNESS,
+        "key = os.urandom(KEY_BYTES) if key is None else key",
+        "key = torch.initial_seed().to_bytes(KEY_BYTES, 'little') if key is None else key",
+        ("test_step.py::test_seeds_do_not_reach_the_private_source",),
+    ),
+    Fault(
+        "a key of 32 bits",
+        RANDOMNESS,
+        "np.random.Philox(key=np.frombuffer(key, dtype=np.uint64))",
+        "np.random.Philox(key=int.from_bytes(key[:4], 'little'))",
+        ("test_step.py::test_every_bit_of_the_key_counts",),
+    ),
+    Fault(
+        "draws of the loss under the public seed",
+        DOOR,
+        '        torch.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))\n        yield',
+        "        yield",
+        ("test_sensitive.py::test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone",),
+    ),
+    Fault(
+        "the private source can be pickled",
+        RANDOMNESS,
+        "    def __reduce__(self):",
+        "    def never_called(self):",
+        ("test_step.py::test_the_private_source_is_never_serialised",),
+    ),
+    Fault(
+        "a checkpoint holds the state of a generator",
+        "diffusers_dp/checkpointing.py",
+        '    tensors = {"unet": unet.state_dict(), "ema": shadows, "optimizer": moments}',
+        '    tensors = {"unet": unet.state_dict(), "ema": shadows, "optimizer": moments}\n'
+        '    tensors["unet"]["_extra"] = torch.get_rng_state()',
+        ("test_checkpointing.py::TestContent",),
+    ),
+)
+
+SAMPLES = (
+    Fault(
+        "samples of a fixed size",
+        SAMPLING,
+        "torch.from_numpy(generator.uniform(num_records) < sample_rate).nonzero().squeeze(1)",
+        "torch.from_numpy(generator.uniform(num_records).argsort()[: round(num_records * sample_rate)]).sort().values",
+        ("test_step.py::test_poisson_sampling_has_the_dispersion_of_independent_draws",),
+    ),
+    Fault(
+        "a shuffled order",
+        SAMPLING,
+        "    return torch.from_numpy(generator.uniform(num_records) < sample_rate).nonzero().squeeze(1)",
+        "    left = generator.__dict__.setdefault('_left', [])\n"
+        "    size = max(1, round(num_records * sample_rate))\n"
+        "    if len(left) < size:\n"
+        "        left[:] = generator.uniform(num_records).argsort().tolist()\n"
+        "    return torch.tensor([left.pop() for _ in range(size)]).sort().values",
+        ("test_step.py::test_poisson_sampling_has_the_dispersion_of_independent_draws",),
+    ),
+    Fault(
+        "steps sample at twice the rate that the ledger holds",
+        DOOR,
+        "        sample = poisson_sample(self.num_images, sample_rate, generator)\n        if truncated",
+        "        sample = poisson_sample(self.num_images, min(1.0, 2 * sample_rate), generator)\n        if truncated",
+        ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
+    ),
+    Fault(
+        "the same sample at each step",
+        DOOR,
+        "        sample = poisson_sample(self.num_images, sample_rate, generator)\n        if truncated",
+        "        sample = poisson_sample(self.num_images, sample_rate, PrivateGenerator(bytes(16)))\n        if truncated",
+        ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
+    ),
+    Fault(
+        "a question samples everybody",
+        DOOR,
+        "            sample = poisson_sample(self.num_images, sample_rate, generator)\n            for images",
+        "            sample = poisson_sample(self.num_images, 1.0, generator)\n            for images",
+        ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
+    ),
+    Fault(
+        "one sample for all repeats of a question",
+        DOOR,
+        "            sample = poisson_sample(self.num_images, sample_rate, generator)\n            for images",
+        "            sample = sample if answers else poisson_sample(self.num_images, sample_rate, generator)\n"
+        "            for images",
+        ("test_noise.py::test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked",),
+    ),
+    Fault(
+        "truncation keeps the first records",
+        SAMPLING,
+        "kept = generator.uniform(len(sample)).argsort()[:batch_size]",
+        "kept = torch.arange(batch_size).numpy()",
+        ("test_step.py::test_truncation_keeps_a_uniformly_random_part",),
+    ),
+    Fault(
+        "the sample comes from the images that are there",
+        DOOR,
+        "        sample = poisson_sample(self.num_images, sample_rate, generator)\n        if truncated",
+        "        sample = poisson_sample(len(self._images), sample_rate, generator)\n        if truncated",
+        ("test_sensitive.py::test_records_that_are_absent_keep_their_place",),
+    ),
+)

@@ -1,0 +1,210 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Clipping, per-example gradients, and divisors."""
+
+from .fault import DOOR, ENGINE, RULES, STEP, Fault
+
+
+CLIPPING = (
+    Fault(
+        "`repeat` for `repeat_interleave`",
+        STEP,
+        "rows = images.repeat_interleave(noise_multiplicity, dim=0)",
+        "rows = images.repeat(noise_multiplicity, 1, 1, 1)",
+        ("test_per_example.py::test_one_image_moves_the_sum_by_the_clip_norm_at_most",),
+    ),
+    Fault(
+        "the sum is clipped, not each image",
+        STEP,
+        "        factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)\n",
+        "        factors = counted.float()\n"
+        "        whole = sum(part.square().sum() for part in gradients.weighted_sum(factors).values())\n"
+        "        factors = factors * clip_factors(whole.view(1), max_grad_norm * len(images))\n",
+        ("test_step.py::test_the_sum_is_that_of_clipped_gradients",),
+    ),
+    Fault(
+        "a mean of what was there, not a sum",
+        STEP,
+        "            total[name] += part\n",
+        "            total[name] += part / counted.sum().clamp_min(1)\n",
+        ("test_step.py::test_the_sum_does_not_depend_on_the_physical_batch_size",),
+    ),
+    Fault(
+        "short gradients are stretched to the clip norm",
+        STEP,
+        "max_norm / norms.clamp_min(max_norm)",
+        "max_norm / norms",
+        ("test_step.py::test_clipped_norms",),
+    ),
+    Fault(
+        "no clipping",
+        STEP,
+        "max_norm / norms.clamp_min(max_norm)",
+        "torch.ones_like(norms)",
+        ("test_sensitive.py::test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser",),
+    ),
+    Fault(
+        "clipped to twice the stated norm",
+        STEP,
+        "clip_factors(gradients.squared_norms(), max_grad_norm)",
+        "clip_factors(gradients.squared_norms(), 2 * max_grad_norm)",
+        ("test_sensitive.py::test_the_gradient_bound_is_reached",),
+    ),
+    Fault(
+        "squared norms taken for norms",
+        STEP,
+        "norms = squared_norms.sqrt()",
+        "norms = squared_norms",
+        ("test_step.py::test_clipped_norms",),
+    ),
+    Fault(
+        "rows clipped one by one, K parts of an image in the sum",
+        STEP,
+        "        with per_example_gradients(model, group_size=noise_multiplicity) as gradients:",
+        "        counted = counted.repeat_interleave(noise_multiplicity)\n"
+        "        with per_example_gradients(model, group_size=1) as gradients:",
+        ("test_per_example.py::test_one_image_moves_the_sum_by_the_clip_norm_at_most",),
+    ),
+    Fault(
+        "a norm that is not finite keeps factor 1",
+        STEP,
+        "return torch.where(norms.isfinite(), max_norm / norms.clamp_min(max_norm), 0.0)",
+        "return torch.where(norms.isfinite(), max_norm / norms.clamp_min(max_norm), 1.0)",
+        ("test_step.py::test_one_broken_vector_does_not_touch_the_others",),
+    ),
+    Fault(
+        "zero times infinity",
+        ENGINE,
+        "if leave_out_zeros:",
+        "if False:",
+        ("test_noise.py::test_a_broken_record_is_as_good_as_an_unreadable_one",),
+    ),
+    Fault(
+        "a feature that is not finite stays",
+        DOOR,
+        "    return torch.where(factors[:, None] > 0, features * factors[:, None], 0.0)",
+        "    return features * factors[:, None]",
+        ("test_sensitive.py::test_one_record_moves_an_answer_by_the_clip_norm_at_most",),
+    ),
+    Fault(
+        "answers are not clipped",
+        DOOR,
+        "features = _clip(fn(images.float() / 255), clip_norm)",
+        "features = fn(images.float() / 255)",
+        ("test_sensitive.py::test_one_record_moves_an_answer_by_the_clip_norm_at_most",),
+    ),
+    Fault(
+        "blank images that fill up a sample count",
+        STEP,
+        "torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)",
+        "clip_factors(gradients.squared_norms(), max_grad_norm)",
+        ("test_sensitive.py::test_filling_up_adds_nothing",),
+    ),
+    Fault(
+        "an unreadable image loses its place, and shifts the draws of others",
+        DOOR,
+        "            there = chunk < len(self._images)\n",
+        "            chunk = chunk[chunk < len(self._images)]\n"
+        "            chunk = chunk[self._readable[chunk]]\n"
+        "            there = chunk < len(self._images)\n",
+        ("test_sensitive.py::test_one_record_moves_nobody_elses_draws",),
+    ),
+)
+
+ENGINE_FAULTS = (
+    Fault(
+        "gradient of a convolution's bias missing from norms",
+        RULES,
+        "        gradients.append((layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]))\n    return gradients\n\n\n"
+        "def _pointwise",
+        "    return gradients\n\n\ndef _pointwise",
+        ("test_per_example.py::test_every_kind_of_convolution",),
+    ),
+    Fault(
+        "a shared parameter counts once",
+        ENGINE,
+        "parts = [torch.cat(self._sums[name]) + torch.cat(parts)]",
+        "pass",
+        ("test_per_example.py::test_shared_layers_and_parameters_add_up",),
+    ),
+    Fault(
+        "group norm: the weight's gradient without normalising",
+        RULES,
+        "per_row = F.group_norm(x, layer.num_groups, eps=layer.eps).mul_(grad)",
+        "per_row = x.mul(grad)",
+        ("test_per_example.py::test_unet_with_attention_and_classes",),
+    ),
+    Fault(
+        "norms of one parameter left out",
+        ENGINE,
+        "torch.stack(list(self._norms.values()))",
+        "torch.stack(list(self._norms.values())[:-1])",
+        ("test_step.py::test_the_sum_is_that_of_clipped_gradients",),
+    ),
+    Fault(
+        "norms in bfloat16 under autocast",
+        ENGINE,
+        "norms = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float32) for part in parts]",
+        "norms = [torch.linalg.vector_norm(part.flatten(1).bfloat16(), dim=1).float() for part in parts]",
+        ("test_per_example.py::test_autocast_around_the_context_reaches_neither_norms_nor_sums",),
+    ),
+    Fault(
+        "BatchNorm is accepted",
+        ENGINE,
+        "            if _mixes_examples(module):",
+        "            if False:",
+        ("test_per_example.py::test_layers_that_mix_examples_are_refused_also_without_trainable_parameters",),
+    ),
+    Fault(
+        "float16 is accepted",
+        ENGINE,
+        "if output.dtype == torch.float16:",
+        "if False:",
+        ("test_per_example.py::test_half_precision_that_needs_loss_scaling_is_refused",),
+    ),
+    Fault(
+        "a loss that mixes rows through a second derivative is accepted",
+        ENGINE,
+        "if fired or torch.is_grad_enabled():",
+        "if False:",
+        ("test_per_example.py::test_a_loss_that_differentiates_a_gradient_is_refused",),
+    ),
+)
+
+DIVISORS = (
+    Fault(
+        "divided by the size of the sample",
+        DOOR,
+        "normaliser=normaliser, generator=generator)\n\n    def _check_size",
+        "normaliser=max(1, len(sample)), generator=generator)\n\n    def _check_size",
+        ("test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
+    ),
+    Fault(
+        "frequency features over the readable images",
+        "diffusers_dp/queries/frequency.py",
+        "return answer[0] / images.num_images",
+        "return answer[0] / int(images._readable.sum())",
+        ("test_sensitive.py::test_frequency_features",),
+    ),
+    Fault(
+        "central images over the observed count of each class",
+        "diffusers_dp/queries/central_images.py",
+        "return answer.div(normaliser).unflatten(2, small)",
+        "counts = images._labels.bincount(minlength=classes).clamp_min(1) * sample_rate\n"
+        "    return answer.div(counts[:, None]).unflatten(2, small)",
+        ("test_sensitive.py::test_central_images",),
+    ),
+    Fault(
+        "an image is added to every class",
+        DOOR,
+        "total.index_add_(0, labels, features)",
+        "total += features.sum(0)",
+        ("test_sensitive.py::test_a_record_changes_the_row_of_its_class_alone",),
+    ),
+    Fault(
+        "a label outside the declared set ends the run",
+        DOOR,
+        "            self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))\n",
+        "            pass\n",
+        ("test_sensitive.py::test_a_label_outside_the_label_set_is_a_damaged_record",),
+    ),
+)

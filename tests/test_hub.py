@@ -1,0 +1,91 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What is loaded is what was verified, or nothing."""
+
+import json
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from test_release import make_release
+
+import diffusers_dp
+from diffusers_dp import DPImagePipeline, IntegrityError, UsageError, load_verified
+
+
+RECEIPT = "privacy_receipt.json"
+WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    return make_release(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def release(honest, tmp_path):
+    return Path(shutil.copytree(honest, tmp_path / "release"))
+
+
+def test_a_verified_release_is_loaded(release, caplog):
+    pipeline = load_verified(release)
+    assert isinstance(pipeline, DPImagePipeline) and "NOT verified" not in caplog.text
+    assert len(pipeline(batch_size=2, num_inference_steps=2).images) == 2
+    assert isinstance(diffusers_dp.load_verified(str(release)), DPImagePipeline)
+
+
+def edit_receipt(release, **changes):
+    path = release / RECEIPT
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+TAMPERINGS = {
+    "no receipt": (lambda r: (r / RECEIPT).unlink(), f"holds no {RECEIPT}"),
+    "a receipt that is none": (lambda r: (r / RECEIPT).write_text("{"), "not valid JSON"),
+    "other weights": (lambda r: (r / WEIGHTS).write_bytes((r / WEIGHTS).read_bytes()[:-1] + b"x"), "its hash differs"),
+    "a pickle beside them": (
+        lambda r: (r / "unet" / "diffusion_pytorch_model.bin").write_bytes(b""),
+        "is not in the receipt",
+    ),
+    "another delta": (lambda r: edit_receipt(r, delta=1e-9), "epsilon"),
+    "no guarantee": (lambda r: edit_receipt(r, target_epsilon=None), "no guarantee"),
+}
+
+
+@pytest.mark.parametrize("tampering", TAMPERINGS)
+def test_what_does_not_match_raises_or_warns_loudly(release, tampering, caplog, monkeypatch):
+    tamper, said = TAMPERINGS[tampering]
+    tamper(release)
+    with pytest.raises(IntegrityError, match=said):
+        load_verified(release)
+    monkeypatch.setattr(DPImagePipeline, "from_pretrained", lambda folder, **arguments: (folder, arguments))
+    assert load_verified(release, require_dp=False)[0] == release
+    assert "NOT verified" in caplog.text and said in caplog.text
+
+
+def test_no_pickle_is_ever_loaded(release):
+    (release / WEIGHTS).rename(release / "unet" / "diffusion_pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        load_verified(release, require_dp=False)
+
+
+def test_from_the_hub_the_whole_snapshot_is_verified(release, monkeypatch):
+    """A file that the receipt does not know is fetched, too, so that it is seen."""
+    asked = {}
+
+    def snapshot_download(name, **arguments):
+        asked.update(arguments, name=name)
+        return str(release)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert isinstance(load_verified("someone/scans", revision="abc"), DPImagePipeline)
+    assert asked == {"name": "someone/scans", "revision": "abc"}
+    (release / "surprise.py").write_text("")
+    with pytest.raises(IntegrityError, match="surprise.py is not in the receipt"):
+        load_verified("someone/scans")
+
+
+def test_what_is_nowhere_is_said(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UsageError, match="not a folder here"):
+        load_verified("no/such-model")

@@ -1,0 +1,265 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Person-level privacy: what all images of one unit can change together."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
+from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.sensitive import SensitiveImages
+
+
+KEY = bytes(range(16))
+SHAPE = (1, 4, 4)
+CLASSES = ("a", "b", "c")
+NUM_UNITS = 6
+# Unit 3 has most of the images, unit 4 one, unit 5 none; in no order.
+UNITS = np.array([3, 0, 3, 1, 3, 3, 2, 0, 3, 4, 3, 1, 3, 3, 2])
+MANY = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+class Noiseless(PrivateGenerator):
+    """Samples as ever, but every Gaussian draw is 0: the sum behind the noise."""
+
+    def normal(self, shape, std, device="cpu"):
+        return torch.zeros(tuple(shape), device=device)
+
+
+def make_ledger():
+    return PrivacyLedger(
+        None,
+        target_epsilon=1e9,
+        target_delta=1e-5,
+        num_images=NUM_UNITS,
+        accountant="rdp",
+        unit_of_privacy="patient_id",
+    )
+
+
+def make_door(without=None, *, most=20, unreadable=(), scale=1.0, units=UNITS):
+    """Random images; those of the unit `without` contribute nothing."""
+    rng = np.random.default_rng(0)
+    images = (rng.integers(0, 256, (len(units), *SHAPE)) * scale).astype(np.uint8)
+    labels = rng.integers(0, 3, len(units))
+    readable = ~np.isin(np.arange(len(units)), list(unreadable))
+    if without is not None:
+        readable &= units != without
+    return SensitiveImages(
+        images, labels, readable, num_images=len(units), image_shape=SHAPE, class_names=CLASSES,
+        units=units, num_units=NUM_UNITS, max_images_per_unit=most,
+    )  # fmt: skip
+
+
+def pixels(x):
+    return x.flatten(1)
+
+
+def ask(door, fn=pixels, **changes):
+    arguments = {"clip_norm": 1.0, "noise_multiplier": 1.0, "by_label": True, "name": "question"}
+    arguments |= {"ledger": make_ledger(), "generator": Noiseless(KEY)}
+    return door.noisy_sum(fn, **{**arguments, **changes})[0]
+
+
+class Model(nn.Module):
+    """The gradient of a row is a multiple of its pixels; of a white one it is not finite, of a black one huge."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 1, bias=False)
+        nn.init.zeros_(self.layer.weight)
+
+
+def row_loss(model, images, labels, generator):
+    return model.layer(images.flatten(1)).squeeze(1) * (1 + labels)
+
+
+def gradient(door, **changes):
+    arguments = {"max_grad_norm": 1.0, "noise_multiplier": 1.0, "sample_rate": 1.0, "normaliser": 1.0}
+    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 32, "ledger": make_ledger()}
+    arguments |= {"generator": Noiseless(KEY)}
+    return door.noisy_gradient(Model(), changes.pop("loss", row_loss), **{**arguments, **changes})["layer.weight"][0]
+
+
+@given(st.integers(0, NUM_UNITS - 1), st.sampled_from([1, 3, 20]), st.sampled_from([1e-2, 1.0, 30.0]), st.booleans())
+@MANY
+def test_one_unit_moves_a_query_by_the_clip_norm_at_most(unit, most, clip_norm, by_label):
+    """Whatever it holds, in however many classes: the rows of all classes taken together."""
+    arguments = {"clip_norm": clip_norm, "by_label": by_label}
+    move = ask(make_door(most=most), **arguments) - ask(make_door(unit, most=most), **arguments)
+    assert move.double().norm() <= clip_norm * (1 + 1e-5)
+
+
+def test_a_unit_is_the_mean_of_its_images():
+    """Each clipped by itself; over all its classes together, each in the row of its own."""
+    door = make_door()
+    images, labels = door._images.float() / 255, door._labels
+    wanted = torch.zeros(3, 16)
+    for unit in range(NUM_UNITS):
+        mine = (torch.from_numpy(UNITS) == unit).nonzero().squeeze(1)
+        for i in mine:
+            image = images[i].flatten()
+            wanted[labels[i]] += image * min(1.0, 2.0 / image.norm()) / len(mine)
+    assert torch.allclose(ask(door, clip_norm=2.0), wanted, atol=1e-5)
+
+
+def test_the_bound_of_a_unit_is_reached():
+    identical = np.zeros(len(UNITS), dtype=np.int64) + UNITS
+    door = make_door(units=identical)
+    door._images[:] = 200
+    door._labels[:] = 1
+    without = make_door(3, units=identical)
+    without._images[:] = 200
+    without._labels[:] = 1
+    assert (ask(door) - ask(without)).norm() == pytest.approx(1.0, abs=1e-5)
+    assert (gradient(door) - gradient(without)).norm() == pytest.approx(1.0, abs=1e-5)
+
+
+@given(st.integers(0, NUM_UNITS - 1), st.sampled_from([1, 4]), st.sampled_from([20, 33]), st.sampled_from([1e-2, 3.0]))
+@MANY
+def test_one_unit_moves_a_gradient_by_the_clip_norm_at_most(unit, multiplicity, size, clip_norm):
+    arguments = {
+        "max_grad_norm": clip_norm, "noise_multiplicity": multiplicity, "max_physical_batch_size": size,
+    }  # fmt: skip
+    move = gradient(make_door(), **arguments) - gradient(make_door(unit), **arguments)
+    assert move.norm() <= clip_norm * (1 + 1e-5)
+    assert (move.norm() > 0) == (unit != 5)
+
+
+def test_a_unit_s_gradient_is_averaged_then_clipped():
+    """Against one image at a time, and for physical batches of every size."""
+    door = make_door()
+    wanted = torch.zeros(16)
+    for unit in range(NUM_UNITS):
+        mine = (torch.from_numpy(UNITS) == unit).nonzero().squeeze(1)
+        if len(mine):
+            parts = [(door._images[i].flatten() / 127.5 - 1) * (1 + door._labels[i]) for i in mine]
+            mean = torch.stack(parts).mean(0)
+            wanted += mean * min(1.0, 3.0 / mean.norm().item())
+    for size in (9, 10, 11, 32):
+        for multiplicity in (1, 3):
+            found = gradient(door, max_grad_norm=3.0, max_physical_batch_size=size, noise_multiplicity=multiplicity)
+            assert torch.allclose(found, wanted, atol=1e-4)
+
+
+def test_no_more_images_of_a_unit_are_looked_at_than_declared():
+    seen = []
+
+    def loss(model, images, labels, generator):
+        seen.append(len(images))
+        return row_loss(model, images, labels, generator)
+
+    for most, rows in ((1, 5), (2, 9), (3, 10), (20, 15)):
+        seen.clear()
+        gradient(make_door(most=most), loss=loss, max_physical_batch_size=64)
+        assert sum(seen) == rows, most
+    seen.clear()
+    gradient(make_door(most=4), loss=loss, max_physical_batch_size=4)
+    assert max(seen) <= 4 and sum(seen) == 11, "a unit is never split"
+
+
+def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
+    """Each of unit 3's eight images about equally often."""
+    door = make_door(most=2)
+    door._images[:] = 0
+    mine = np.flatnonzero(UNITS == 3)
+    door._images[mine, 0, 0, 0] = torch.arange(1, len(mine) + 1, dtype=torch.uint8) * 20
+    generator = Noiseless(KEY)
+    counts = np.zeros(len(mine))
+
+    def watch(x):
+        kinds = (x[:, 0, 0, 0] * 255).round().long() // 20
+        for kind in kinds[kinds > 0]:
+            counts[kind - 1] += 1
+        return pixels(x)
+
+    door.noisy_sum(
+        watch, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="q", ledger=make_ledger(), repeats=400,
+        generator=generator,
+    )  # fmt: skip
+    expected = 2 * 400 / len(mine)
+    assert (
+        counts.sum() == 800 and ((counts - expected) ** 2 / expected).sum() < 24.3
+    )  # chi-square, 7 degrees, p = 0.001
+
+
+def test_units_are_sampled_not_images():
+    """A unit takes part with probability q, however many images it has, and with all of them or none."""
+    door = make_door()
+    door._images[:] = 128
+    generator = Noiseless(KEY)
+    answers = door.noisy_sum(
+        lambda x: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3, by_label=False, name="q",
+        ledger=make_ledger(), repeats=3000, generator=generator,
+    ).flatten()  # fmt: skip
+    assert torch.equal(answers.round(), answers.round(decimals=3).round()) and torch.allclose(
+        answers, answers.round(), atol=1e-5
+    )
+    assert answers.mean().item() == pytest.approx(5 * 0.3, abs=4 * math.sqrt(5 * 0.21 / 3000))
+
+
+def test_unreadable_images_are_not_averaged_over():
+    mine = np.flatnonzero(UNITS == 3)
+    whole, damaged = make_door(), make_door(unreadable=mine[1:])
+    image = whole._images[mine[0]].float().flatten() / 255
+    others = make_door(3)
+    assert torch.allclose((ask(damaged) - ask(others)).sum(0), image / image.norm(), atol=1e-5)
+    rest = UNITS != 3
+    absent = SensitiveImages(
+        whole._images[rest].numpy(), whole._labels[rest].numpy(), num_images=len(UNITS), image_shape=SHAPE,
+        class_names=CLASSES, units=UNITS[rest], num_units=NUM_UNITS, max_images_per_unit=20,
+    )  # fmt: skip
+    assert torch.allclose(ask(absent), ask(others), atol=1e-6), "none readable: as if it were not there"
+    assert torch.allclose(gradient(absent), gradient(others), atol=1e-6)
+
+
+def test_a_unit_that_is_not_finite_contributes_nothing():
+    """As a whole: its mean is not finite."""
+    mine = int(np.flatnonzero(UNITS == 3)[2])
+    door = make_door()
+    door._images[mine] = 255
+
+    def loss(model, images, labels, generator):
+        broken = (images.flatten(1) == 1).all(1)
+        return row_loss(model, images, labels, generator) * torch.where(broken, math.nan, 1.0)
+
+    assert torch.allclose(gradient(door, loss=loss), gradient(make_door(3), loss=loss), atol=1e-6)
+
+
+def test_the_ledger_counts_units():
+    door = make_door()
+    ledger = make_ledger()
+    ask(door, ledger=ledger)
+    (entry,) = ledger.rows
+    assert entry["dataset_size"] == NUM_UNITS and ledger.header["unit_of_privacy"] == "patient_id"
+    assert entry["partition"] is None, "a unit may lie in several classes"
+    assert entry["query"]["max_images_per_unit"] == 20
+    images = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=len(UNITS), accountant="rdp")
+    with pytest.raises(ValueError, match="ledger counts 15"):
+        ask(door, ledger=images)
+
+
+def test_queries_divide_by_the_number_of_units():
+    door = make_door()
+    features = RandomFourierFeatures(SHAPE, 20, 2.0, seed=0)
+    ledger = make_ledger()
+    noisy_frequency_features(door, features, noise_multiplier=1.0, ledger=ledger)
+    noisy_central_images(door, num_images=1, sample_rate=0.5, noise_multiplier=1.0, ledger=ledger)
+    assert [row["query"]["normaliser"] for row in ledger.rows] == [NUM_UNITS, 0.5 * NUM_UNITS / 3]
+
+
+def test_an_empty_sample_is_noise_alone():
+    assert not gradient(make_door(), sample_rate=1e-9).any()
+    assert torch.equal(ask(make_door(), sample_rate=1e-9), torch.zeros(3, 16))
+
+
+def test_more_units_than_declared_are_refused():
+    with pytest.raises(UsageError, match="--num_train_units"):
+        make_door(units=np.where(UNITS == 4, NUM_UNITS, UNITS))
