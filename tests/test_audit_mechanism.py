@@ -31,6 +31,12 @@ ORIGINAL_SUM, ORIGINAL_NOISE = step.clipped_gradient_sum, step.add_noise
 ORIGINAL_SAMPLE, ORIGINAL_FACTORS = sensitive.poisson_sample, step.clip_factors
 
 
+@pytest.fixture(autouse=True)
+def small_audits(monkeypatch):
+    """They see less, and take a second."""
+    monkeypatch.setattr(mechanism_module, "RECORDS_PER_STEP", 120)
+
+
 def audit(mechanism=MECHANISM, runs=canary_runs):
     checks = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True)
     checks += parameter_noise_checks(mechanism, stand_in())
@@ -170,7 +176,7 @@ def mean_instead_of_sum(monkeypatch):
     def fault(model, loss, batches, **rest):
         batches = list(batches)
         total = ORIGINAL_SUM(model, loss, batches, **rest)
-        count = max(1, sum(len(images) for images, *_ in batches))
+        count = max(1, sum(len(batch[0]) for batch in batches))
         return {n: t / count for n, t in total.items()}
 
     monkeypatch.setattr(sensitive, "clipped_gradient_sum", fault)
@@ -200,7 +206,7 @@ def factors(fault):
 
 
 def clipped_tensor_by_tensor(monkeypatch):
-    def fault(model, loss, batches, *, max_grad_norm, noise_multiplicity, generator, leaky_log):
+    def fault(model, loss, batches, *, max_grad_norm, noise_multiplicity, generator, **rest):
         total = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
         for images, _, counted, _ in batches:
             rows = images.repeat_interleave(noise_multiplicity, dim=0)
@@ -240,14 +246,14 @@ def the_same_sample_at_every_step(monkeypatch):
 
 def dropped_records_shift_the_others(monkeypatch):
     """Unreadable records are left out of their batch, and with them their draws."""
-    original = sensitive.SensitiveImages._batches
+    original = sensitive.SensitiveImages._batches_of_images
 
-    def fault(self, indices, size, generator):
-        for images, labels, counted, units in original(self, indices, len(self._images), generator):
+    def fault(self, indices, size):
+        for images, labels, counted, units in original(self, indices, len(self._images)):
             if counted.any():
                 yield images[counted], None if labels is None else labels[counted], counted[counted], units
 
-    monkeypatch.setattr(sensitive.SensitiveImages, "_batches", fault)
+    monkeypatch.setattr(sensitive.SensitiveImages, "_batches_of_images", fault)
 
 
 def another_row_in_the_ledger(**changes):
@@ -268,7 +274,7 @@ FAULTS = {
     "noise without C": (noise_of_another_size(lambda std: std * 1e3), STD),
     "noise per physical batch": (noise_per_physical_batch, STD),
     "noise reused": (noise_reused_at_every_step, STEPS),
-    "noise reused now and then": (noise_reused_now_and_then, "noise: sum over all steps, standard deviation"),
+    "noise reused now and then": (noise_reused_now_and_then, "noise: largest correlation of any two steps"),
     "one noise for all tensors": (same_noise_for_every_tensor, "noise: correlation of two tensors"),
     "one noise for all coordinates": (
         same_noise_for_every_coordinate, "noise: one step's sum over coordinates, standard deviation",
@@ -290,7 +296,7 @@ FAULTS = {
     "no guard against NaN": (factors(lambda norms, c: c / norms.sqrt().clamp_min(c)), WORST),
     "clipped tensor by tensor": (clipped_tensor_by_tensor, WORST),
     "q doubled": (sampler(lambda n, q, g: ORIGINAL_SAMPLE(n, min(1.0, 2 * q), g)), "sampler: rate"),
-    "q 5 % too large": (sampler(lambda n, q, g: ORIGINAL_SAMPLE(n, min(1.0, 1.05 * q), g)), "sampler: rate"),
+    "q a tenth too large": (sampler(lambda n, q, g: ORIGINAL_SAMPLE(n, min(1.0, 1.1 * q), g)), "sampler: rate"),
     "everybody in every step": (sampler(lambda n, q, g: torch.arange(n)), "sampler: rate"),
     "shuffled epochs": (shuffled_epochs, "sampler: dispersion of records' counts"),
     "batches of one size": (
@@ -351,6 +357,22 @@ def test_a_model_that_mixes_records_is_noticed():
     assert sensitivity_checks(MECHANISM, fine, tight=False, thorough=False)[0].passed
 
 
+@pytest.mark.parametrize("per_unit", [1, 2, 5])
+def test_units_of_several_images_are_probed_as_units(per_unit, monkeypatch):
+    """Clipped image by image, a unit would move the sum by the number of its images."""
+    mechanism = replace(MECHANISM, max_images_per_unit=per_unit)
+    assert all(check.passed for check in sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True))
+    original = sensitive.SensitiveImages._batches_of_units
+
+    def fault(self, *arguments):
+        for images, labels, counted, _ in original(self, *arguments):
+            yield images, labels, counted, torch.arange(len(images))
+
+    monkeypatch.setattr(sensitive.SensitiveImages, "_batches_of_units", fault)
+    found = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True)[0]
+    assert found.passed == (per_unit == 1)
+
+
 # One-shot queries.
 
 CLASSES = ("a", "b", "c")
@@ -376,6 +398,7 @@ def test_honest_queries_pass(kind, rate):
     assert found.verdict == "VALID", found.reasons
 
 
+@pytest.mark.slow
 def test_the_estimate_of_a_query_is_tight():
     """Claimed epsilon 1: a good part of it is found."""
     honest, _, halved = query_runs(make_query("frequency"), SHAPE, CLASSES, delta=1e-5, draws=4000)

@@ -110,6 +110,7 @@ def noise_checks(silent: np.ndarray, others: np.ndarray, std: float) -> list[Che
     if steps > 1:
         checks += [
             _correlation("noise: correlation of consecutive steps", z[1:], z[:-1]),
+            _largest_correlation("noise: largest correlation of any two steps", z),
             std_check("noise: sum over all steps, standard deviation", silent.sum(0) / math.sqrt(steps), std),
         ]
     return checks
@@ -122,6 +123,16 @@ def _normal_shape(z: np.ndarray) -> tuple[float, float, float]:
 
 def _correlation(name: str, first: np.ndarray, second: np.ndarray) -> Check:
     return z_check(name, float((first * second).mean()), 0.0, 1 / math.sqrt(first.size))
+
+
+def _largest_correlation(name: str, z: np.ndarray) -> Check:
+    """Of all pairs of rows; Pearson's r of independent normal values follows a t distribution. Bonferroni over the pairs."""
+    rows, size = z.shape
+    with np.errstate(invalid="ignore", divide="ignore"):  # constant rows: NaN, which fails
+        r = np.corrcoef(z)[np.triu_indices(rows, 1)]
+        worst = float(np.abs(r).max())
+        statistic = worst * math.sqrt((size - 2) / np.maximum(1 - worst**2, 1e-30))
+    return random_check(name, worst, 0.0, float(np.minimum(1.0, 2 * len(r) * stats.t.sf(statistic, size - 2))))
 
 
 def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> list[Check]:

@@ -15,6 +15,7 @@ from torch import nn
 
 from ..accounting import truncated_batch_size
 from ..dpsgd.step import Gradients, RowLoss
+from ..flags import FETAProConfig
 from ..ledger import PrivacyLedger
 from ..planning import Plan
 from ..randomness import PrivateGenerator
@@ -40,6 +41,7 @@ class Mechanism:
         sample_rate, noise_multiplier, max_grad_norm, normaliser, noise_multiplicity: q, sigma, C, divisor and K.
         truncated (`bool`): Truncated Poisson sampling.
         delta (`float`): Of the claim.
+        max_images_per_unit (`int`, *optional*): Where a unit has several images.
     """
 
     sample_rate: float
@@ -49,13 +51,15 @@ class Mechanism:
     noise_multiplicity: int
     truncated: bool
     delta: float
+    max_images_per_unit: int | None = None
 
     @classmethod
-    def of(cls, plan: Plan, max_grad_norm: float, noise_multiplicity: int) -> "Mechanism":
+    def of(cls, plan: Plan, config: FETAProConfig) -> "Mechanism":
         row, sampling = plan.rows["dp_sgd"], plan.sampling
         return cls(
-            row.sampling_probability, row.noise_multiplier, max_grad_norm, sampling.normaliser, noise_multiplicity,
-            row.truncated_batch_size is not None, sampling.target_delta,
+            row.sampling_probability, row.noise_multiplier, config.max_grad_norm, sampling.normaliser,
+            config.noise_multiplicity, row.truncated_batch_size is not None, sampling.target_delta,
+            None if config.unit_column is None else config.max_images_per_unit,
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:

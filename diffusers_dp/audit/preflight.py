@@ -35,7 +35,7 @@ def audit_mechanism(
         `Audit`: With a verdict.
     """
     start = time.perf_counter()
-    mechanism = Mechanism.of(plan, config.max_grad_norm, config.noise_multiplicity)
+    mechanism = Mechanism.of(plan, config)
     num_records, steps = size_of_audit(mechanism, quick)
     with tqdm(desc="Pre-flight" if quick else "Mechanism", unit="step", leave=False) as bar:
         outcomes = {"dp_sgd": canary_runs(mechanism, quick=quick, progress=bar.update)}

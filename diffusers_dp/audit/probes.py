@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +24,14 @@ from .mechanism import AuditedModel, Mechanism, flat
 ADVERSARIES = (1.0, 1e30, math.nan, math.inf, -1e4, 0.0)
 # Records of a loss that is 1 times its own, among them some that share a physical batch with the worst.
 NUM_RECORDS = len(ADVERSARIES) + 2
+MOST_DRAWS = 32  # K of a probe
 
 
 def sensitivity(
     mechanism: Mechanism, audited: AuditedModel, noise_multiplicity: int, physical: int, cap: int | None
 ) -> float:
-    """The largest `||sum(D) - sum(D')||` over D' with one record zeroed out, in clip norms, without noise and under the same
-    draws.
+    """The largest `||sum(D) - sum(D')||` over D' with one unit zeroed out, in clip norms, without noise and under the same draws.
+    A unit is a record, or two where the run has units of several images.
 
     D holds records of noise, of white and of zeros whose losses are ordinary, huge, infinite, no number, negative or zero.
 
@@ -37,7 +39,7 @@ def sensitivity(
         physical (`int`): Records at a time.
         cap (`int`, *optional*): Truncated Poisson sampling to so many.
     """
-    key = bytes(range(KEY_BYTES))
+    key, per_unit = bytes(range(KEY_BYTES)), mechanism.max_images_per_unit
     images = np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *audited.image_shape), dtype=np.uint8)
     images[1], images[-1] = 255, 0
     tag_images(images, np.arange(NUM_RECORDS))
@@ -47,39 +49,70 @@ def sensitivity(
     def loss(
         model: nn.Module, rows: torch.Tensor, row_labels: torch.Tensor | None, generator: PrivateGenerator
     ) -> torch.Tensor:
-        losses = audited.row_loss(model, rows, row_labels, getattr(generator, "for_loss", generator))
-        return losses * factors[read_tags(rows).to(rows.device)]  # a blank row has the last factor
+        numbers = read_tags(rows)
+        source = getattr(generator, "for_loss", generator) if per_unit is None else _DrawsByRecord(numbers)
+        losses = audited.row_loss(model, rows, row_labels, source)
+        return losses * factors[numbers.to(rows.device)]  # a blank row has the last factor
 
-    ledger = mechanism.ledger(NUM_RECORDS)
+    unit_of = np.arange(NUM_RECORDS) // (1 if per_unit is None else 2)
+    num_units = int(unit_of.max()) + 1
+    units: dict[str, Any] = (
+        {} if per_unit is None else {"units": unit_of, "num_units": num_units, "max_images_per_unit": per_unit}
+    )
+    ledger = mechanism.ledger(num_units)
     question = {**mechanism.question(NUM_RECORDS, physical), "noise_multiplicity": noise_multiplicity}
     question["noise_multiplier"] = 1e3  # the noise is off, and little of it is dear to count
     question |= {"sample_rate": 1.0 if cap is None else 1 - 1e-9, "truncated_batch_size": cap}
 
     def answer(missing: int | None) -> torch.Tensor:
-        readable = np.arange(NUM_RECORDS) != missing
         door = SensitiveImages(
-            images, labels, readable, num_images=NUM_RECORDS, image_shape=audited.image_shape,
-            class_names=audited.class_names, device=audited.device,
+            images, labels, unit_of != missing, num_images=NUM_RECORDS, image_shape=audited.image_shape,
+            class_names=audited.class_names, device=audited.device, **units,
         )  # fmt: skip
         noiseless = FaultyNoise(0.0, key)
         gradients = door.noisy_gradient(
-            audited.model, loss, ledger=ledger, reserve_steps=NUM_RECORDS + 1, generator=noiseless, **question
+            audited.model, loss, ledger=ledger, reserve_steps=num_units + 1, generator=noiseless, **question
         )
         return flat(gradients, mechanism.normaliser / mechanism.max_grad_norm)
 
     everybody = answer(None)
-    moved = [float((everybody - answer(record)).norm()) for record in range(NUM_RECORDS)]
+    moved = [float((everybody - answer(unit)).norm()) for unit in range(num_units)]
     return math.nan if any(math.isnan(distance) for distance in moved) else max(moved)
 
 
+class _DrawsByRecord(PrivateGenerator):
+    """Draws that belong to a record and its repetition, wherever their rows lie: a unit that is zeroed out has no rows, and the
+    others are to keep their draws all the same.
+
+    Args:
+        numbers (`torch.LongTensor` of shape `[rows]`): Of the rows' records.
+    """
+
+    def __init__(self, numbers: torch.Tensor):
+        super().__init__(bytes(KEY_BYTES))
+        self.numbers = numbers.numpy()
+        same = np.equal.outer(self.numbers, self.numbers)
+        self.repetitions = np.tril(same, -1).sum(1)
+
+    def normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
+        table = super().normal((NUM_RECORDS, MOST_DRAWS, *shape[1:]), std)
+        return table[self.numbers, self.repetitions].to(device)
+
+    def uniform(self, size: int) -> np.ndarray:
+        return super().uniform(NUM_RECORDS * MOST_DRAWS).reshape(NUM_RECORDS, -1)[self.numbers, self.repetitions]
+
+
 def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
-    """One record moves the sum by C at most, for K = 1 and the run's K and physical batches of any size.
+    """One record, or one unit of records, moves the sum by C at most, for K = 1 and the run's K (at most 32) and physical batches
+    of any size.
 
     Args:
         tight (`bool`): The model's gradients are longer than C, so that the bound must be reached as well.
         thorough (`bool`): All combinations, instead of the run's K (at most 4) and two records at a time.
     """
-    k = mechanism.noise_multiplicity
+    k = min(mechanism.noise_multiplicity, MOST_DRAWS)
     settings = [(min(k, 4), 2)]
     if thorough:
         settings = [(draws, size) for draws in sorted({1, k}) for size in (1, 3, NUM_RECORDS)]

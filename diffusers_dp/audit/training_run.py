@@ -119,7 +119,7 @@ class RunAudit:
 
     def _probes(self) -> list[Check]:
         denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
-        mechanism = Mechanism.of(self.plan, self.config.max_grad_norm, self.config.noise_multiplicity)
+        mechanism = Mechanism.of(self.plan, self.config)
         model = AuditedModel(denoiser, loss, self.facts.image_shape, self.facts.class_names)
         return [
             *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),

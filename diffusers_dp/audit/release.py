@@ -1,0 +1,219 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Tier C: what a finished release lets an attacker see of its training images. **Reads private data.**
+
+Two attacks, both loose at the epsilons of most releases, so that silence proves nothing: they are evidence of leakage, and light up on a
+model that was over-fitted without privacy. The result is as private as the images.
+"""
+
+import argparse
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from tqdm.auto import tqdm
+
+from ..data import load_images, public_facts
+from ..errors import UsageError
+from ..flags import FETAProConfig
+from ..hub import fetch_release
+from ..models import EDMDenoiser
+from ..pipelines import DPImagePipeline
+from .bounds import clopper_pearson
+from .report import write_json
+
+
+NOISE_LEVELS = (0.1, 0.2, 0.5, 1.0)  # for images in [-1, 1]
+CONFIDENCE = 0.99
+BATCH_SIZE = 250
+FALSE_POSITIVES = 0.01
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number and its limits at 99 %."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def membership_scores(
+    denoiser: EDMDenoiser, images: np.ndarray, labels: np.ndarray | None, *, num_draws: int, seed: int = 0
+) -> np.ndarray:
+    """How well the model denoises each image: minus the logarithm of its squared error, summed over four noise levels (loss
+    threshold, Yeom et al. 2018; on diffusion models Carlini et al. 2023, Section 5.1).
+
+    Every image is given the same noise, so that differences between images are those of the model.
+
+    Args:
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`).
+        labels (`np.ndarray` of int64, shape `[n]`, *optional*): For a class-conditional model; `None`: the null label.
+        num_draws (`int`): Noises per level.
+
+    Returns:
+        `np.ndarray` of shape `[n]`: Higher for a likelier member.
+    """
+    unet, generator = denoiser.unet, torch.Generator().manual_seed(seed)
+    clean = torch.from_numpy(images).float() / 127.5 - 1
+    classes = None
+    if unet.config.num_class_embeds is not None:
+        null = np.full(len(images), unet.config.num_class_embeds - 1)
+        classes = torch.from_numpy(null if labels is None else labels)
+    scores = torch.zeros(len(images), dtype=torch.float64)
+    with torch.no_grad():
+        for level in NOISE_LEVELS:
+            errors = torch.zeros(len(images), dtype=torch.float64)
+            for _ in range(num_draws):
+                noise = torch.randn(clean.shape[1:], generator=generator) * level
+                for rows in torch.arange(len(images)).split(BATCH_SIZE):
+                    x = clean[rows].to(unet.device)
+                    sigma = torch.full((len(rows),), level, device=unet.device)
+                    given = None if classes is None else classes[rows].to(unet.device)
+                    found = denoiser(x + noise.to(unet.device), sigma, given)
+                    errors[rows] += (found - x).square().flatten(1).mean(1).double().cpu()
+            scores -= errors.clamp_min(1e-30).log()
+    return scores.numpy()
+
+
+def auc(members: np.ndarray, others: np.ndarray) -> Interval:
+    """Area under the ROC curve: the probability that a member scores higher; limits by Hanley & McNeil (1982)."""
+    n, m = len(members), len(others)
+    area = float(stats.mannwhitneyu(members, others).statistic) / (n * m)
+    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = (area * (1 - area) + (n - 1) * (q1 - area**2) + (m - 1) * (q2 - area**2)) / (n * m)
+    reach = stats.norm.ppf(0.5 + CONFIDENCE / 2) * math.sqrt(max(variance, 0.0))
+    return Interval(area, max(0.0, area - reach), min(1.0, area + reach))
+
+
+def true_positive_rate(members: np.ndarray, others: np.ndarray) -> Interval:
+    """Share of the members above the threshold that one in a hundred others exceeds (Carlini et al. 2022, Section 3)."""
+    threshold = np.quantile(others, 1 - FALSE_POSITIVES, method="higher")
+    return _share(int((members > threshold).sum()), len(members))
+
+
+def copies(samples: np.ndarray, members: np.ndarray, others: np.ndarray) -> Interval:
+    """Share of the samples that are nearer to a member than to any of as many other images: a half unless samples copy members.
+
+    Args:
+        samples, members, others (`np.ndarray` of uint8, shape `[n, C, H, W]`).
+    """
+    size = min(len(members), len(others))
+    points = torch.from_numpy(samples).flatten(1).float()
+    nearest = [
+        torch.cdist(points, torch.from_numpy(images[:size]).flatten(1).float()).amin(1) for images in (members, others)
+    ]
+    return _share(int((nearest[0] < nearest[1]).sum()), len(samples))
+
+
+def _share(hits: int, trials: int) -> Interval:
+    return Interval(hits / trials, *clopper_pearson(hits, trials, 0.5 + CONFIDENCE / 2))
+
+
+def audit_release(
+    release: Path,
+    members: tuple[np.ndarray, np.ndarray | None],
+    others: tuple[np.ndarray, np.ndarray | None],
+    *,
+    num_draws: int,
+    num_samples: int,
+) -> dict[str, Any]:
+    """Both attacks on a release, with images and labels that were trained on and others of the same kind that were not."""
+    pipeline = DPImagePipeline.from_pretrained(release, use_safetensors=True)
+    pipeline.set_progress_bar_config(disable=True)
+    pipeline.unet.eval()
+    denoiser = EDMDenoiser(pipeline.unet, pipeline.scheduler.config.sigma_data, pipeline.config.patch_size)
+    inside, outside = (
+        membership_scores(denoiser, images, labels, num_draws=num_draws) for images, labels in (members, others)
+    )
+    samples = _draw(pipeline, num_samples)
+    found = {
+        "auc": auc(inside, outside),
+        "true_positive_rate_at_1_percent": true_positive_rate(inside, outside),
+        "samples_nearer_to_a_member": copies(samples, members[0], others[0]),
+    }
+    leaks = [name for name in ("auc", "samples_nearer_to_a_member") if found[name].low > 0.5]
+    leaks += ["true_positive_rate_at_1_percent"] if found["true_positive_rate_at_1_percent"].low > 0.05 else []
+    return {
+        "tier": "release",
+        "read_private_data": True,
+        "confidence": CONFIDENCE,
+        "num_members": len(inside),
+        "num_others": len(outside),
+        "num_samples": len(samples),
+        "evidence_of_leakage": leaks,
+        **{name: {"value": i.value, "low": i.low, "high": i.high} for name, i in found.items()},
+        "table": "\n".join(f"{name.replace('_', ' '):<34} {interval}" for name, interval in found.items()),
+    }
+
+
+def _draw(pipeline: DPImagePipeline, count: int) -> np.ndarray:
+    parts, generator = [], torch.Generator().manual_seed(0)
+    with tqdm(total=count, desc="Sampling", unit="image") as bar:
+        while count > 0:
+            size = min(count, BATCH_SIZE)
+            classes = None if pipeline.num_classes is None else [i % pipeline.num_classes for i in range(size)]
+            images = pipeline(batch_size=size, class_labels=classes, generator=generator).images
+            parts += [np.asarray(image).reshape(*image.size[::-1], -1).transpose(2, 0, 1) for image in images]
+            count -= size
+            bar.update(size)
+    return np.stack(parts)
+
+
+def main(flags: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="diffusers-dp audit release", allow_abbrev=False, description=__doc__)
+    parser.add_argument("release", help="Folder of a release, or Hub id.")
+    parser.add_argument("--members", required=True, help="Dataset that was trained on (Hub id or folder).")
+    parser.add_argument("--holdout", required=True, help="Dataset of the same kind that was not.")
+    parser.add_argument("--train_split", default="train", help="Split of both.")
+    parser.add_argument("--image_column", default="image", help="Column of the images.")
+    parser.add_argument("--label_column", help="Column of the classes; unset: 'label' if there is one.")
+    parser.add_argument("--max_images", type=int, default=2000, help="Of each dataset, from its start.")
+    parser.add_argument("--num_draws", type=int, default=10, help="Noises for each image and noise level.")
+    parser.add_argument(
+        "--num_samples", type=int, default=500, help="Images drawn for the comparison with neighbours."
+    )
+    parser.add_argument("--output_dir", type=Path, help="Unset: the folder that holds the release.")
+    args = parser.parse_args(flags)
+    for name in ("max_images", "num_draws", "num_samples"):
+        if getattr(args, name) < 1:
+            raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
+    folder = fetch_release(args.release)
+    output_dir = args.output_dir or (folder.resolve().parent if Path(args.release).exists() else Path("runs/audit"))
+    unprotected = output_dir / "private" / "unprotected"
+    unprotected.mkdir(parents=True, exist_ok=True)
+    os.chmod(unprotected, 0o700)
+    print(f"This reads private data: the result stays in {unprotected}.")
+    members, others = (_load(name, folder, args, unprotected / "cache") for name in (args.members, args.holdout))
+    result = audit_release(folder, members, others, num_draws=args.num_draws, num_samples=args.num_samples)
+    table = result.pop("table")
+    write_json(result, unprotected / "audit_release.json")
+    leaks = ", ".join(result["evidence_of_leakage"]).replace("_", " ")
+    print(f"{table}\n" + (f"EVIDENCE OF LEAKAGE: {leaks}" if leaks else "No evidence of leakage, which is no proof."))
+    print(f"Written to {unprotected / 'audit_release.json'}; private data read: yes.")
+
+
+def _load(name: str, release: Path, args: argparse.Namespace, cache_dir: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """The readable images of a dataset, in the release's shape, and their labels if the release has classes."""
+    pipeline = DPImagePipeline.from_pretrained(release, use_safetensors=True)
+    patch, unet = pipeline.config.patch_size, pipeline.unet.config
+    id2label = pipeline.config.id2label
+    names = None if id2label is None else [id2label[key] for key in sorted(id2label, key=int)]
+    config = FETAProConfig(
+        dataset_name=name, train_split=args.train_split, image_column=args.image_column,
+        label_column=args.label_column, class_names=None if names is None else ",".join(names),
+        resolution=unet.sample_size * patch, num_channels=unet.in_channels // patch**2,
+    )  # fmt: skip
+    arrays = load_images(config, public_facts(config), cache_dir)
+    there = np.flatnonzero(arrays.readable)[: args.max_images]
+    if len(there) < 2:
+        raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")
+    labels = None if names is None or arrays.labels is None else arrays.labels[there]
+    return arrays.images[there], labels

@@ -1,0 +1,65 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""An honest mechanism passes again and again: what the checks say of made-up runs, without a model."""
+
+import numpy as np
+import pytest
+
+from diffusers_dp.audit.canaries import Watch
+from diffusers_dp.audit.checks import SIGNIFICANCE, Declared, judge, noise_checks
+
+
+DECLARED = Declared(
+    steps=60, num_images=400, sample_rate=0.1, noise_multiplier=1.5, max_grad_norm=2.0, normaliser=10.0, noise_multiplicity=3,
+    epsilon=30.0, delta=1e-5,
+)  # fmt: skip
+CANARIES = 200
+
+
+def honest_run(rng, declared=DECLARED, noise_scale=1.0):
+    """Poisson samples, C for each canary in a sample, and noise, as the door would give them."""
+    watch, taken = Watch(CANARIES), rng.random(CANARIES) < 0.5
+    visible = np.flatnonzero(np.concatenate([taken, np.ones(declared.num_images - CANARIES, dtype=bool)]))
+    for _ in range(declared.steps):
+        sample = np.flatnonzero(rng.random(declared.num_images) < declared.sample_rate)
+        seen = np.intersect1d(sample, visible)
+        signal = declared.max_grad_norm * np.isin(np.arange(CANARIES), seen)
+        std = noise_scale * declared.noise_multiplier * declared.max_grad_norm
+        watch.samples.append(seen)
+        watch.batch_sizes.append(float(len(sample)))
+        watch.canaries.append(signal + std * rng.normal(size=CANARIES))
+        watch.silent.append(std * rng.normal(size=CANARIES))
+        watch.questions.append({"normaliser": declared.normaliser})
+    return judge(watch, declared, taken, visible, noise_scale)
+
+
+def test_honest_runs_pass():
+    """300 of 300; their p-values are spread as chance would have it."""
+    rng = np.random.default_rng(0)
+    outcomes = [honest_run(rng) for _ in range(300)]
+    assert [outcome.failures for outcome in outcomes] == [[]] * 300
+    for name in {check.name for check in outcomes[0].checks}:
+        p_values = [check.p_value for outcome in outcomes for check in outcome.checks if check.name == name]
+        if p_values[0] is not None and "largest" not in name:
+            assert 0.4 < np.mean(p_values) < 0.6, name
+            assert sum(p < 0.01 for p in p_values) <= 12, name
+    count = sum(check.p_value is not None for check in outcomes[0].checks)
+    assert count <= 20 and count * SIGNIFICANCE + 2e-4 < 1e-3
+
+
+@pytest.mark.parametrize("noise_scale", [0.0, 0.5])
+def test_broken_noise_is_always_rejected(noise_scale):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        assert "noise: standard deviation" in honest_run(rng, noise_scale=noise_scale).failures
+
+
+def test_a_single_step_can_be_checked():
+    rng = np.random.default_rng(2)
+    silent, others = rng.normal(size=(1, 500)), rng.normal(size=(1, 500))
+    assert all(check.passed for check in noise_checks(silent, others, 1.0))
+    assert not all(check.passed for check in noise_checks(silent, silent, 1.0))
+
+
+def test_nothing_that_is_no_number_passes():
+    silent = np.full((5, 100), np.nan)
+    assert not any(check.passed for check in noise_checks(silent, np.zeros((5, 100)), 1.0))
