@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import math
+import re
 import sys
 import types
 from dataclasses import dataclass, fields
@@ -304,6 +305,7 @@ def _validate_data(config: FETAProConfig) -> None:
         "image_column",
         "label_column",
         "unit_column",
+        "ledger_dir",
         "output_dir",
     ):
         if getattr(config, name) is not None and not getattr(config, name).strip():
@@ -324,21 +326,29 @@ def _validate_data(config: FETAProConfig) -> None:
 
 def _validate_units(config: FETAProConfig) -> None:
     if config.unit_column is None:
-        if config.num_train_units is not None:
-            raise UsageError("--num_train_units needs --unit_column, which says whose image each one is.")
+        for name in ("num_train_units", "max_images_per_unit"):
+            if getattr(config, name) is not None:
+                raise UsageError(f"--{name} needs --unit_column, which says whose image each one is.")
         return
     if config.dataset_name is None:
         raise UsageError("--unit_column needs --dataset_name, for only a dataset has columns.")
-    if config.num_train_units is None:
-        raise UsageError("--unit_column needs --num_train_units, for the number of units must be public and declared.")
+    if config.unit_column == "image" or not re.fullmatch(r"[\w .-]{1,100}", config.unit_column, re.ASCII):
+        raise UsageError(
+            f"--unit_column '{config.unit_column}' cannot name a unit; call the column what it tells apart, such as patient_id."
+        )
+    for name in ("num_train_units", "num_train_images"):
+        if getattr(config, name) is None:
+            raise UsageError(
+                f"--unit_column needs --{name}, declared and public: counted, it would tell who is there."
+            )
     if config.truncated_poisson:
         raise UsageError(
             "--truncated_poisson and --unit_column exclude each other: units have no common number of images."
         )
     size = config.physical_batch_size
-    if size is not None and size < config.max_images_per_unit:
+    if size is not None and size < config.images_per_unit:
         raise UsageError(
-            f"--max_images_per_unit {config.max_images_per_unit} is more than --max_physical_batch_size {size}, and a unit is never "
+            f"--max_images_per_unit {config.images_per_unit} is more than --max_physical_batch_size {size}, and a unit is never "
             "split: lower the one or raise the other."
         )
 
@@ -346,6 +356,10 @@ def _validate_units(config: FETAProConfig) -> None:
 def _validate_ledger(config: FETAProConfig) -> None:
     if config.dataset_id is not None:
         check_dataset_id(config.dataset_id)
+        if config.ledger_dir is None:
+            raise UsageError(
+                "--dataset_id needs --ledger_dir, a private folder that is the same for all releases: else nothing adds up."
+            )
         return
     for name in ("ledger_dir", "dataset_epsilon"):
         if getattr(config, name) is not None:
@@ -419,5 +433,4 @@ def resolve(config: FETAProConfig, num_units: int) -> SamplingFacts:
             raise UsageError(f"--target_delta has no default for a single {config.unit_of_privacy}; give it.")
         delta = 1 / (num_units * math.log(num_units))
     cap = truncated_batch_size(num_units, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
-    most = 1 if config.unit_column is None else config.max_images_per_unit
-    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, most)
+    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, config.images_per_unit)

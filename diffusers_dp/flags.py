@@ -52,8 +52,8 @@ class DataFlags:
         "counts units; unset: each image is one unit.",
     )
     num_train_units: int | None = _flag(None, "N, the declared, public number of units of --unit_column.")
-    max_images_per_unit: int = _flag(
-        8, "Images of one unit that are looked at in one question or step, drawn at random; needs --unit_column."
+    max_images_per_unit: int | None = _flag(
+        None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8."
     )
     num_train_images: int | None = _flag(
         None,
@@ -89,8 +89,7 @@ class PrivacyFlags:
         "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one alone.",
     )
     ledger_dir: str | None = _flag(
-        None,
-        "Private folder of the ledgers of --dataset_id, the same for all its releases; unset: output_dir/private.",
+        None, "Private folder of the ledgers of --dataset_id, the same for all its releases."
     )
     dataset_epsilon: float | None = _flag(
         None, "Bound on epsilon of all releases of --dataset_id together, at this run's delta; unset: none."
@@ -229,9 +228,14 @@ class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelF
         return self.unit_column or "image"
 
     @property
+    def images_per_unit(self) -> int:
+        """`--max_images_per_unit` with its default filled in; 1 where each image is a unit."""
+        return 1 if self.unit_column is None else self.max_images_per_unit or 8
+
+    @property
     def ledger_path(self) -> Path:
         """The file of the run's ledger; with `--dataset_id` that of all releases of the data set."""
-        folder = Path(self.output_dir, "private") if self.ledger_dir is None else Path(self.ledger_dir)
+        folder = Path(self.output_dir, "private") if self.ledger_dir is None else Path(self.ledger_dir).expanduser()
         return folder / f"{self.dataset_id or 'ledger'}.jsonl"
 
     @property

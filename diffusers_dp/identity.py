@@ -19,51 +19,52 @@ class RunIdentity:
     Args:
         dataset_id (`str`, *optional*): Name of the data set, `None` where the run has a ledger to itself.
         release_id (`str`, *optional*): Random name of this release in the data set's ledger; tells nothing.
+        ledger (`str`): Absolute path of its ledger.
         resumes (`list[int]`): The DP-SGD step at which the run went on, each time that it did.
+        leaky_logs (`bool`): Whether it ever had `--leaky_logs`.
     """
 
     dataset_id: str | None = None
     release_id: str | None = None
+    ledger: str = ""
     resumes: list[int] = field(default_factory=list)
+    leaky_logs: bool = False
 
 
-def read_identity(private: Path, dataset_id: str | None) -> RunIdentity:
+def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIdentity:
     """The identity of the run in a folder, or a new one where there is none yet; writes nothing.
+
+    Args:
+        private (`Path`): The run's private folder.
+        dataset_id, ledger: `--dataset_id` and the file of its ledger, as they are now.
 
     Raises:
         IntegrityError: The file is damaged.
-        UsageError: The run was started with another `--dataset_id`.
+        UsageError: The run was started with another `--dataset_id` or `--ledger_dir`.
     """
     path = private / IDENTITY_NAME
     if not path.exists():
-        return RunIdentity(dataset_id, None if dataset_id is None else os.urandom(8).hex())
+        return RunIdentity(dataset_id, None if dataset_id is None else os.urandom(8).hex(), str(ledger.resolve()))
     try:
         identity = RunIdentity(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise IntegrityError(f"{path} is damaged: restore the file.") from None
-    if identity.dataset_id != dataset_id:
-        wanted = (
-            "leave --dataset_id out" if identity.dataset_id is None else f"give --dataset_id {identity.dataset_id}"
-        )
+    moved = dataset_id is not None and identity.ledger != str(ledger.resolve())
+    if identity.dataset_id != dataset_id or moved:
+        wanted = "leave --dataset_id out"
+        if identity.dataset_id is not None:
+            wanted = f"give --dataset_id {identity.dataset_id} --ledger_dir {Path(identity.ledger).parent}"
         raise UsageError(
             f"This run is written in another ledger, and two would not add up: {wanted}, as at its start."
         )
     return identity
 
 
-def open_identity(private: Path, dataset_id: str | None, *, resumed_at: int | None) -> RunIdentity:
-    """As `read_identity`, but the file is there when this returns, before the first question is asked.
-
-    Args:
-        resumed_at (`int`, *optional*): The step at which the run goes on.
-    """
-    identity = read_identity(private, dataset_id)
-    if resumed_at is not None:
-        identity.resumes.append(resumed_at)
+def save_identity(private: Path, identity: RunIdentity) -> None:
+    """Writes `private/run.json`, durably: before the first question is asked."""
     temporary = private / f".{IDENTITY_NAME}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(asdict(identity), file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, private / IDENTITY_NAME)
-    return identity

@@ -41,7 +41,8 @@ class PrivacyLedger:
         public_facts (`dict`, *optional*): what else is public and must not change in mid-run.
         unit_of_privacy (`str`): `"image"`, or the name of what else is zeroed out as a whole.
         dataset_id (`str`, *optional*): name of the data set, whose releases share the file at `path` and add up.
-        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta.
+        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta, by PLD. The smallest
+            that any of them gave holds.
         release_id (`str`, *optional*): name of this release in the shared file.
         others (sequence of `Release`): the other releases, for a ledger in memory.
 
@@ -78,7 +79,6 @@ class PrivacyLedger:
             raise UsageError(f"--dataset_epsilon must be above 0, not {dataset_epsilon}.")
         if dataset_id is not None:
             check_dataset_id(dataset_id)
-        self.dataset_epsilon: float | None = dataset_epsilon
         self.num_images: int = int(num_images)
         self.accountant: str = _known(accountant)
         self.header: dict[str, Any] = {
@@ -96,6 +96,9 @@ class PrivacyLedger:
             "release_id": release_id,
         }
         self._file: LedgerFile = LedgerFile(self.path, self.header, others)
+        # The bound that any release of the data set was promised holds for all.
+        bounds = [header["dataset_epsilon"] for header in (self.header, *(r.header for r in self._file.others))]
+        self.dataset_epsilon: float | None = min((bound for bound in bounds if bound is not None), default=None)
         self._rows: list[dict[str, Any]] = self._file.rows
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
         self._affordable: Composition = ()  # the largest composition that is known to meet the target
@@ -107,12 +110,10 @@ class PrivacyLedger:
 
     @property
     def prior_releases(self) -> list[dict[str, Any]]:
-        """The other releases of the data set, as the receipt lists them: budget, epsilon by PLD at their own delta, events."""
-        facts = ("target_epsilon", "target_delta", "accountant", "unit_of_privacy", "num_images")
+        """The other releases of the data set, as the receipt lists them."""
         return [
             {
-                **{name: release.header[name] for name in facts},
-                "epsilon": accounting.epsilon(accounting.merge(release.questions), release.header["target_delta"]),
+                **{name: release.header[name] for name in ("unit_of_privacy", "num_images")},
                 "events": [
                     {key: value for key, value in facts_of(row).items() if key != "state"} for row in release.rows
                 ],
@@ -133,9 +134,14 @@ class PrivacyLedger:
         """
         return self._cost(self._composition(extra), accountant)
 
-    def epsilon_of_all_releases(self, accountant: str | None = None, *, extra: Sequence[LedgerRow] = ()) -> float:
-        """As `epsilon`, with what the other releases of the data set asked."""
-        return self._cost(self._with_others(self._composition(extra)), accountant)
+    def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = ()) -> float:
+        """As `epsilon`, with what the other releases of the data set asked. By PLD, which alone can count every question."""
+        return accounting.cost(self._with_others(self._composition(extra)), self.sum_target, self.target_delta, "pld")
+
+    @property
+    def sum_target(self) -> float:
+        """The smaller of the two bounds: it decides how fine the grid is on which releases are added up."""
+        return min(self.target_epsilon, self.dataset_epsilon or self.target_epsilon)
 
     def epsilon_by_stage(self) -> list[tuple[str, float]]:
         """Cumulative epsilon after each stage, in order of asking."""
@@ -204,16 +210,16 @@ class PrivacyLedger:
                 f"epsilon that can be reached is {spent:.6g}. Raise --target_epsilon above it, or the noise "
                 "multipliers of those questions."
             )
-        sigma = self._calibrate(self._composition(), row, self.target_epsilon, spent, at_least)
+        sigma = self._calibrate(self._composition(), row, self.target_epsilon, spent, at_least, self.accountant)
         if self.dataset_epsilon is not None:
             spent = self.epsilon_of_all_releases()
             if not spent < self.dataset_epsilon:
                 raise UsageError(
                     f"The releases of this data set already cost epsilon {spent:.6g} together, and --dataset_epsilon "
-                    f"{self.dataset_epsilon:g} leaves nothing: raise it, or release nothing more."
+                    f"{self.dataset_epsilon:g} (the smallest bound that one of them was given) leaves nothing: no further question can be asked."
                 )
             together = self._with_others(self._composition())
-            sigma = max(sigma, self._calibrate(together, row, self.dataset_epsilon, spent, at_least))
+            sigma = max(sigma, self._calibrate(together, row, self.dataset_epsilon, spent, at_least, "pld"))
         self._affords(self._composition([replace(row, noise_multiplier=sigma)]))  # known from here on, see there
         return sigma
 
@@ -245,7 +251,7 @@ class PrivacyLedger:
         """
         entry = self._entry(row)
         if not self._affords(self._composition([row])):
-            if self._within(self._composition([row]), self.target_epsilon):
+            if self._within(self._composition([row])):
                 raise BudgetExceeded(
                     f"{row.steps} step(s) of {row.name!r} would bring epsilon of all releases of this data set to "
                     f"{self.epsilon_of_all_releases(extra=[row]):.6g}, over --dataset_epsilon {self.dataset_epsilon:g}; the "
@@ -317,24 +323,30 @@ class PrivacyLedger:
         known = {question._replace(steps=0): question.steps for question in self._affordable}
         if all(question.steps <= known.get(question._replace(steps=0), 0) for question in composition):
             return True
-        affordable = self._within(composition, self.target_epsilon)
+        affordable = self._within(composition)
         if affordable and self.dataset_epsilon is not None:
-            affordable = self._within(self._with_others(composition), self.dataset_epsilon)
+            affordable = self._within_dataset(self._with_others(composition), self.dataset_epsilon)
         if affordable:
             self._affordable = composition
         return affordable
 
-    def _within(self, composition: Composition, epsilon: float) -> bool:
-        cost = accounting.cost(composition, epsilon, self.target_delta, self.accountant, refine=False)
-        return cost <= epsilon + _ROUNDING  # NaN: not affordable
+    def _within(self, composition: Composition) -> bool:
+        cost = accounting.cost(composition, *self._target, self.accountant, refine=False)
+        return cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
+
+    def _within_dataset(self, composition: Composition, bound: float) -> bool:
+        cost = accounting.cost(composition, self.sum_target, self.target_delta, "pld", refine=False)
+        return cost <= bound + _ROUNDING
 
     def _with_others(self, composition: Composition) -> Composition:
         questions = [question for release in self._file.others for question in release.questions]
         return accounting.merge([*composition, *questions])
 
-    def _calibrate(self, before: Composition, row: LedgerRow, epsilon: float, spent: float, at_least: float) -> float:
+    def _calibrate(
+        self, before: Composition, row: LedgerRow, epsilon: float, spent: float, at_least: float, accountant: str
+    ) -> float:
         return accounting.calibrate(
-            before, row.sampling_probability, row.steps, epsilon, self.target_delta, self.accountant, spent, at_least,
+            before, row.sampling_probability, row.steps, epsilon, self.target_delta, accountant, spent, at_least,
             self._question(row).truncation,
         )  # fmt: skip
 

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,6 +25,15 @@ from .ledger_row import LedgerRow
 
 SCHEMA_VERSION = 2
 
+_HEADER = {
+    "release_id",
+    "dataset_id",
+    "dataset_epsilon",
+    "num_images",
+    "unit_of_privacy",
+    "target_epsilon",
+    "target_delta",
+}
 _OURS = ("chain", "release_id")  # fields of this file, no facts of a question
 _MUTABLE = ("chain", "steps_executed", "state")
 
@@ -59,6 +69,7 @@ class LedgerFile:
     """
 
     def __init__(self, path: Path | None, header: dict[str, Any], others: Sequence[Release] = ()) -> None:
+        path = None if path is None else path.resolve()  # a link stays one
         self.path, self.header = path, header
         self.rows: list[dict[str, Any]] = []
         self.others = list(others)
@@ -70,9 +81,10 @@ class LedgerFile:
         if header["dataset_id"] is not None:
             self._lock = _hold(path)
         try:
-            self._lines = self._journal.read()
+            with _usable(path):
+                self._lines = self._journal.read()
             releases = _releases(self._lines, path, header["dataset_id"])
-            self._check_units(releases)
+            _check_units(releases, header["unit_of_privacy"], path)
             own = [release for release in releases if release.header["release_id"] == header["release_id"]]
             for release in own:
                 self._check_header(release.header)
@@ -120,24 +132,18 @@ class LedgerFile:
                     "the same settings, or another --output_dir."
                 )
 
-    def _check_units(self, releases: Sequence[Release]) -> None:
-        for release in releases:
-            theirs, ours = (header["unit_of_privacy"] for header in (release.header, self.header))
-            if theirs != ours and self.header["dataset_id"] is not None:
-                raise IntegrityError(
-                    f"An earlier release in {self.path} protects one {theirs}, and this one one {ours}: these do not add up; give "
-                    "the same --unit_column."
-                )
 
-
-def other_releases(path: Path, *, dataset_id: str, release_id: str) -> list[Release]:
+def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_privacy: str = "image") -> list[Release]:
     """The releases of a data set but this one, read without a lock and without a change: for planning.
 
     Raises:
         IntegrityError: As for `LedgerFile`.
     """
-    lines = Journal(path).read(repair=False)
-    return [r for r in _releases(lines, path, dataset_id) if r.header["release_id"] != release_id]
+    with _usable(path):
+        lines = Journal(path).read(repair=False)
+    releases = _releases(lines, path, dataset_id)
+    _check_units(releases, unit_of_privacy, path)
+    return [release for release in releases if release.header["release_id"] != release_id]
 
 
 def check_dataset_id(name: str) -> str:
@@ -177,6 +183,10 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
         if line.get("chain") != chain:
             raise IntegrityError(f"Line {number} of {path} was edited, or lines before it are gone: restore the file.")
         if line.get("kind") == "header":
+            if not _HEADER <= set(line) or line["release_id"] in releases:
+                raise IntegrityError(
+                    f"Line {number} of {path} is not the header of another release: restore the file."
+                )
             _check_owner(line, path, dataset_id)
             releases[line["release_id"]] = Release(line)
         else:
@@ -201,6 +211,27 @@ def _check_owner(header: dict[str, Any], path: Path, dataset_id: str | None) -> 
     raise IntegrityError(
         f"{path} is the ledger of data set {theirs!r}, not of {dataset_id!r}: a ledger keeps its name."
     )
+
+
+def _check_units(releases: Sequence[Release], unit: str, path: Path) -> None:
+    for release in releases:
+        other = release.header["unit_of_privacy"]
+        if other != unit and release.header["dataset_id"] is not None:
+            raise IntegrityError(
+                f"An earlier release in {path} protects one {other}, and this one one {unit}: these do not add up; give the same "
+                "--unit_column."
+            )
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """One sentence where a data set's ledger cannot be opened."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"--ledger_dir {path.parent} cannot be used ({error.strerror}): give a folder for ledgers."
+        ) from None
 
 
 def _check_row(row: dict[str, Any], number: int, num_images: int, path: Path) -> None:
@@ -230,8 +261,9 @@ def _flat(header: dict[str, Any]) -> dict[str, Any]:
 
 def _hold(path: Path) -> TextIO:
     """Locks a data set's ledger. The lock ends with the file object, or with the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = open(path.with_name(path.name + ".lock"), "a+", encoding="ascii")
+    with _usable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path.with_name(path.name + ".lock"), "a+", encoding="ascii")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

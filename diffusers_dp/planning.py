@@ -11,7 +11,7 @@ from typing import Any
 from .accounting import ACCOUNTANTS
 from .config import FETAProConfig, SamplingFacts, resolve
 from .data import PublicFacts
-from .errors import IntegrityError, UsageError
+from .errors import BudgetExceeded, IntegrityError, UsageError
 from .identity import RunIdentity, read_identity
 from .ledger import PrivacyLedger
 from .ledger_file import Release, other_releases
@@ -106,7 +106,9 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
             1 / facts.num_units,
             config.unit_of_privacy,
         )
-    ledger = new_ledger(None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id))
+    ledger = new_ledger(
+        None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
+    )
     rows = {}
     if config.asks_spatial:
         sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
@@ -126,7 +128,10 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     if spent >= config.target_epsilon:
         raise UsageError(_over_budget(config, spent))
     for row in rows.values():
-        ledger.reserve(row)
+        try:
+            ledger.reserve(row)
+        except BudgetExceeded as error:  # of the data set: this release's was checked above
+            raise UsageError(f"{error} Raise --dataset_epsilon, or the noise multipliers of the queries.") from None
     cap = sampling.truncated_batch_size
     sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
     rows["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
@@ -149,7 +154,12 @@ def new_ledger(
     release_id = None if identity is None else identity.release_id
     others: list[Release] = []
     if path is None and config.dataset_id is not None and release_id is not None:
-        others = other_releases(config.ledger_path, dataset_id=config.dataset_id, release_id=release_id)
+        others = other_releases(
+            config.ledger_path,
+            dataset_id=config.dataset_id,
+            release_id=release_id,
+            unit_of_privacy=config.unit_of_privacy,
+        )
     public_facts = {
         "image_shape": list(facts.image_shape),
         "class_names": None if facts.class_names is None else list(facts.class_names),
@@ -157,7 +167,7 @@ def new_ledger(
         "normaliser": sampling.normaliser,
     }
     if config.unit_column is not None:
-        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.max_images_per_unit}
+        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
     return PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
@@ -195,7 +205,7 @@ def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> Ledg
         normaliser=sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
         truncated_batch_size=sampling.truncated_batch_size,
-        max_images_per_unit=None if config.unit_column is None else config.max_images_per_unit,
+        max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
     )
     if earlier:
         _check_same(earlier[-1], row)

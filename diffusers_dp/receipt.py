@@ -159,10 +159,14 @@ def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
     """What all releases of the data set cost together, where the run has a name for it."""
     if ledger.header["dataset_id"] is None:
         return None
+    together = ledger.epsilon_of_all_releases()
     return {
         "id": ledger.header["dataset_id"],
         "target_epsilon": ledger.dataset_epsilon,
-        "epsilon_of_all_releases": {"pld": ledger.epsilon_of_all_releases("pld")},
+        "epsilon_of_all_releases": {"pld": together},
+        "value_discretization_interval": PLD_FINE_INTERVAL
+        if ledger.sum_target < 0.2 or together < 0.1
+        else PLD_INTERVAL,
     }
 
 

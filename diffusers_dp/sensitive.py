@@ -205,7 +205,7 @@ class SensitiveImages:
 
         Raises:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
-            ValueError: The ledger is for another number of images.
+            ValueError: The ledger is for another number of images, or samples of units are to be truncated.
         """
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
@@ -213,6 +213,8 @@ class SensitiveImages:
             **self._unit_facts,
         )  # fmt: skip
         self._check_size(ledger)
+        if truncated_batch_size is not None and self._units is not None:
+            raise ValueError("Truncated Poisson samples are of images, not of units of several.")
         ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
         sample = poisson_sample(self.num_units, sample_rate, generator)

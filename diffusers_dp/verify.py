@@ -11,7 +11,7 @@ Exit codes: 0 consistent, 2 nothing to check, 4 something does not match; each m
 import hashlib
 import json
 import logging
-import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +29,12 @@ OUTSIDE = ("README.md", RECEIPT_NAME, ".gitattributes")  # what the Hub adds, an
 FOLDERS_OUTSIDE = (".cache", ".git")
 # A stranger's receipt must not keep this machine busy for days.
 MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 10_000_000, 1_000
+MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
+STATUSES = ("proven", "proven_with_assumptions")
+UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 
 
@@ -54,8 +57,11 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
     folder = Path(folder)
     receipt = read_receipt(folder)
     problems = list(check_files(folder, receipt))
-    wrong = list(check_numbers(receipt))
-    return receipt, problems + (wrong or list(check_claims(receipt)))
+    wrong = list(check_statement(receipt)) + list(check_numbers(receipt))
+    try:
+        return receipt, problems + (wrong or list(check_claims(receipt)))
+    except (ArithmeticError, ValueError) as error:  # numbers within bounds that dp_accounting has no answer for
+        return receipt, [*problems, f"Epsilon cannot be computed from these events: {error}."]
 
 
 def read_receipt(folder: Path) -> dict[str, Any]:
@@ -148,6 +154,28 @@ def _canonical(value: Any) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=2) + "\n").encode()
 
 
+def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
+    """The receipt claims a guarantee at all, and says nothing that would be the end of one."""
+    if receipt.get("status") not in STATUSES:
+        yield f"The receipt's status is {ascii(receipt.get('status'))}: this is no guarantee."
+    unit, dataset, rng = receipt.get("unit_of_privacy"), receipt.get("dataset"), receipt.get("rng")
+    if not isinstance(unit, str) or not re.fullmatch(UNIT, unit, re.ASCII):
+        yield "The receipt names no unit of privacy."
+    if not isinstance(rng, dict) or rng.get("os_entropy") is not True or rng.get("seed_published") is not False:
+        yield "The noise does not come from a secret source, or the receipt does not say so."
+    resumes = receipt.get("resumes", [])
+    if not isinstance(resumes, list) or not all(
+        isinstance(resume, dict) and resume.get("fresh_entropy") is True and _whole(resume.get("step"), 0)
+        for resume in resumes
+    ):
+        yield "A resumed run drew its noise again, or the receipt does not say that it did not."
+    evaluations, name = receipt.get("private_evaluations"), dataset.get("id") if isinstance(dataset, dict) else None
+    if not _whole(evaluations, 0):
+        yield "The number of private evaluations is no number."
+    if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
+        yield "The receipt's data set has no name."
+
+
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
     """Everything that the accounting reads is there, of the right kind, and within bounds."""
     if receipt.get("adjacency") != "zero_out":
@@ -156,7 +184,8 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
         yield "delta does not lie between 0 and 1."
     facts = receipt.get("public_facts")
     size = "num_images" if receipt.get("unit_of_privacy") == "image" else "num_units"
-    yield from _check_events(receipt.get("events"), facts.get(size) if isinstance(facts, dict) else None)
+    parallel = receipt.get("unit_of_privacy") == "image"
+    yield from _check_events(receipt.get("events"), facts.get(size) if isinstance(facts, dict) else None, parallel)
     prior = receipt.get("prior_releases", [])
     if not isinstance(prior, list) or len(prior) > MOST_EVENTS or not all(isinstance(other, dict) for other in prior):
         yield "The receipt's prior releases are not a list of them."
@@ -169,13 +198,14 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
         if other.get("unit_of_privacy") != receipt.get("unit_of_privacy"):
             yield "A prior release protects another unit: these do not add up."
         yield from (
-            f"A prior release: {problem}" for problem in _check_events(other.get("events"), other.get("num_images"))
+            f"A prior release: {problem}"
+            for problem in _check_events(other.get("events"), other.get("num_images"), parallel)
         )
     if prior and not isinstance(receipt.get("dataset"), dict):
         yield "The receipt lists prior releases of no data set."
 
 
-def _check_events(events: Any, num_images: Any) -> Iterator[str]:
+def _check_events(events: Any, num_images: Any, parallel: bool) -> Iterator[str]:
     if not isinstance(events, list) or not events or len(events) > MOST_EVENTS:
         yield f"The receipt needs from 1 to {MOST_EVENTS} events."
         return
@@ -186,6 +216,10 @@ def _check_events(events: Any, num_images: Any) -> Iterator[str]:
             yield f"Event {number} cannot be accounted: {problem}."
         else:
             total += event["steps_reserved"]
+            if event.get("partition") not in ((None, "label") if parallel else (None,)):
+                yield f"Event {number} calls parts parallel that one unit can lie in together."
+    if len(_kinds([event for event in events if isinstance(event, dict)])) > MOST_KINDS:
+        yield f"The events are of more than {MOST_KINDS} kinds."
     if total > MOST_STEPS:
         yield f"The events have more than {MOST_STEPS} steps."
 
@@ -230,7 +264,7 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     except (KeyError, TypeError):
         yield "The receipt claims no epsilon by its accountant and by PLD."
         return
-    if not all(_between(value, 0, math.inf) for value in (*stated.values(), target)):
+    if not all(_between(value, 0, LARGEST_CLAIM) for value in (*stated.values(), target)):
         yield "A claimed epsilon is not a finite number above 0: this is no guarantee."
         return
     if accountant not in ACCOUNTANTS or not set(stated) <= set(ACCOUNTANTS):
@@ -248,9 +282,9 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     tolerance = max(TOLERANCE, 10 * rough / GRID)  # above epsilon 60 the grid is coarser
     computed = {"pld": epsilon(receipt, PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval))}
     if "rdp" in stated:
-        numbers = isinstance(orders, list) and all(_between(order, 1, 1e5) for order in orders)
+        numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
         if not numbers or not 0 < len(orders) <= MOST_ORDERS:
-            yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1."
+            yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
             return
         computed["rdp"] = epsilon(receipt, RdpAccountant(orders, dp.NeighboringRelation.REPLACE_SPECIAL))
     for name, value in computed.items():
@@ -269,10 +303,13 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
     if receipt.get("dataset") is None:
         return
     try:
-        claim, target = receipt["dataset"]["epsilon_of_all_releases"]["pld"], receipt["dataset"]["target_epsilon"]
+        dataset = receipt["dataset"]
+        claim, target = dataset["epsilon_of_all_releases"]["pld"], dataset["target_epsilon"]
+        interval = dataset["value_discretization_interval"]
     except (KeyError, TypeError):
-        claim = target = None
-    if not _between(claim, 0, math.inf) or not (target is None or _between(target, 0, math.inf)):
+        claim = target = interval = None
+    numbers = _between(claim, 0, LARGEST_CLAIM) and _between(interval, *INTERVALS)
+    if not numbers or not (target is None or _between(target, 0, LARGEST_CLAIM)):
         yield "The receipt names a data set, but claims no epsilon for all its releases."
         return
     events = [event for other in receipt.get("prior_releases", []) for event in other["events"]]
@@ -282,7 +319,7 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
     if not rough < MOST_EPSILON:
         yield f"All releases together cost an epsilon of about {rough:.3g}: this is no guarantee."
         return
-    interval = max(receipt["claimed_epsilon"]["pld"]["value_discretization_interval"], rough / GRID)
+    interval = max(interval, rough / GRID)
     computed = epsilon(together, PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval))
     if abs(computed - claim) > max(TOLERANCE, 10 * rough / GRID):
         yield f"All releases together cost epsilon {computed:.6g}, but the receipt claims {claim:.6g}."
@@ -292,15 +329,38 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
 
 def epsilon(receipt: dict[str, Any], accountant: dp.PrivacyAccountant) -> float:
     """What the receipt's events cost together; every reserved step counts, executed or not."""
-    for event in receipt["events"]:
-        sigma, q, cap = event["noise_multiplier"], event["sampling_probability"], event.get("truncated_batch_size")
+    for (sigma, q, cap, size), steps in _kinds(receipt["events"]).items():
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
         if cap is not None:
-            question = dp.TruncatedSubsampledGaussianDpEvent(event["dataset_size"], q, cap, sigma)
+            question = dp.TruncatedSubsampledGaussianDpEvent(size, q, cap, sigma)
         elif q < 1:
             question = dp.PoissonSampledDpEvent(q, question)
-        accountant.compose(question, event["steps_reserved"])
+        accountant.compose(question, steps)
     return float(accountant.get_epsilon(receipt["delta"]))
+
+
+def _printable(text: str) -> str:
+    """A stranger's words on one line, in characters that every terminal has."""
+    return (
+        text.encode("ascii", "backslashreplace")
+        .decode()
+        .replace("\n", "\\n")
+        .replace("\r", "\\r")
+        .replace("\x1b", "\\x1b")
+    )
+
+
+def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
+    """Steps of equal questions together: the cost does not depend on how they were reserved."""
+    kinds: dict[tuple[Any, ...], int] = {}
+    for event in events:
+        cap = event.get("truncated_batch_size")
+        size = event.get("dataset_size") if cap else None
+        parts = (event.get("noise_multiplier"), event.get("sampling_probability"), cap, size)
+        kind = tuple(part if isinstance(part, (int, float)) else None for part in parts)
+        steps = event.get("steps_reserved")
+        kinds[kind] = kinds.get(kind, 0) + (steps if isinstance(steps, int) else 0)
+    return kinds
 
 
 def report(folder: str | Path) -> int:
@@ -312,7 +372,7 @@ def report(folder: str | Path) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if problems:
-        print("does NOT match:", *(f"- {problem}" for problem in problems), sep="\n")
+        print("does NOT match:", *(f"- {_printable(problem)}" for problem in problems), sep="\n")
         return 4
     claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     unit = receipt.get("unit_of_privacy", "record")

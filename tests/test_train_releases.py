@@ -9,7 +9,7 @@ from PIL import Image
 from test_train_feta_pro import TINY, folder_flags, interrupted, read_ledger, script  # noqa: F401 (fixtures)
 
 from diffusers_dp import verify
-from diffusers_dp.errors import BudgetExceeded, UsageError
+from diffusers_dp.errors import UsageError
 from diffusers_dp.identity import read_identity
 
 
@@ -44,7 +44,7 @@ def test_releases_of_one_data_set_add_up(script, tmp_path, folder_flags, monkeyp
     assert len((tmp_path / "ledgers" / "scans.jsonl").read_text().splitlines()) == 6
 
     spent = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
-    with pytest.raises((UsageError, BudgetExceeded), match="--dataset_epsilon"):
+    with pytest.raises(UsageError, match="--dataset_epsilon"):
         script.main([*third, "--dataset_epsilon", str(spent)])
     assert not (tmp_path / "third" / "release").exists()
 
@@ -115,11 +115,12 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):  # noqa: F811
     ("flags", "named"),
     [
         (["--unit_column", "nobody"], "--unit_column 'nobody' does not exist"),
-        (["--unit_column", "image"], "neither integers nor text"),
         (["--max_physical_batch_size", "3"], "--max_images_per_unit 4 is more than"),
         (["--truncated_poisson", "true"], "exclude each other"),
         (["--dataset_epsilon", "3"], "--dataset_epsilon needs --dataset_id"),
         (["--ledger_dir", "x"], "--ledger_dir needs --dataset_id"),
+        (["--dataset_id", "scans"], "--dataset_id needs --ledger_dir"),
+        (["--dataset_id", "scans", "--ledger_dir", ""], "--ledger_dir is empty"),
         (["--dataset_id", "a/b"], "--dataset_id is 'a/b'"),
     ],
 )
@@ -137,14 +138,23 @@ def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):  # noqa: F811
     ):
         with pytest.raises(UsageError, match=named):
             script.main([*TINY, *flags, "--output_dir", str(tmp_path / "run")])
-    flags = [flag for flag in unit_flags("x", tmp_path / "run") if flag not in ("--num_train_units", "6")]
-    with pytest.raises(UsageError, match="--unit_column needs --num_train_units"):
-        script.main(flags)
+    for name, value in (("--num_train_units", "6"), ("--num_train_images", "30")):
+        flags = [flag for flag in unit_flags("x", tmp_path / "run") if flag not in (name, value)]
+        with pytest.raises(UsageError, match=f"--unit_column needs {name}"):
+            script.main(flags)
+    with pytest.raises(UsageError, match="--max_images_per_unit needs --unit_column"):
+        script.main([*TINY, "--max_images_per_unit", "3", "--output_dir", str(tmp_path / "run")])
+    with pytest.raises(UsageError, match="cannot name a unit"):
+        script.main([*unit_flags("x", tmp_path / "run"), "--unit_column", "image"])
 
 
 def test_the_identity_is_written_before_the_first_question(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811
-    flags = [*folder_flags, "--dataset_id", "scans"]
-    interrupted(script, monkeypatch, flags, 2)
-    identity = read_identity(tmp_path / "run" / "private", "scans")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "private" / "scans.jsonl").read_text().splitlines()]
+    path = tmp_path / "ledgers" / "scans.jsonl"
+    flags = [*folder_flags, "--dataset_id", "scans", "--leaky_logs"]
+    interrupted(script, monkeypatch, [*flags, "--ledger_dir", str(path.parent)], 2)
+    identity = read_identity(tmp_path / "run" / "private", "scans", path)
+    assert identity.leaky_logs, "a resumed run says so without the flag"
+    with pytest.raises(UsageError, match="--ledger_dir .*ledgers, as at its start"):
+        script.main([*flags, "--ledger_dir", str(tmp_path / "elsewhere"), "--resume_from_checkpoint", "latest"])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert {line["release_id"] for line in lines} == {identity.release_id} and identity.resumes == []

@@ -204,7 +204,7 @@ def test_releases_of_one_data_set_are_added_up(second, capsys):
     (prior,) = receipt["prior_releases"]
     together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
     assert receipt["claimed_epsilon"]["pld"]["epsilon"] < together < 4
-    assert prior["epsilon"] < receipt["claimed_epsilon"]["pld"]["epsilon"]
+    assert set(prior) == {"unit_of_privacy", "num_images", "events"}, "what nobody can check is not stated"
     assert (
         "for one patient_id" in said and f"With 1 other release(s) from the same data: epsilon {together:.4f}" in said
     )
@@ -214,6 +214,11 @@ def test_releases_of_one_data_set_are_added_up(second, capsys):
 
 
 DATASET_FORGERIES = {
+    "no name": lambda r: r["dataset"].update(id=None),
+    "a coarse grid": lambda r: r["dataset"].update(value_discretization_interval=0.5),
+    "a sum beyond numbers": lambda r: r["dataset"]["epsilon_of_all_releases"].update(pld=10**400),
+    "a bound beyond numbers": lambda r: r["dataset"].update(target_epsilon=10**400),
+    "parallel classes of a patient": lambda r: r["events"][0].update(partition="label"),
     "another sum": lambda r: r["dataset"]["epsilon_of_all_releases"].update(pld=1.0),
     "a prior release gone": lambda r: r["prior_releases"].clear(),
     "less of a prior release": lambda r: r["prior_releases"][0]["events"][0].update(steps_reserved=1),
@@ -236,3 +241,58 @@ def test_a_forged_sum_is_named(second, tmp_path, forgery):
     release = Path(shutil.copytree(second, tmp_path / "release"))
     assert forge(release, lambda receipt: None) == []
     assert forge(release, DATASET_FORGERIES[forgery])
+
+
+DENIALS = {
+    "no guarantee": lambda r: r.update(status="no_guarantee"),
+    "no status": lambda r: r.pop("status"),
+    "a published seed": lambda r: r["rng"].update(seed_published=True),
+    "no entropy": lambda r: r["rng"].update(os_entropy=False),
+    "no source of noise": lambda r: r.update(rng=None),
+    "noise drawn again": lambda r: r.update(resumes=[{"step": 3, "fresh_entropy": False}]),
+    "a resume before the start": lambda r: r.update(resumes=[{"step": -5, "fresh_entropy": True}]),
+    "resumes that are none": lambda r: r.update(resumes="never"),
+    "evaluations that are none": lambda r: r.update(private_evaluations=-3),
+    "no unit": lambda r: r.update(unit_of_privacy=None),
+    "a unit with a line of its own": lambda r: r.update(unit_of_privacy="image.\nSIGNED"),
+    "a unit that cannot be printed": lambda r: r.update(unit_of_privacy="\ud800"),
+    "a file that cannot be printed": lambda r: r["files"].append({"name": "\ud800", "sha256": ""}),
+    "an epsilon beyond numbers": lambda r: r["claimed_epsilon"]["pld"].update(epsilon=10**400),
+    "a target beyond numbers": lambda r: r.update(target_epsilon=10**400),
+    "orders that take for ever": lambda r: r["claimed_epsilon"]["rdp"].update(orders=[99_000.5] * 20),
+    "too many kinds of events": lambda r: r.update(
+        events=[{**r["events"][0], "noise_multiplier": 5 + i / 100} for i in range(60)]
+    ),
+    "a rate next to 1": lambda r: r["events"][0].update(
+        mechanism="poisson_gaussian",
+        noise_multiplier=0.0501,
+        sampling_probability=1 - 1e-16,
+        truncated_batch_size=None,
+    ),
+}
+
+
+@pytest.mark.parametrize("denial", DENIALS)
+def test_what_denies_a_guarantee_is_named(release, denial, capsys):
+    """And nothing that a stranger writes ends in a traceback, or in a line that looks like ours."""
+
+    def change(receipt):
+        DENIALS[denial](receipt)
+
+    assert forge_by_bytes(release, change)
+    assert verify.report(release) == 4
+    said = capsys.readouterr().out
+    assert said.startswith("does NOT match:\n- ") and "\nSIGNED" not in said
+
+
+def forge_by_bytes(release, change):
+    """As `forge`, for what canonical JSON and the index would not take."""
+    receipt = json.loads((release / RECEIPT).read_text())
+    change(receipt)
+    (release / RECEIPT).write_text(json.dumps(receipt))
+    index = json.loads((release / "model_index.json").read_text())
+    index["privacy"] |= {name: receipt.get(name) for name in ("delta", "status", "unit_of_privacy")}
+    index["privacy"]["epsilon"] = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    index["privacy"]["receipt_sha256"] = hashlib.sha256((release / RECEIPT).read_bytes()).hexdigest()
+    (release / "model_index.json").write_text(json.dumps(index, sort_keys=True, indent=2) + "\n")
+    return verify.verify(release)[1]

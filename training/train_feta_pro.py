@@ -45,7 +45,7 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
-from diffusers_dp.identity import open_identity
+from diffusers_dp.identity import read_identity, save_identity
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
@@ -107,16 +107,17 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         if args.resume_from_checkpoint:
             checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
         arrays = load_images(args, facts, folder.private / "cache")
-        at = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
-        identity = open_identity(
-            folder.private, args.dataset_id, resumed_at=at if args.resume_from_checkpoint else None
-        )
+        identity = read_identity(folder.private, args.dataset_id, args.ledger_path)
         ledger = new_ledger(args.ledger_path, args, facts, identity)
+        if ledger.rows:
+            identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
+        identity.leaky_logs |= args.leaky_logs
+        save_identity(folder.private, identity)
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
         num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
-        units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.max_images_per_unit,
+        units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.images_per_unit,
         leaky_log=leaky_log, device=accelerator.device,
     )  # fmt: skip
     del arrays
@@ -179,7 +180,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         curriculum={key: value for key, value in warmup_scheduler.config.items() if not key.startswith("_")},
         samples=samples,
         resumes=identity.resumes,
-        leaky_outputs=[LEAKY_OUTPUT] if args.leaky_logs else [],
+        leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
     )
     stages.done("samples and release", ledger)
     print(stages)
@@ -318,8 +319,8 @@ def fine_tune(
     last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
     if last_step == 0:
         raise BudgetExceeded(
-            "Interruptions before the first checkpoint lost all steps of DP-SGD, and what is lost stays spent: start anew "
-            "in another --output_dir, as a second release that spends its own budget."
+            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
+            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
         )
     if last_step < args.max_train_steps:
         print(

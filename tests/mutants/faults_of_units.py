@@ -55,16 +55,30 @@ RELEASES = (
     Fault(
         "other releases of the data set are not gated",
         LEDGER,
-        "            affordable = self._within(self._with_others(composition), self.dataset_epsilon)",
-        "            affordable = self._within(composition, self.dataset_epsilon)",
+        "            affordable = self._within_dataset(self._with_others(composition), self.dataset_epsilon)",
+        "            affordable = self._within_dataset(composition, self.dataset_epsilon)",
         ("test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
     ),
     Fault(
         "noise is calibrated as if there were no other release",
         LEDGER,
-        "            sigma = max(sigma, self._calibrate(together, row, self.dataset_epsilon, spent, at_least))",
-        "            sigma = max(sigma, self._calibrate(self._composition(), row, self.dataset_epsilon, spent, at_least))",
+        "            together = self._with_others(self._composition())",
+        "            together = self._composition()",
         ("test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
+    ),
+    Fault(
+        "another release's bound is forgotten",
+        LEDGER,
+        "(self.header, *(r.header for r in self._file.others))]",
+        "(self.header,)]",
+        ("test_ledger_file.py::test_a_bound_that_one_release_was_given_holds_for_all",),
+    ),
+    Fault(
+        "a release that denies its guarantee is consistent",
+        "diffusers_dp/verify.py",
+        '    if receipt.get("status") not in STATUSES:',
+        '    if "status" not in receipt:',
+        ("test_verify.py::test_what_denies_a_guarantee_is_named",),
     ),
     Fault(
         "an edited line goes unnoticed",
@@ -76,8 +90,8 @@ RELEASES = (
     Fault(
         "releases that protect other units are added up",
         LEDGER_FILE,
-        '            if theirs != ours and self.header["dataset_id"] is not None:',
-        '            if theirs is None and self.header["dataset_id"] is not None:',
+        '        if other != unit and release.header["dataset_id"] is not None:',
+        '        if other is None and release.header["dataset_id"] is not None:',
         ("test_ledger_file.py::test_releases_that_protect_other_units_cannot_be_added_up",),
     ),
     Fault(
