@@ -53,7 +53,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
     budget = plan.ledger
     figure.suptitle(
         f"Total epsilon {plan.epsilon:.4g} by {budget.accountant.upper()} at delta {budget.target_delta:.2e}, "
-        f"for one of {budget.num_images:,} images zeroed out",
+        f"for one of {budget.num_images:,} {plan.unit}s zeroed out",
         fontsize=11,
     )
     picture = io.BytesIO()

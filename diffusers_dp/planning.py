@@ -41,6 +41,11 @@ class Plan:
         return self.ledger.epsilon()
 
     @property
+    def unit(self) -> str:
+        """What N and the batch count: images, or units of several."""
+        return "image" if self.ledger.header["unit_of_privacy"] == "image" else "unit"
+
+    @property
     def table(self) -> str:
         """All of it for a person to read."""
         return _table(self.ledger, self.rows)

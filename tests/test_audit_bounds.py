@@ -96,7 +96,11 @@ def test_no_noise_at_all():
     scores = taken * 25.0
     assert guess_coins(scores, taken) == (666, 666)
     assert one_run_epsilon(2000, 666, 666, 1e-5) == pytest.approx(5.35, abs=0.01)
-    assert gaussian_estimate(scores[taken], scores[~taken], 12.5, 1e-5, 0.95) == pytest.approx(34.8, abs=3)
+    estimate = gaussian_estimate(scores[taken], scores[~taken], 12.5, 1e-5, 0.95)
+    # No error in n trials: the upper limit p of its rate solves (1 - p)^n = 0.05.
+    mu = sum(stats.norm.ppf(0.05 ** (1 / n)) for n in (taken.sum(), (~taken).sum()))
+    first, second = stats.norm.cdf(-estimate / mu + mu / 2), stats.norm.logcdf(-estimate / mu - mu / 2)
+    assert first - np.exp(estimate + second) == pytest.approx(1e-5, rel=1e-6) and estimate > 34
 
 
 def test_guesses_without_knowledge():

@@ -28,6 +28,7 @@ from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.ledger_file import _link
 from diffusers_dp.randomness import PrivateGenerator
 from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp.sensitive import SensitiveImages
 
 
 ROOT = Path(__file__).parents[1]
@@ -43,11 +44,23 @@ def load_script():
     return module
 
 
+PRIVATE = ("_images", "_labels", "_readable")
+
+
 class Untouchable:
     """In the place of a private tensor."""
 
     def __getattribute__(self, name):
         raise AssertionError(f"the export read {name} of a private tensor")
+
+
+class WatchedImages(SensitiveImages):
+    """Private tensors are read by the door's own code alone."""
+
+    def __getattribute__(self, name):
+        reader = sys._getframe(1).f_globals["__name__"]
+        assert name not in PRIVATE or reader == "diffusers_dp.sensitive", f"{reader} read {name} in the clear"
+        return super().__getattribute__(name)
 
 
 def note_draws(patch, ledger_file, draws):
@@ -71,17 +84,14 @@ def note_draws(patch, ledger_file, draws):
 
 
 def forbid_private_reads(patch, script, output_dir, images):
-    """Before the export begins, private tensors become untouchable, images and all that is private on disk but the ledger are
-    removed, and what must never be published is put where a careless export would find it."""
-    doors, door, sample_grid = [], script.SensitiveImages, script.sample_grid
+    """Whoever reads private tensors past the door fails. After DP-SGD nobody may: they become untouchable, images and all that is
+    private on disk but the ledger are removed, and what must never be published is put where a careless export would find it."""
+    fine_tune = script.fine_tune
 
-    def noted(*arguments, **options):
-        doors.append(door(*arguments, **options))
-        return doors[-1]
-
-    def first_of_the_export(*arguments, **options):
-        for name in ("_images", "_labels", "_readable"):
-            setattr(doors[0], name, Untouchable())
+    def last_of_the_training(args, plan, door, *others):
+        fine_tune(args, plan, door, *others)
+        for name in PRIVATE:
+            setattr(door, name, Untouchable())
         shutil.rmtree(images)
         for path in (output_dir / "private").iterdir():
             if path.is_dir():
@@ -89,10 +99,9 @@ def forbid_private_reads(patch, script, output_dir, images):
         for folder in (output_dir, output_dir / "private"):
             for name in SECRETS:
                 (folder / name).write_bytes(SECRET)
-        return sample_grid(*arguments, **options)
 
-    patch.setattr(script, "SensitiveImages", noted)
-    patch.setattr(script, "sample_grid", first_of_the_export)
+    patch.setattr(script, "SensitiveImages", WatchedImages)
+    patch.setattr(script, "fine_tune", last_of_the_training)
 
 
 @pytest.fixture(scope="module")

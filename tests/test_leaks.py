@@ -75,7 +75,12 @@ def texts(folder):
 
 
 def spellings(number):
-    return {repr(number), f"{number:.4f}", f"{number:.4g}", f"{number:.6g}"}
+    """To six digits and more: fewer turn up by chance."""
+    return {
+        text
+        for text in (repr(number), f"{number:.6g}", f"{number:.8f}")
+        if len(text.strip("0.").replace(".", "")) >= 6
+    }
 
 
 def test_nothing_secret_is_written_or_said(script, tmp_path, images, secrets, capfd, caplog):  # noqa: F811

@@ -86,6 +86,8 @@ def test_what_is_caught_and_by_whom(repository):
 
 
 def test_a_survivor_fails_the_run(repository):
+    """This file is no test of what was planted: it notices every fault."""
+    (repository / "tests" / "test_mutants.py").write_text("def test_faults_fit():\n    raise AssertionError\n")
     code, said = make_mutants(repository, CAUGHT, SURVIVES)
     assert code == 1 and "1 of 2 survive: another comment." in said, said
 

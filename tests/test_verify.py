@@ -39,7 +39,7 @@ def forge(release, change):
     (release / RECEIPT).write_text(content)
     index = json.loads((release / "model_index.json").read_text())
     index["privacy"]["receipt_sha256"] = hashlib.sha256(content.encode()).hexdigest()
-    index["privacy"]["delta"] = receipt.get("delta")
+    index["privacy"] |= {field: receipt.get(field) for field in verify.PRIVACY_FIELDS}
     try:
         index["privacy"]["epsilon"] = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     except (KeyError, TypeError):

@@ -141,7 +141,8 @@ def describe_images(config: FETAProConfig, facts: PublicFacts) -> str:
     shape = "x".join(map(str, facts.image_shape))
     classes = "without classes" if facts.class_names is None else f"in {len(facts.class_names)} classes"
     what = ", the embedded digits" if config.uses_digits else ""
-    return f"planned for {facts.num_images:,} images of {shape} {classes}{what}; none was read"
+    whose = "" if config.unit_column is None else f" of {facts.num_units:,} units ({config.unit_column})"
+    return f"planned for {facts.num_images:,} images of {shape} {classes}{what}{whose}; none was read"
 
 
 def describe_total(plan: Plan) -> str:
@@ -157,7 +158,7 @@ def describe_step(plan: Plan, num_parameters: int) -> str:
     """One step of DP-SGD: its images, and how far their gradients stand out from the noise."""
     sampling, sigma = plan.sampling, plan.rows["dp_sgd"].noise_multiplier
     return (
-        f"a step of DP-SGD: {sampling.expected_batch_size:,.1f} images expected, their gradient sum divided by "
+        f"a step of DP-SGD: {sampling.expected_batch_size:,.1f} {plan.unit}s expected, their gradient sum divided by "
         f"{sampling.normaliser:,}; {num_parameters:,} parameters\n"
         f"signal to noise of a step, at most: {plan.signal_to_noise(num_parameters):.4f} "
         f"= {sampling.expected_batch_size:,.1f} C / ({sigma:.4f} C sqrt({num_parameters:,})), C the clip norm"

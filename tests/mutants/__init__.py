@@ -4,6 +4,18 @@
 from .faults_of_books import LEDGER_FAULTS, RELEASED
 from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
+from .faults_of_units import RELEASES, UNITS
 
 
-FAULTS = (*NOISE, *RANDOM_SOURCE, *SAMPLES, *CLIPPING, *ENGINE_FAULTS, *DIVISORS, *LEDGER_FAULTS, *RELEASED)
+FAULTS = (
+    *NOISE,
+    *RANDOM_SOURCE,
+    *SAMPLES,
+    *CLIPPING,
+    *ENGINE_FAULTS,
+    *DIVISORS,
+    *LEDGER_FAULTS,
+    *RELEASED,
+    *UNITS,
+    *RELEASES,
+)

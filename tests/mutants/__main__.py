@@ -26,6 +26,7 @@ from .fault import Fault
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("diffusers_dp", "pipelines", "training", "benchmarks", "tests", "docs", "setup.cfg", "pyproject.toml")
+LEFT_OUT = ("__pycache__", "test_mutants.py")  # it compares the faults with the code, and would notice every fault
 PACKAGES = ("diffusers_dp", "diffusers_dp.pipelines")
 # Of others, and slow to import.
 PRELOADED = (
@@ -85,7 +86,7 @@ def catch(fault: Fault, root: Path) -> str | None:
         (copy / fault.file).write_text(planted(fault, root), encoding="utf-8")
         for tests in (fault.tests, ()):
             code, output = run_tests(copy, tests)
-            failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", output, re.MULTILINE)
+            failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", output, re.MULTILINE)
             if code == 1 and failed:
                 return failed[1] if tests else f"{failed[1]} (not named for it)"
             if code != 0:
@@ -115,7 +116,7 @@ def copy_of(root: Path, folder: Path) -> Path:
     """What the tests need of the repository, with `diffusers_dp.pipelines` where Python finds it without an installation."""
     for name in COPIED:
         if (root / name).is_dir():
-            shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
         elif (root / name).exists():
             shutil.copyfile(root / name, folder / name)
     if (folder / "pipelines").exists():
@@ -137,7 +138,7 @@ def run_tests(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
     process.join()
     text = output.read_text(errors="replace") if output.exists() else ""
     output.unlink(missing_ok=True)
-    return process.exitcode or 0, text
+    return process.exitcode, text
 
 
 def preload() -> None:
@@ -148,7 +149,7 @@ def preload() -> None:
 
 def run_pytest(copy: Path, tests: list[str], output: Path) -> None:
     """Runs in the fork, and ends it."""
-    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ledger, the accounting, the receipt and the release."""
 
-from .fault import ACCOUNTING, DOOR, LEDGER, SCRIPT, STEP, Fault
+from .fault import ACCOUNTING, DOOR, LEDGER, LEDGER_FILE, ROW, SCRIPT, STEP, Fault
 
 
 LEDGER_FAULTS = (
@@ -25,7 +25,7 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "the ledger holds twice the noise that is added",
-        DOOR,
+        ROW,
         "        noise_multiplier=noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
         "        noise_multiplier=2 * noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
         ("test_guarantee.py::test_every_draw_was_paid_for",),
@@ -64,23 +64,22 @@ LEDGER_FAULTS = (
     Fault(
         "calibration forgets what was asked before",
         LEDGER,
-        "            self._composition(), row.sampling_probability, row.steps,",
+        "            before, row.sampling_probability, row.steps,",
         "            (), row.sampling_probability, row.steps,",
         ("test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
     ),
     Fault(
         "steps that were not executed cost nothing",
-        LEDGER,
-        'return Question(entry["noise_multiplier"], entry["sampling_probability"], entry["steps_reserved"], truncation)',
-        'return Question(entry["noise_multiplier"], entry["sampling_probability"], entry["steps_executed"] or 1, truncation)',
+        LEDGER_FILE,
+        'return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)',
+        'return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_executed"] or 1, truncation)',
         ("test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
     ),
     Fault(
         "a resumed run draws on what an earlier process reserved",
         LEDGER,
-        "                    self._rows.append(entry)\n",
-        "                    self._rows.append(entry)\n"
-        '                    self._open += [entry["id"]] if entry["state"] == "reserved" else []\n',
+        "        self._open: list[int] = []",
+        '        self._open: list[int] = [row["id"] for row in self._rows if row["state"] == "reserved"]',
         ("test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
     ),
     Fault(
@@ -88,43 +87,43 @@ LEDGER_FAULTS = (
         "diffusers_dp/journal.py",
         "            file.write(line)\n            file.flush()\n            os.fsync(file.fileno())",
         "            file.write(line)\n            file.flush()",
-        ("test_ledger.py::test_a_row_is_synced_before_it_is_granted",),
+        ("test_journal.py::test_a_row_is_synced_before_it_is_granted",),
     ),
     Fault(
         "truncated samples are counted as plain ones",
         ACCOUNTING,
         "        if truncation is not None:\n            event = Trunc",
         "        if truncation is None and q > 1:\n            event = Trunc",
-        ("test_ledger.py::test_truncated_poisson_samples_cost_what_is_published",),
+        ("test_accounting.py::test_truncated_poisson_samples_cost_what_is_published",),
     ),
     Fault(
         "a truncated step's row does not say so",
-        DOOR,
+        ROW,
         "        mechanism=mechanism_of(sample_rate, truncated_batch_size),\n        noise_multiplier=noise_multiplier,\n"
         "        sampling_probability=sample_rate,\n        query={",
         "        mechanism=mechanism_of(sample_rate),\n        noise_multiplier=noise_multiplier,\n"
         "        sampling_probability=sample_rate,\n        query={",
         ("test_noise.py::test_the_ledger_says_what_a_step_did",),
-        "        truncated_batch_size=truncated_batch_size,\n    )\n\n\ndef _clip",
-        "    )\n\n\ndef _clip",
+        "        truncated_batch_size=truncated_batch_size,\n    )\n",
+        "    )\n",
     ),
     Fault(
         "composition counts each question once",
         ACCOUNTING,
         "events.append(SelfComposedDpEvent(event, n))",
         "events.append(SelfComposedDpEvent(event, 1))",
-        ("test_ledger.py::test_published_epsilons",),
+        ("test_accounting.py::test_published_epsilons",),
     ),
     Fault(
         "the accountant squares the sampling probability",
         ACCOUNTING,
         "            event = PoissonSampledDpEvent(q, event)",
         "            event = PoissonSampledDpEvent(q**2, event)",
-        ("test_ledger.py::test_published_epsilons",),
+        ("test_accounting.py::test_published_epsilons",),
     ),
     Fault(
         "replace-one neighbours are accepted from a file",
-        LEDGER,
+        LEDGER_FILE,
         "        for key in (*here, *there):",
         '        for key in ({*here, *there} - {"adjacency"}):',
         ("test_guarantee.py::test_a_ledger_for_other_neighbours_is_not_continued",),
@@ -205,6 +204,14 @@ RELEASED = (
         SCRIPT,
         "    samples = sample_grid(pipeline, 10,",
         "    images._images.float().mean()\n    samples = sample_grid(pipeline, 10,",
+        ("test_guarantee.py::test_the_export_reads_nothing_private",),
+    ),
+    Fault(
+        "a warm-up image is a real one",
+        SCRIPT,
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n',
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n'
+        '            sources["spatial"].images[0] = images._images[0]\n',
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(

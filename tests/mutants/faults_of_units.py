@@ -1,0 +1,111 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Units of several images, and releases of one data set."""
+
+from .fault import DOOR, LEDGER, LEDGER_FILE, STEP, Fault
+
+
+UNITS = (
+    Fault(
+        "a unit's features are added, not averaged",
+        DOOR,
+        "                    features = features / unit_index.bincount()[unit_index][:, None]",
+        "                    pass",
+        ("test_units.py::test_one_unit_moves_a_query_by_the_clip_norm_at_most",),
+    ),
+    Fault(
+        "a unit's images are looked at without a limit",
+        DOOR,
+        "        taken = taken[within < self.max_images_per_unit]",
+        "        taken = taken[within >= 0]",
+        ("test_units.py::test_no_more_images_of_a_unit_are_looked_at_than_declared",),
+        "taken.split(counts.clamp_max(self.max_images_per_unit).tolist())",
+        "taken.split(counts.tolist())",
+    ),
+    Fault(
+        "the first images of a unit are always taken",
+        DOOR,
+        "        taken = taken[luck[taken].argsort()]",
+        "        taken = taken[taken.argsort()]",
+        ("test_units.py::test_which_images_of_a_unit_are_looked_at_is_drawn_anew",),
+    ),
+    Fault(
+        "rows of a unit in the wrong order",
+        STEP,
+        "unit_index=unit_index.repeat_interleave(noise_multiplicity)",
+        "unit_index=unit_index.repeat(noise_multiplicity)",
+        ("test_units.py::test_one_unit_moves_a_gradient_by_the_clip_norm_at_most",),
+    ),
+    Fault(
+        "classes of a unit are called parallel",
+        DOOR,
+        'partition="label" if num_rows > 1 and self._units is None else None',
+        'partition="label" if num_rows > 1 else None',
+        ("test_units.py::test_the_ledger_counts_units",),
+    ),
+    Fault(
+        "unreadable images of a unit are averaged over",
+        DOOR,
+        "        taken = (sampled[unit_of] & self._readable).nonzero().squeeze(1)",
+        "        taken = sampled[unit_of].nonzero().squeeze(1)",
+        ("test_units.py::test_unreadable_images_are_not_averaged_over",),
+    ),
+)
+
+RELEASES = (
+    Fault(
+        "other releases of the data set are not gated",
+        LEDGER,
+        "            affordable = self._within(self._with_others(composition), self.dataset_epsilon)",
+        "            affordable = self._within(composition, self.dataset_epsilon)",
+        ("test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
+    ),
+    Fault(
+        "noise is calibrated as if there were no other release",
+        LEDGER,
+        "            sigma = max(sigma, self._calibrate(together, row, self.dataset_epsilon, spent, at_least))",
+        "            sigma = max(sigma, self._calibrate(self._composition(), row, self.dataset_epsilon, spent, at_least))",
+        ("test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
+    ),
+    Fault(
+        "an edited line goes unnoticed",
+        LEDGER_FILE,
+        '        if line.get("chain") != chain:',
+        '        if "chain" not in line:',
+        ("test_ledger_file.py::test_an_edited_line_is_noticed",),
+    ),
+    Fault(
+        "releases that protect other units are added up",
+        LEDGER_FILE,
+        '            if theirs != ours and self.header["dataset_id"] is not None:',
+        '            if theirs is None and self.header["dataset_id"] is not None:',
+        ("test_ledger_file.py::test_releases_that_protect_other_units_cannot_be_added_up",),
+    ),
+    Fault(
+        "two processes write one data set's ledger",
+        LEDGER_FILE,
+        "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        ("test_ledger_file.py::test_one_process_at_a_time_writes_a_data_set_s_ledger",),
+    ),
+    Fault(
+        "the verifier leaves prior releases out of the sum",
+        "diffusers_dp/verify.py",
+        'together = {"delta": receipt["delta"], "events": [*receipt["events"], *events]}',
+        'together = {"delta": receipt["delta"], "events": receipt["events"]}',
+        ("test_verify.py::test_releases_of_one_data_set_are_added_up",),
+    ),
+    Fault(
+        "what does not match is loaded all the same",
+        "diffusers_dp/hub.py",
+        "    if problems and require_dp:",
+        "    if problems and not require_dp:",
+        ("test_hub.py::test_what_does_not_match_raises_or_warns_loudly",),
+    ),
+    Fault(
+        "losses are logged without being asked for",
+        "training/train_feta_pro.py",
+        "    leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None",
+        "    leaky_log = LeakyLog(folder.private, args.max_grad_norm)",
+        ("test_leaks.py::test_nothing_secret_is_written_or_said",),
+    ),
+)
