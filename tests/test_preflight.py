@@ -20,7 +20,8 @@ from diffusers_dp.planning import plan_run
 SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.py"
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
-    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --train_batch_size 64"
+    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --train_batch_size 64 "
+    "--noise_multiplicity 2"
 ).split()
 
 
@@ -66,7 +67,9 @@ def test_it_can_be_left_out(flag, script, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--curriculum", "none"], ["--truncated_poisson", "--curriculum", "frequency"]], ids=str
+    "flags",
+    [["--curriculum", "none"], ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2"]],
+    ids=str,
 )
 def test_it_audits_the_questions_of_the_plan(flags, script):
     args = load_config([*TINY, *flags])

@@ -116,7 +116,9 @@ def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bo
     settings = [(min(k, 4), 2)]
     if thorough:
         settings = [(draws, size) for draws in sorted({1, k}) for size in (1, 3, NUM_RECORDS)]
-    caps = [None, NUM_RECORDS - 3, NUM_RECORDS + 2] if mechanism.truncated else [None]
+    caps: list[int | None] = [None]
+    if mechanism.truncated and mechanism.max_images_per_unit is None:
+        caps += [NUM_RECORDS - 3, NUM_RECORDS + 2] if thorough else [NUM_RECORDS - 3]
     found = [sensitivity(mechanism, audited, draws, size, cap) for draws, size in settings for cap in caps]
     worst = math.nan if any(math.isnan(value) for value in found) else max(found)
     kind = "stand-in" if tight else "the model"
