@@ -32,8 +32,8 @@ PRIVATE = re.compile(
 @pytest.fixture
 def secrets(monkeypatch):
     """Everything secret that goes through the door's hands in a run."""
-    seen = {"norms": [], "sizes": []}
-    sample, norms = sensitive.poisson_sample, step.clip_factors
+    seen = {"norms": [], "sizes": [], "losses": []}
+    sample, norms, gradient_sum = sensitive.poisson_sample, step.clip_factors, sensitive.clipped_gradient_sum
 
     def poisson_sample(*arguments):
         drawn = sample(*arguments)
@@ -44,7 +44,16 @@ def secrets(monkeypatch):
         seen["norms"] += squared_norms.sqrt().tolist()
         return norms(squared_norms, max_norm)
 
+    def clipped_gradient_sum(model, row_loss, batches, **arguments):
+        def loss(*row_arguments):
+            losses = row_loss(*row_arguments)
+            seen["losses"] += losses.tolist()
+            return losses
+
+        return gradient_sum(model, loss, batches, **arguments)
+
     monkeypatch.setattr(sensitive, "poisson_sample", poisson_sample)
+    monkeypatch.setattr(sensitive, "clipped_gradient_sum", clipped_gradient_sum)
     monkeypatch.setattr(step, "clip_factors", clip_factors)
     return seen
 
@@ -67,7 +76,8 @@ def flags_of(tmp_path):
 
 
 def texts(folder):
-    """Every file as text; tensors and pictures have their own tests."""
+    """Every file as text; tensors and pictures have their own tests. Sizes of batches are numbers like any other: the names under which they could
+    stand are looked for instead."""
     return {
         path: path.read_text(errors="replace") for path in folder.rglob("*")
         if path.is_file() and path.suffix not in (".safetensors", ".png")
@@ -91,12 +101,14 @@ def test_nothing_secret_is_written_or_said(script, tmp_path, images, secrets, ca
     assert not unknown, "a new file in private/: is what it holds noisy?"
     said = "".join(capfd.readouterr()) + caplog.text
     everywhere = [said, *texts(run).values()]
-    assert secrets["norms"] and secrets["sizes"]
-    for number in secrets["norms"]:
+    assert secrets["norms"] and secrets["losses"]
+    for number in secrets["norms"] + secrets["losses"]:
         assert not any(spelling in text for text in everywhere for spelling in spellings(number))
     for text in everywhere:
         assert "secret-name" not in text and str(tmp_path / "images") not in text
-        assert not re.search(r"\b(loss|grad_norm|gradient_norm|clip_fraction|clipped|random_states?)\b", text)
+        assert not re.search(
+            r"\b(loss|grad_norm|gradient_norm|clip_fraction|clipped|random_states?)\b|\"batch_sizes?\"", text
+        )
     for path, text in texts(run / "private").items():
         if path.parent.name.startswith("checkpoint"):
             assert set(json.loads(text)) == {

@@ -384,3 +384,12 @@ def test_nowhere_is_everything_caught_and_forgotten():
         for path in (ROOT / folder).rglob("*.py"):
             swallowed = [caught for caught, raised in handlers(path) if caught in broad and not raised]
             assert not swallowed or path.name == "image_decoding.py", path
+
+
+def test_noise_does_not_run_out():
+    """Nothing comes again within four million draws of one source: no pool of numbers is behind it."""
+    source = PrivateGenerator()
+    pairs = np.concatenate([source.normal((500_000, 2), 1.0).numpy().view(np.uint64).ravel() for _ in range(4)])
+    assert len(np.unique(pairs)) > len(pairs) - 3
+    draws = np.concatenate([source.uniform(500_000) for _ in range(4)])
+    assert len(np.unique(draws)) > len(draws) - 3

@@ -292,6 +292,26 @@ def test_frequency_features():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("query", ["central images", "frequency features"])
+def test_an_answer_is_the_sum_of_answers_to_single_images(query):
+    """No image is scaled, shifted or clipped by another one: neither by the brightest nor by the longest in its batch."""
+
+    def answer(missing):
+        door = make_door(missing)
+        door._images[:] = door._images // 3 * torch.linspace(0.1, 1, NUM_IMAGES)[:, None, None, None]  # none is white
+        door._generator = PrivateGenerator(KEY)
+        arguments = {"noise_multiplier": 0.01, "ledger": make_ledger()}
+        if query == "central images":
+            return noisy_central_images(door, num_images=1, sample_rate=1.0, **arguments)
+        return noisy_frequency_features(door, RandomFourierFeatures(SHAPE, 40, 10.0, seed=3), **arguments)
+
+    everybody = set(range(NUM_IMAGES))
+    nobody = answer(everybody)
+    alone = sum(answer(everybody - {record}) - nobody for record in everybody)
+    assert torch.allclose(answer(()) - nobody, alone, atol=1e-5)
+    assert alone.abs().max() > 1e-2
+
+
 def test_frequency_features_do_not_depend_on_data_and_approximate_the_kernel():
     features, same = (RandomFourierFeatures(SHAPE, 8000, 4.0, seed=1) for _ in range(2))
     assert torch.equal(features.frequencies, same.frequencies)

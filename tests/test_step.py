@@ -117,6 +117,25 @@ def test_the_sum_is_that_of_clipped_gradients():
         assert torch.allclose(total, expected, rtol=1e-4, atol=1e-6 * clip_norm)
 
 
+@pytest.mark.parametrize("clip_norm", [0.1, 1e6])
+def test_a_large_batch_is_the_sum_of_its_images(clip_norm):
+    """Clipped or not, no image is treated by what else is in its batch."""
+    images, labels, model = torch.randn(70, 1, 8, 8), torch.arange(70) % 7 % 4, small_net()
+    images *= torch.logspace(-1, 1, 70)[:, None, None, None]
+
+    def total(*batch):
+        arguments = {"max_grad_norm": clip_norm, "noise_multiplicity": 1, "generator": PrivateGenerator(KEY)}
+        return clipped_gradient_sum(model, row_loss, [counting(*batch)], **arguments)
+
+    together, alone = (
+        total(images, labels),
+        [total(*one) for one in zip(images.split(1), labels.split(1), strict=True)],
+    )
+    moved = sum((part - sum(one[name] for one in alone)).square().sum() for name, part in together.items())
+    whole = sum(part.square().sum() for part in together.values())
+    assert (moved / whole).sqrt() < 1e-5
+
+
 def test_rows_are_averaged_before_clipping():
     """K draws that disagree cancel: the mean is clipped, not each draw."""
     model = nn.Sequential(nn.Linear(1, 1, bias=False))

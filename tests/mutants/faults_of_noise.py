@@ -146,6 +146,15 @@ NOISE = (
 
 RANDOM_SOURCE = (
     Fault(
+        "noise from a pool of a million numbers",
+        RANDOMNESS,
+        "        noise = self._generator.standard_normal(tuple(shape), dtype=np.float32)",
+        "        rng = np.random.Generator(np.random.Philox(key=7))\n"
+        "        noise = rng.permutation(2**20)[np.arange(np.prod(shape, dtype=int)) % 2**20].reshape(tuple(shape))\n"
+        "        noise = np.asarray((noise - 2**19) / 302_700, dtype=np.float32)",
+        ("test_noise.py::test_noise_does_not_run_out",),
+    ),
+    Fault(
         "a constant key",
         RANDOMNESS,
         "key = os.urandom(KEY_BYTES) if key is None else key",

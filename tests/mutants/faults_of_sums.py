@@ -6,6 +6,27 @@ from .fault import DOOR, ENGINE, RULES, STEP, Fault
 
 CLIPPING = (
     Fault(
+        "clipped at the median norm of the batch",
+        STEP,
+        "clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)",
+        "clip_factors(gradients.squared_norms(), min(max_grad_norm, float(gradients.squared_norms().median().sqrt()))), 0.0)",
+        ("test_step.py::test_a_large_batch_is_the_sum_of_its_images",),
+    ),
+    Fault(
+        "clipped later in a large batch",
+        STEP,
+        "clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)",
+        "clip_factors(gradients.squared_norms(), max_grad_norm * (1.02 if len(images) > 16 else 1)), 0.0)",
+        ("test_step.py::test_a_large_batch_is_the_sum_of_its_images",),
+    ),
+    Fault(
+        "central images over the brightest of the batch",
+        "diffusers_dp/queries/central_images.py",
+        "lambda x: x[:, :, ::stride, ::stride].flatten(1)",
+        "lambda x: (x / x.max().clamp_min(1e-6))[:, :, ::stride, ::stride].flatten(1)",
+        ("test_sensitive.py::test_an_answer_is_the_sum_of_answers_to_single_images",),
+    ),
+    Fault(
         "`repeat` for `repeat_interleave`",
         STEP,
         "rows = images.repeat_interleave(noise_multiplicity, dim=0)",
