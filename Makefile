@@ -7,12 +7,14 @@
 # PIP_ARGS   added to every pip install (wheel source):    make test PIP_ARGS="--find-links wheels"
 # DEMO_ARGS  added to the training command of the demo:    make demo DEMO_ARGS="--target_epsilon 1"
 # TEST_ARGS  added to pytest:                              make test TEST_ARGS="-k ledger"
+# JOBS       test processes, each on one thread:           make test JOBS=8
 # MUTANT_ARGS  added to the run of faults:                 make mutants MUTANT_ARGS="--only noise"
 
 PYTHON ?= python3
 PIP_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
+JOBS ?= 2
 MUTANT_ARGS ?=
 
 BIN := .venv/bin
@@ -29,7 +31,7 @@ demo: $(STAMP)
 	$(LAUNCH) training/train_feta_pro.py --output_dir runs/demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q $(TEST_ARGS)
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(TEST_ARGS)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow $(TEST_ARGS)
