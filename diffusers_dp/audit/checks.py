@@ -19,6 +19,7 @@ SIGNIFICANCE = 2e-5
 FORMAL_CONFIDENCE = 0.95
 ESTIMATE_CONFIDENCE = 1 - 1e-4  # of each of its two error rates
 ROUNDING = 1e-3  # relative, of sums that have no noise
+WITHOUT_NOISE = ("clipping:", "sampler:", "divisor:", "ledger:")  # checks that broken noise does not move
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,16 @@ class Outcome:
         if not self.gaussian_estimate <= self.claimed_epsilon:
             failed.append("Gaussian estimate above the claim")
         return failed
+
+    @property
+    def faults(self) -> list[str]:
+        """Failed checks that do not depend on the noise: they speak against the code also where the noise was broken on purpose."""
+        return [check.name for check in self.checks if not check.passed and check.name.startswith(WITHOUT_NOISE)]
+
+    @property
+    def noise_noticed(self) -> bool:
+        """Whether a check of noise or of scores fails, as it must where the noise is broken."""
+        return any(not check.passed and not check.name.startswith(WITHOUT_NOISE) for check in self.checks)
 
 
 def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarray, noise_scale: float) -> Outcome:
