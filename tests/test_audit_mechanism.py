@@ -53,7 +53,7 @@ def test_honest_code_passes_and_broken_noise_is_noticed(changes):
     found = audit(replace(MECHANISM, **changes))
     assert found.verdict == "VALID" and not found.reasons
     honest, off, halved = found.outcomes["dp_sgd"]
-    assert not honest.failures and honest.formal_bound <= honest.claimed_epsilon
+    assert not honest.failures and honest.formal_p_value > 1e-5
     for broken in (off, halved):
         assert "noise: standard deviation" in broken.failures
         assert "scores: standard deviation without it" in broken.failures
@@ -333,7 +333,11 @@ def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
             assert name in off.faults
             # Even where all else passes, it decides the verdict.
             found = Audit(
-                "mechanism", {}, {"dp_sgd": [replace(honest, checks=[], gaussian_estimate=0), off, halved]}, [], 0.0
+                "mechanism",
+                {},
+                {"dp_sgd": [replace(honest, checks=[], gaussian_estimate=0, formal_p_value=1.0), off, halved]},
+                [],
+                0.0,
             )
             assert found.verdict == "INCONCLUSIVE" and f"dp_sgd (noise off): {name}" in found.reasons
 
