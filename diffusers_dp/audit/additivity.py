@@ -97,7 +97,9 @@ def additivity_checks(
     with _one_arithmetic(audited.model):
         for factor, words in ((1.0, "at C"), (NO_CLIPPING, "without clipping")):
             together = answer(numbers, factor * mechanism.max_grad_norm)
-            alone = sum(answer(numbers[i : i + 1], factor * mechanism.max_grad_norm) for i in numbers)
+            alone = torch.zeros_like(together)
+            for i in numbers:
+                alone += answer(numbers[i : i + 1], factor * mechanism.max_grad_norm)
             checks.append(additivity_check(f"additivity of {name}, {words}", together, alone, tolerance))
     return checks
 
