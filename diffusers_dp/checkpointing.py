@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 STATE_FILE = "state.json"
 CHECKPOINT_PREFIX = "checkpoint-"
+AUDIT_FILE = "audit.json"  # of `diffusers-dp audit`, which may come before a run
 
 
 class RunFolder:
@@ -61,13 +62,14 @@ class RunFolder:
         Raises:
             UsageError: The folder holds another run, another process works in it, or it cannot be made.
         """
-        if not resume and (self.private.exists() or self.release.exists()):
+        made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
+        if not resume and (not made or self.release.exists()):
             raise UsageError(
                 f"--output_dir {self.output_dir} holds another run: choose another folder, or go on with that run by "
                 "--resume_from_checkpoint latest."
             )
         try:
-            self._made = not self.private.exists()
+            self._made = made
             self.private.mkdir(parents=True, exist_ok=True)
             self.private.chmod(0o700)
             lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -92,13 +94,13 @@ class RunFolder:
     @contextmanager
     def discarded_on_error(self) -> Iterator[None]:
         """Leave nothing half-written: whatever ends the run in here, before a question was asked, removes `private/`, provided
-        that this run's `create` made it."""
+        that this run's `create` made it; an audit that was there stays."""
         try:
             yield
         except BaseException:  # also Ctrl-C while images are read
             if self._made:
                 self.close()
-                shutil.rmtree(self.private)
+                _remove_all_but_an_audit(self.private)
             raise
 
     def write_status(self, exit_code: int, message: str) -> None:
@@ -118,6 +120,16 @@ class RunFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _remove_all_but_an_audit(private: Path) -> None:
+    for path in private.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != AUDIT_FILE:
+            path.unlink()
+    if not (private / AUDIT_FILE).exists():
+        private.rmdir()
 
 
 class NoisyAnswers:

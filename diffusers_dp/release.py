@@ -115,6 +115,23 @@ def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str,
     }
 
 
+def attachable_receipt(folder: Path) -> dict[str, Any]:
+    """The receipt of a release that an audit can be attached to.
+
+    Raises:
+        UsageError: The folder holds no release.
+        IntegrityError: The release is not what its receipt says.
+    """
+    try:
+        receipt = read_receipt(folder)
+    except Unreadable as error:
+        raise UsageError(f"--attach: {error} Give the folder of a release.") from None
+    problem = next(check_files(folder, receipt), None)
+    if problem is not None:
+        raise IntegrityError(f"--attach {folder}: {problem} Restore the release first.")
+    return receipt
+
+
 def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
     """Puts an audit's summary into the receipt of a release, in its field `audit`.
 
@@ -132,13 +149,7 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
     if summary["read_private_data"]:
         raise ValueError("An audit that read private data stays in the house.")
     folder = Path(release)
-    try:
-        receipt = read_receipt(folder)
-    except Unreadable as error:
-        raise UsageError(f"--attach: {error} Give the folder of a release.") from None
-    problem = next(check_files(folder, receipt), None)
-    if problem is not None:
-        raise IntegrityError(f"--attach {folder}: {problem} Restore the release first.")
+    receipt = attachable_receipt(folder)
     temporary = folder / f".{RECEIPT_NAME}.tmp"
     try:
         _write(temporary, canonical_json({**receipt, "audit": summary}))

@@ -1,6 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """An honest mechanism passes again and again: what the checks say of made-up runs, without a model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,17 @@ def test_honest_runs_pass():
             assert 0.4 < np.mean(p_values) < 0.6, name
             assert sum(p < 0.01 for p in p_values) <= 12, name
     count = sum(check.p_value is not None for check in outcomes[0].checks)
-    assert count <= 20 and count * SIGNIFICANCE + 2e-4 < 1e-3
+    assert count <= 17 and (count + 6 + 14 + 4 + 1) * SIGNIFICANCE + 3 * 2e-4 < 1.05e-3
+
+
+def test_the_formal_bound_rejects_by_its_p_value_and_not_at_95_percent():
+    """Where the claim is small, chance alone puts the bound above it in one run of twenty."""
+    rng = np.random.default_rng(3)
+    outcomes = [honest_run(rng, replace(DECLARED, noise_multiplier=1000.0, epsilon=0.0)) for _ in range(80)]
+    assert any(outcome.formal_bound > outcome.claimed_epsilon for outcome in outcomes)
+    assert all(outcome.formal_p_value > SIGNIFICANCE for outcome in outcomes)
+    assert not any("formal bound above the claim" in outcome.failures for outcome in outcomes)
+    assert "formal bound above the claim" in replace(outcomes[0], formal_p_value=SIGNIFICANCE / 2).failures
 
 
 @pytest.mark.parametrize("noise_scale", [0.0, 0.5])

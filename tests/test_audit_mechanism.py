@@ -13,6 +13,7 @@ from torch import nn
 from diffusers_dp import randomness, sensitive
 from diffusers_dp.audit import mechanism as mechanism_module
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
+from diffusers_dp.audit.checks import exact_check
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, canary_runs, stand_in, stand_in_loss
 from diffusers_dp.audit.one_shot import central_images_query, frequency_query, query_runs
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
@@ -52,7 +53,7 @@ def test_honest_code_passes_and_broken_noise_is_noticed(changes):
     found = audit(replace(MECHANISM, **changes))
     assert found.verdict == "VALID" and not found.reasons
     honest, off, halved = found.outcomes["dp_sgd"]
-    assert not honest.failures and honest.formal_bound <= honest.claimed_epsilon
+    assert not honest.failures and honest.formal_p_value > 1e-5
     for broken in (off, halved):
         assert "noise: standard deviation" in broken.failures
         assert "scores: standard deviation without it" in broken.failures
@@ -328,7 +329,29 @@ def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
     for plant, name in ((mean_instead_of_sum, SMALLEST), (tiled_rows, LARGEST)):
         with monkeypatch.context() as context:
             plant(context)
-            assert name in canary_runs(MECHANISM, quick=True)[1].failures
+            honest, off, halved = canary_runs(MECHANISM, quick=True)
+            assert name in off.faults
+            # Even where all else passes, it decides the verdict.
+            found = Audit(
+                "mechanism",
+                {},
+                {"dp_sgd": [replace(honest, checks=[], gaussian_estimate=0, formal_p_value=1.0), off, halved]},
+                [],
+                0.0,
+            )
+            assert found.verdict == "INCONCLUSIVE" and f"dp_sgd (noise off): {name}" in found.reasons
+
+
+def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
+    """What fails for another reason does not show that broken noise would be noticed; and a broken run that is missing shows nothing."""
+    runs = canary_runs(MECHANISM, quick=True)
+    assert Audit("mechanism", {}, {"dp_sgd": runs}, [], 0.0).verdict == "VALID"
+    deaf = replace(runs[1], checks=[exact_check("clipping: x", 2.0, 1.0), exact_check("noise: x", 1.0, 1.0)])
+    reasons = Audit("mechanism", {}, {"dp_sgd": [runs[0], deaf, runs[2]]}, [], 0.0).reasons
+    assert reasons == ["dp_sgd (noise off): clipping: x", "dp_sgd: the run with the noise off was not rejected"]
+    for some in (runs[:1], runs[:2], runs[::2], runs[1:]):
+        assert Audit("mechanism", {}, {"dp_sgd": some}, [], 0.0).verdict == "INCONCLUSIVE"
+    assert Audit("mechanism", {}, {}, [], 0.0).verdict == "INCONCLUSIVE"
 
 
 @pytest.mark.parametrize("fault", [shuffled_epochs, FAULTS["batches of one size"][0]])

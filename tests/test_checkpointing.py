@@ -380,6 +380,24 @@ class TestRunFolder:
         assert stat.S_IMODE(run.private.stat().st_mode) == 0o700
         run.close()
 
+    def test_an_audit_that_came_before_is_no_run(self, tmp_path):
+        """It stays where it is, also when the run ends before it began."""
+        (tmp_path / "private").mkdir()
+        (tmp_path / "private" / "audit.json").write_text("{}")
+        for _ in range(2):
+            run = RunFolder(tmp_path)
+            run.create()
+            with pytest.raises(KeyboardInterrupt), run.discarded_on_error():
+                (run.private / "cache").mkdir()
+                (run.private / "cache" / "images").touch()
+                raise KeyboardInterrupt
+            assert names(run.private) == ["audit.json"]
+        run = RunFolder(tmp_path)
+        run.create()
+        run.close()
+        with pytest.raises(UsageError, match="holds another run"):
+            RunFolder(tmp_path).create()
+
     def test_one_run_at_a_time(self, tmp_path):
         run, second = RunFolder(tmp_path), RunFolder(tmp_path)
         run.create()

@@ -79,4 +79,5 @@ def test_it_audits_the_questions_of_the_plan(flags, script):
     audit = audit_mechanism(args, facts, plan, model, quick=True)
     assert audit.verdict == "VALID", audit.reasons
     assert set(audit.outcomes) == set(plan.rows)
-    assert any(check.name.startswith("sensitivity of the model") for check in audit.checks)
+    for name in ("sensitivity of the model", "additivity of the model"):
+        assert any(check.name.startswith(name) for check in audit.checks)

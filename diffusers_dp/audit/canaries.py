@@ -74,6 +74,8 @@ class FaultyNoise(PrivateGenerator):
     def normal(
         self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
     ) -> torch.Tensor:
+        if self.noise_scale == 0:
+            return torch.zeros(tuple(shape), device=device)
         return super().normal(shape, std, device) * self.noise_scale
 
 

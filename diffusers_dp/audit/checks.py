@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What an honest DP-SGD looks like from outside, as tests of hypotheses.
 
-Each random check has a significance of 2e-5 and an audit has at most 20 of them; the Gaussian estimate adds 2e-4. So an
-honest implementation is rejected in less than one audit of a thousand.
+Each random check has a significance of 1e-5, and so has the formal bound. An audit of DP-SGD and both queries has at most 42 of them: 17 of
+the honest run, 6 of the samplers of the two broken ones, 14 of the queries, 4 of the parameters' noise and the bound. The Gaussian estimate
+adds 2e-4 for each of the three mechanisms. So an honest implementation is rejected in about one audit of a thousand at most.
 """
 
 import math
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from .bounds import gaussian_estimate, guess_coins, one_run_epsilon
+from .bounds import gaussian_estimate, guess_coins, one_run_epsilon, one_run_p_value
 from .canaries import Watch
 
 
-SIGNIFICANCE = 2e-5
+SIGNIFICANCE = 1e-5
 FORMAL_CONFIDENCE = 0.95
 ESTIMATE_CONFIDENCE = 1 - 1e-4  # of each of its two error rates
 ROUNDING = 1e-3  # relative, of sums that have no noise
+NUM_FIXED_COINS = 2  # the first canaries': one takes part and one does not, so that neither side is empty
+WITHOUT_NOISE = ("clipping:", "sampler:", "divisor:", "ledger:")  # checks that broken noise does not move
 
 
 @dataclass(frozen=True)
@@ -226,8 +229,9 @@ class Outcome:
         noise_scale (`float`): 1 for the honest run.
         checks (`list[Check]`): What was looked at.
         formal_bound (`float`, *optional*), gaussian_estimate (`float`): Lower bounds on epsilon, see `bounds.py`; the formal one
-            needs many canaries in one run.
-        claimed_epsilon (`float`): What they must not exceed.
+            needs many canaries in one run. It holds at 95 %, so that an honest run may exceed its claim by chance.
+        claimed_epsilon (`float`): What the estimate must not exceed.
+        formal_p_value (`float`, *optional*): Of the guesses that were right, under the claim; this rejects.
     """
 
     noise_scale: float
@@ -235,16 +239,27 @@ class Outcome:
     formal_bound: float | None
     gaussian_estimate: float
     claimed_epsilon: float
+    formal_p_value: float | None = None
 
     @property
     def failures(self) -> list[str]:
         """Why this run is rejected; empty if it is not."""
         failed = [check.name for check in self.checks if not check.passed]
-        if self.formal_bound is not None and not self.formal_bound <= self.claimed_epsilon:
+        if self.formal_p_value is not None and not self.formal_p_value >= SIGNIFICANCE:
             failed.append("formal bound above the claim")
         if not self.gaussian_estimate <= self.claimed_epsilon:
             failed.append("Gaussian estimate above the claim")
         return failed
+
+    @property
+    def faults(self) -> list[str]:
+        """Failed checks that do not depend on the noise: they speak against the code also where the noise was broken on purpose."""
+        return [check.name for check in self.checks if not check.passed and check.name.startswith(WITHOUT_NOISE)]
+
+    @property
+    def noise_noticed(self) -> bool:
+        """Whether a check of noise or of scores fails, as it must where the noise is broken."""
+        return any(not check.passed and not check.name.startswith(WITHOUT_NOISE) for check in self.checks)
 
 
 def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarray, noise_scale: float) -> Outcome:
@@ -268,10 +283,13 @@ def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarr
         checks += contribution_checks(scores, watch, declared)
     checks += noise_checks(silent, untouched, std) + score_checks(scores, taken, declared)
     threshold = declared.steps * declared.sample_rate * declared.max_grad_norm / 2
+    fair = slice(NUM_FIXED_COINS, None)  # the theorem is about fair coins
+    guesses = (len(scores[fair]), *guess_coins(scores[fair], taken[fair]))
     return Outcome(
         noise_scale,
         checks,
-        one_run_epsilon(len(taken), *guess_coins(scores, taken), declared.delta, FORMAL_CONFIDENCE),
+        one_run_epsilon(*guesses, declared.delta, FORMAL_CONFIDENCE),
         gaussian_estimate(scores[taken], scores[~taken], threshold, declared.delta, ESTIMATE_CONFIDENCE),
         declared.epsilon,
+        one_run_p_value(declared.epsilon, *guesses, declared.delta),
     )

@@ -20,7 +20,7 @@ from ..ledger import PrivacyLedger
 from ..planning import Plan
 from ..randomness import PrivateGenerator
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
-from .checks import Check, Declared, Outcome, exact_check, judge
+from .checks import NUM_FIXED_COINS, Check, Declared, Outcome, exact_check, judge
 
 
 NOISE_SCALES = (1.0, 0.0, 0.5)  # honest, off, halved
@@ -132,14 +132,14 @@ def canary_runs(
 
 
 def flip_coins(num_records: int, num_canaries: int) -> tuple[np.ndarray, np.ndarray]:
-    """A fair coin for each canary, records 0 to `num_canaries` - 1; the others are all there.
+    """A fair coin for each canary but the first two, of records 0 to `num_canaries` - 1; the others are all there.
 
     Returns:
         `tuple[np.ndarray, np.ndarray]`: Whether each canary takes part, `[num_canaries]`, and whether each record does,
         `[num_records]`. Both sides have a canary at least.
     """
     taken = np.random.default_rng().random(num_canaries) < 0.5
-    taken[:2] = True, False  # so that neither side can be empty
+    taken[:NUM_FIXED_COINS] = True, False  # so that neither side can be empty
     return taken, np.concatenate([taken, np.ones(num_records - num_canaries, dtype=bool)])
 
 

@@ -1,19 +1,22 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Tier A on the one-shot queries: the run's own central images and frequency features, on no image and on one.
 
-The one image is white, and the statistic is the answer's part along what that image adds without noise: a plain Gaussian test.
+The one image is white, and the statistic is the answer's part along what that image adds without noise: a plain Gaussian test. Whether
+images move each other is asked of six, without noise.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from scipy import stats
 
 from ..ledger import PrivacyLedger
 from ..ledger_row import LedgerRow
 from ..queries import RandomFourierFeatures, central_image_facts, noisy_central_images, noisy_frequency_features
 from ..sensitive import SensitiveImages
+from .additivity import additivity_check
 from .bounds import gaussian_estimate
 from .canaries import FaultyNoise
 from .checks import (
@@ -31,6 +34,7 @@ from .mechanism import ANY_EPSILON, NOISE_SCALES
 
 NUM_IMAGES = 100  # N of the audit; the answers are divided by it, or by a share of it
 DRAWS_PER_LEDGER = 100
+NUM_TOGETHER = 6  # images that are asked for at once
 MOST_VALUES = 4_000_000  # of noise, per check
 
 
@@ -42,21 +46,20 @@ class Query:
         row (`LedgerRow`): Name, noise multiplier, sample rate.
         clip_norm (`float`): Its sensitivity.
         divisor (`float`): By which the audit's N divides an answer.
-        ask (`Callable`): Images, a ledger and a number of draws to answers `[draws, classes, values]`.
+        ask (`Callable`): Images, a ledger, a number of draws and a sample rate to answers `[draws, classes, values]`.
     """
 
     row: LedgerRow
     clip_norm: float
     divisor: float
-    ask: Callable[[SensitiveImages, PrivacyLedger, int], np.ndarray]
+    ask: Callable[[SensitiveImages, PrivacyLedger, int, float], np.ndarray]
 
 
 def central_images_query(row: LedgerRow, image_shape: tuple[int, ...], num_classes: int) -> Query:
-    def ask(images: SensitiveImages, ledger: PrivacyLedger, draws: int) -> np.ndarray:
+    def ask(images: SensitiveImages, ledger: PrivacyLedger, draws: int, rate: float) -> np.ndarray:
         answer = noisy_central_images(
-            images, num_images=draws, sample_rate=row.sampling_probability, noise_multiplier=row.noise_multiplier,
-            ledger=ledger,
-        )  # fmt: skip
+            images, num_images=draws, sample_rate=rate, noise_multiplier=row.noise_multiplier, ledger=ledger
+        )
         return answer.flatten(2).double().numpy()
 
     clip_norm = central_image_facts(image_shape)["clip_norm"]
@@ -64,7 +67,7 @@ def central_images_query(row: LedgerRow, image_shape: tuple[int, ...], num_class
 
 
 def frequency_query(row: LedgerRow, features: RandomFourierFeatures) -> Query:
-    def ask(images: SensitiveImages, ledger: PrivacyLedger, draws: int) -> np.ndarray:
+    def ask(images: SensitiveImages, ledger: PrivacyLedger, draws: int, rate: float) -> np.ndarray:
         answers = [
             noisy_frequency_features(images, features, noise_multiplier=row.noise_multiplier, ledger=ledger)
             for _ in range(draws)
@@ -84,6 +87,8 @@ def query_runs(
     images = np.full((NUM_IMAGES, *image_shape), 255, dtype=np.uint8)
     labels = None if class_names is None else np.full(NUM_IMAGES, label, dtype=np.int64)
 
+    rate = query.row.sampling_probability
+
     def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
         """`[count, classes, values]`, times the divisor."""
         readable = np.zeros(NUM_IMAGES, dtype=bool)
@@ -96,25 +101,25 @@ def query_runs(
         while count > 0:
             ledger = _ledger(delta, "rdp")
             ledger.affordable_steps(query.row, DRAWS_PER_LEDGER)  # counted once, not anew for every draw
-            parts.append(query.ask(door, ledger, min(count, DRAWS_PER_LEDGER)) * query.divisor)
+            parts.append(query.ask(door, ledger, min(count, DRAWS_PER_LEDGER), rate) * query.divisor)
             count -= len(parts[-1])
             if progress is not None:
                 progress()
         return np.concatenate(parts)
 
     # Enough asks that a Poisson sample holds the image: without noise, an answer is what the image adds, or nothing.
-    rate = query.row.sampling_probability
     noiseless = answers(0.0, True, max(20, int(np.ceil(20 / rate))))
     lengths = np.linalg.norm(noiseless.reshape(len(noiseless), -1), axis=1)
     signal = noiseless[lengths.argmax()]
     claim = _ledger(delta, accountant).epsilon(extra=[replace(query.row, steps=1)])
     exact = _exact_checks(query, noiseless, answers(0.0, False, 2), signal, label)
+    exact.append(_additivity_check(query, image_shape, class_names, delta))
     outcomes = []
     for noise_scale in NOISE_SCALES:
         count = draws if noise_scale == 1 else max(10, draws // 10)
         without, within = (answers(noise_scale, present, count) for present in (False, True))
         checks = exact if noise_scale == 1 else []
-        outcomes.append(_judge(query, without, within, signal, noise_scale, claim, delta, checks))
+        outcomes.append(_judge(query, without, within, signal, label, noise_scale, claim, delta, checks))
     return outcomes
 
 
@@ -141,9 +146,30 @@ def _exact_checks(
     ]
 
 
+def _additivity_check(
+    query: Query, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, delta: float
+) -> Check:
+    """Six images of several classes, all asked for, against the sum of what each adds alone: white, grey and noise, some longer than the
+    clip norm and some shorter, none of them with the largest value that there is."""
+    images = np.random.default_rng(0).integers(0, 200, (NUM_TOGETHER, *image_shape), dtype=np.uint8)
+    images[0], images[1], images[2] = 240, 60, 150
+    labels = None if class_names is None else np.arange(NUM_TOGETHER) // 2 % len(class_names)
+
+    def answer(which: slice) -> torch.Tensor:
+        door = SensitiveImages(
+            images[which], None if labels is None else labels[which], num_images=NUM_IMAGES, image_shape=image_shape,
+            class_names=class_names,
+        )  # fmt: skip
+        door._generator = FaultyNoise(0.0)
+        return torch.from_numpy(query.ask(door, _ledger(delta, "rdp"), 1, 1.0))
+
+    alone = sum(answer(slice(i, i + 1)) for i in range(NUM_TOGETHER))
+    return additivity_check(f"{query.row.name}: additivity", answer(slice(None)), torch.as_tensor(alone))
+
+
 def _judge(
-    query: Query, without: np.ndarray, within: np.ndarray, signal: np.ndarray, noise_scale: float, claim: float,
-    delta: float, checks: list[Check],
+    query: Query, without: np.ndarray, within: np.ndarray, signal: np.ndarray, label: int, noise_scale: float,
+    claim: float, delta: float, checks: list[Check],
 ) -> Outcome:  # fmt: skip
     name, rate = query.row.name, query.row.sampling_probability
     std = query.row.noise_multiplier * query.clip_norm
@@ -163,6 +189,8 @@ def _judge(
     ]
     if z.shape[1] > 1:
         checks.append(_correlation(f"{name}: correlation of neighbouring classes", z[:, 1:], z[:, :-1]))
+        others = np.delete(within[: len(values)], label, axis=1)
+        checks.append(std_check(f"{name}: standard deviation of the noise in classes without images", others, std))
     estimate = gaussian_estimate(scores_in, scores_out, query.clip_norm / 2, delta, ESTIMATE_CONFIDENCE)
     return Outcome(noise_scale, checks, None, estimate, claim)
 

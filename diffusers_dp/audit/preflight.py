@@ -12,6 +12,7 @@ from ..errors import IntegrityError
 from ..flags import FETAProConfig
 from ..planning import Plan
 from ..queries import RandomFourierFeatures
+from .additivity import additivity_checks, model_tolerance
 from .mechanism import AuditedModel, Mechanism, canary_runs, size_of_audit, stand_in
 from .one_shot import Query, central_images_query, frequency_query, query_runs
 from .probes import parameter_noise_checks, sensitivity_checks
@@ -46,7 +47,9 @@ def audit_mechanism(
                 accountant="rdp" if quick else "pld", progress=bar.update,
             )  # fmt: skip
         checks = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=not quick)
+        checks += additivity_checks(mechanism, stand_in(), "stand-in")
         if model is not None:
+            checks += additivity_checks(mechanism, model, "the model", model_tolerance(config))
             checks += sensitivity_checks(mechanism, model, tight=False, thorough=False)
         checks += parameter_noise_checks(mechanism, model or stand_in())
     settings: dict[str, Any] = {

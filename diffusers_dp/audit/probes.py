@@ -15,6 +15,7 @@ from torch import nn
 from ..dpsgd.step import Gradients
 from ..randomness import KEY_BYTES, PrivateGenerator
 from ..sensitive import SensitiveImages
+from .additivity import DrawsByRecord
 from .canaries import FaultyNoise, read_tags, tag_images
 from .checks import ROUNDING, Check, exact_check, random_check, std_check, z_check
 from .mechanism import AuditedModel, Mechanism, flat
@@ -50,7 +51,11 @@ def sensitivity(
         model: nn.Module, rows: torch.Tensor, row_labels: torch.Tensor | None, generator: PrivateGenerator
     ) -> torch.Tensor:
         numbers = read_tags(rows)
-        source = getattr(generator, "for_loss", generator) if per_unit is None else _DrawsByRecord(numbers)
+        source = (
+            getattr(generator, "for_loss", generator)
+            if per_unit is None
+            else DrawsByRecord(numbers, NUM_RECORDS, MOST_DRAWS)
+        )
         losses = audited.row_loss(model, rows, row_labels, source)
         return losses * factors[numbers.to(rows.device)]  # a blank row has the last factor
 
@@ -78,30 +83,6 @@ def sensitivity(
     everybody = answer(None)
     moved = [float((everybody - answer(unit)).norm()) for unit in range(num_units)]
     return math.nan if any(math.isnan(distance) for distance in moved) else max(moved)
-
-
-class _DrawsByRecord(PrivateGenerator):
-    """Draws that belong to a record and its repetition, wherever their rows lie: a unit that is zeroed out has no rows, and the
-    others are to keep their draws all the same.
-
-    Args:
-        numbers (`torch.LongTensor` of shape `[rows]`): Of the rows' records.
-    """
-
-    def __init__(self, numbers: torch.Tensor):
-        super().__init__(bytes(KEY_BYTES))
-        self.numbers = numbers.numpy()
-        same = np.equal.outer(self.numbers, self.numbers)
-        self.repetitions = np.tril(same, -1).sum(1)
-
-    def normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
-        table = super().normal((NUM_RECORDS, MOST_DRAWS, *shape[1:]), std)
-        return table[self.numbers, self.repetitions].to(device)
-
-    def uniform(self, size: int) -> np.ndarray:
-        return super().uniform(NUM_RECORDS * MOST_DRAWS).reshape(NUM_RECORDS, -1)[self.numbers, self.repetitions]
 
 
 def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:

@@ -40,18 +40,26 @@ class Audit:
     def reasons(self) -> list[str]:
         """What speaks against the audited code, or against the audit; empty if nothing does."""
         found = [check.name for check in self.checks if not check.passed]
-        for mechanism, (honest, *broken) in self.outcomes.items():
-            found += [f"{mechanism}: {failure}" for failure in honest.failures]
-            found += [
-                f"{mechanism}: the run with the {NAMES[outcome.noise_scale]} was not rejected"
-                for outcome in broken
-                if not outcome.failures
-            ]
+        if not self.outcomes:
+            found.append("no mechanism was run")
+        for mechanism, outcomes in self.outcomes.items():
+            runs = {outcome.noise_scale: outcome for outcome in outcomes}
+            for noise_scale, name in NAMES.items():
+                outcome = runs.get(noise_scale)
+                if outcome is None:
+                    found.append(f"{mechanism}: there is no run {name}")
+                elif noise_scale == 1:
+                    found += [f"{mechanism}: {failure}" for failure in outcome.failures]
+                else:
+                    found += [f"{mechanism} ({name}): {fault}" for fault in outcome.faults]
+                    if not outcome.noise_noticed:
+                        found.append(f"{mechanism}: the run with the {name} was not rejected")
         return found
 
     @property
     def verdict(self) -> str:
-        """`VALID`: the honest run passes everything and each broken one is rejected. Otherwise `INCONCLUSIVE`."""
+        """`VALID`: the honest run passes everything, and each broken one passes what does not depend on the noise and is rejected by
+        what does. Otherwise `INCONCLUSIVE`."""
         return "INCONCLUSIVE" if self.reasons else "VALID"
 
     def as_json(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ..errors import UsageError
 from ..flags import FETAProConfig
 from ..ledger import PrivacyLedger
 from ..planning import Plan
+from .additivity import additivity_checks, model_tolerance
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import Check, Declared, exact_check, judge
 from .mechanism import NOISE_SCALES, AuditedModel, Mechanism, flip_coins, stand_in
@@ -124,6 +125,8 @@ class RunAudit:
         return [
             *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),
             *sensitivity_checks(mechanism, model, tight=False, thorough=False),
+            *additivity_checks(mechanism, stand_in(), "stand-in"),
+            *additivity_checks(mechanism, model, "the model", model_tolerance(self.config)),
             *parameter_noise_checks(mechanism, model),
         ]
 

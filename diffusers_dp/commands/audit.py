@@ -24,7 +24,6 @@ TIERS = {
     "run": "the script's own model and loop on synthetic images with canaries, at epsilon 2; minutes",
     "release": "membership inference and copies, on a finished release; reads private data",
 }
-AUDIT_NAME = "audit.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,14 +42,19 @@ def run(args: argparse.Namespace) -> None:
 
         return main(args.flags)
     own, training = _parser(args.tier).parse_known_args(args.flags)
+    if own.attach is not None:
+        from ..release import attachable_receipt
+
+        attachable_receipt(own.attach)  # before the audit, which takes long
     if args.tier == "mechanism":
         result = _mechanism(training)
     else:
         result = _training_run(own, training)
     audit, config = result
     from ..audit.report import write_json
+    from ..checkpointing import AUDIT_FILE
 
-    path = Path(config.output_dir, "private", AUDIT_NAME)
+    path = Path(config.output_dir, "private", AUDIT_FILE)
     write_json(audit.as_json(), path)
     print(f"{audit}\nWritten to {path}; private data read: no.")
     if own.attach is not None:
