@@ -47,7 +47,10 @@ def _repeated(function, images):
     """`function` with each physical batch blown up to `images` images."""
 
     def repeated(model, row_loss, batches, **changes):
-        bigger = [tuple(part[:1].expand(images, *part.shape[1:]).contiguous() for part in batch) for batch in batches]
+        def blown_up(part):
+            return None if part is None else part[:1].expand(images, *part.shape[1:]).contiguous()
+
+        bigger = [tuple(map(blown_up, batch)) for batch in batches]
         return function(model, row_loss, bigger, **changes)
 
     return repeated
