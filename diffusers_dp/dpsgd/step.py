@@ -76,6 +76,7 @@ def clipped_gradient_sum(
         with collected as gradients:
             losses = row_loss(model, rows, row_labels, generator)
             losses.sum().backward()
+            losses = losses.detach()  # lets go of the graph, and with it of all activations
         factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
         if leaky_log is not None:
             leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
