@@ -12,6 +12,7 @@ from test_release import make_release
 from diffusers_dp import cli, sensitive, verify
 from diffusers_dp.audit import training_run
 from diffusers_dp.audit.training_run import RunAudit, load_script
+from diffusers_dp.commands import audit as audit_command
 from diffusers_dp.config import load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.dpsgd import step
@@ -32,6 +33,7 @@ FLAGS = (
 def few_probes(monkeypatch):
     """They have tests of their own."""
     monkeypatch.setattr(RunAudit, "_probes", lambda self: [])
+    monkeypatch.setattr(training_run, "FEWEST_STEPS", 2)
 
 
 def audit(script=None, flags=(), canaries=600, steps=4):
@@ -119,6 +121,28 @@ def test_a_script_that_asks_for_less_noise_exceeds_its_budget(monkeypatch):
     asks_for_less_noise(monkeypatch, script)
     with pytest.raises(BudgetExceeded):
         audit(script)
+
+
+def test_too_few_steps_are_never_valid(monkeypatch):
+    monkeypatch.setattr(training_run, "FEWEST_STEPS", 20)
+    found = audit(steps=2, canaries=200)
+    assert found.verdict == "INCONCLUSIVE"
+    assert "too few steps to see reuse of noise and shuffling" in found.reasons
+
+
+@pytest.mark.parametrize("content", ["def main(:\n", "import nothing_of_this_name\n", "1 / 0\n"])
+def test_a_script_that_cannot_be_loaded(content, tmp_path, capsys):
+    (tmp_path / "broken.py").write_text(content)
+    assert command("run", "--script", tmp_path / "broken.py") == 2
+    said = capsys.readouterr().err
+    assert "--script" in said and "Traceback" not in said and len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("tier", ["run", "mechanism"])
+def test_where_a_summary_goes_is_looked_at_first(tier, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(audit_command, "_planned", lambda *_: pytest.fail("too late"))
+    assert command(tier, *FLAGS, "--output_dir", tmp_path, "--attach", tmp_path / "nothing") == 2
+    assert "--attach" in capsys.readouterr().err
 
 
 def test_scripts_that_cannot_be_audited(tmp_path):

@@ -34,6 +34,7 @@ from .report import Audit
 
 AUDIT_EPSILON = 2.0
 FUNCTIONS = ("build_denoiser", "fine_tune")
+FEWEST_STEPS = 20  # with fewer, noise that is reused and samples that are shuffled do not show
 LARGEST_SHARE = 0.8  # of the records that are canaries
 
 
@@ -41,13 +42,19 @@ def load_script(path: Path) -> ModuleType:
     """A training script as a module; it is not run.
 
     Raises:
-        UsageError: There is none, or it lacks `build_denoiser` or `fine_tune`.
+        UsageError: There is none, it cannot be loaded, or it lacks `build_denoiser` or `fine_tune`.
     """
     specification = importlib.util.spec_from_file_location(path.stem, path)
     if not path.is_file() or specification is None or specification.loader is None:
         raise UsageError(f"--script {path} is not a Python file; give the path of a training script.")
     script = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(script)
+    try:
+        specification.loader.exec_module(script)
+    except Exception as error:  # whatever it does when it is imported
+        words = str(error).splitlines() or [""]
+        raise UsageError(
+            f"--script {path} cannot be loaded ({type(error).__name__}: {words[0]}); repair it."
+        ) from error
     for name in FUNCTIONS:
         if not hasattr(script, name):
             raise UsageError(f"--script {path} has no function {name}; give a script with {' and '.join(FUNCTIONS)}.")
@@ -90,6 +97,10 @@ class RunAudit:
         if facts.class_names is not None:
             labels = np.random.default_rng().integers(0, len(facts.class_names), num_records)
         outcomes, checks = [], self._probes()
+        enough = self.steps >= FEWEST_STEPS
+        checks.append(
+            Check("too few steps to see reuse of noise and shuffling", self.steps, FEWEST_STEPS, None, enough)
+        )
         with tqdm(total=len(NOISE_SCALES) * self.steps, desc="Audit", unit="step") as bar:
             clock = _Clock(bar, announce)
             for noise_scale in NOISE_SCALES:
