@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from diffusers_dp import sensitive
-from diffusers_dp.audit.mechanism import AuditedModel
+from diffusers_dp.audit.mechanism import AuditedModel, Mechanism
 from diffusers_dp.audit.preflight import audit_mechanism
 from diffusers_dp.config import load_config
 from diffusers_dp.data import public_facts
@@ -81,3 +81,24 @@ def test_it_audits_the_questions_of_the_plan(flags, script):
     assert set(audit.outcomes) == set(plan.rows)
     for name in ("sensitivity of the model", "additivity of the model"):
         assert any(check.name.startswith(name) for check in audit.checks)
+
+
+def test_a_run_of_units_is_probed_with_units():
+    """Also where --max_images_per_unit is left at its default."""
+    flags = [*TINY, "--dataset_name", "scans", "--unit_column", "patient_id", "--num_train_units", "300"]
+    flags += [
+        "--num_train_images",
+        "900",
+        "--class_names",
+        "a,b",
+        "--resolution",
+        "8",
+        "--num_channels",
+        "1",
+        "--dry_run",
+    ]
+    config = load_config([*flags, "--accountant", "rdp"])
+    plan = plan_run(config, public_facts(config))
+    assert Mechanism.of(plan, config).max_images_per_unit == 8
+    digits = load_config([*TINY, "--accountant", "rdp"])
+    assert Mechanism.of(plan, digits).max_images_per_unit is None

@@ -59,7 +59,7 @@ class Mechanism:
         return cls(
             row.sampling_probability, row.noise_multiplier, config.max_grad_norm, sampling.normaliser,
             config.noise_multiplicity, row.truncated_batch_size is not None, sampling.target_delta,
-            None if config.unit_column is None else config.max_images_per_unit,
+            None if config.unit_column is None else config.images_per_unit,
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:
