@@ -3,7 +3,6 @@
 import argparse
 import difflib
 import math
-import re
 import sys
 import types
 from dataclasses import dataclass, fields
@@ -12,8 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .accounting import truncated_batch_size
 from .errors import UsageError
-from .flags import ACCOUNTANTS, CURRICULA, FLAG_GROUPS, FETAProConfig, parse_rate
-from .ledger_file import check_dataset_id
+from .flags import FLAG_GROUPS, FETAProConfig, parse_rate
+from .validation import validate
 
 
 __all__ = ["FETAProConfig", "SamplingFacts", "load_config", "nearest", "resolve", "validate"]
@@ -27,51 +26,6 @@ _EXCLUSIVE = (
     ("spatial_noise_multiplier", "spatial_budget_share"),
     ("frequency_noise_multiplier", "frequency_budget_share"),
 )
-
-_AT_LEAST = {
-    "noise_multiplicity": 1,
-    "max_train_steps": 1,
-    "train_batch_size": 1,
-    "num_train_images": 1,
-    "num_train_units": 1,
-    "max_images_per_unit": 1,
-    "validation_size": 0,
-    "resolution": 2,
-    "num_central_images": 1,
-    "spatial_steps": 1,
-    "spatial_batch_size": 1,
-    "num_frequency_features": 2,
-    "frequency_steps": 1,
-    "frequency_batch_size": 1,
-    "generator_steps": 1,
-    "generator_batch_size": 1,
-    "generator_channels": 1,
-    "num_auxiliary_images": 1,
-    "layers_per_block": 1,
-    "patch_size": 1,
-    "checkpointing_steps": 1,
-    "num_inference_steps": 1,
-    "seed": 0,
-}
-# Far beyond what is sensible, and well inside of what a 32-bit float can hold.
-_SMALLEST, _LARGEST = 1e-9, 1e9
-_LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
-_POSITIVE = (
-    "target_epsilon",
-    "dataset_epsilon",
-    "max_grad_norm",
-    "learning_rate",
-    "spatial_noise_multiplier",
-    "spatial_learning_rate",
-    "frequency_noise_multiplier",
-    "frequency_length_scale",
-    "frequency_learning_rate",
-    "generator_learning_rate",
-    "sigma_data",
-)
-_SHARES = ("spatial_budget_share", "frequency_budget_share")
-_SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
-_RATES = ("sample_rate", "spatial_sample_rate")
 
 
 @dataclass(frozen=True)
@@ -214,184 +168,6 @@ def _is_text_or_number(value: Any) -> bool:
 def nearest(name: str, names: list[str]) -> str:
     """The known name that a misspelt one comes closest to."""
     return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
-
-
-def validate(config: FETAProConfig) -> None:
-    """
-    Refuses values that cannot be, before anything is read, spent or written.
-
-    Raises:
-        `UsageError`: One sentence that names the flag and the remedy.
-    """
-    for name, least in _AT_LEAST.items():
-        value = getattr(config, name)
-        if value is not None and value < least:
-            raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
-    for name in _POSITIVE:
-        value = getattr(config, name)
-        if value is not None and not _SMALLEST <= value <= _LARGEST:
-            raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST:g} to {_LARGEST:g}.")
-    for name in _SHARES:
-        if not _SMALLEST_SHARE <= getattr(config, name) < 1:
-            raise UsageError(
-                f"--{name} is {getattr(config, name)}; give a number from {_SMALLEST_SHARE:g} to below 1."
-            )
-    if config.target_delta is not None and not 0 < config.target_delta < 1:
-        raise UsageError(f"--target_delta is {config.target_delta}; give a number between 0 and 1, both excluded.")
-    for name in ("label_dropout", "ema_decay"):
-        if not 0 <= getattr(config, name) < 1:
-            raise UsageError(f"--{name} is {getattr(config, name)}; give a number from 0 to below 1.")
-    if not -10 <= config.p_mean <= 10:
-        raise UsageError(f"--p_mean is {config.p_mean}; give a number from -10 to 10.")
-    if not 0 < config.p_std <= 5:
-        raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
-    for name in _RATES:
-        text = getattr(config, name)
-        if text is not None and not _is_rate(text):
-            raise UsageError(f"--{name} is '{text}'; give a number above 0 and up to 1, such as 0.1 or 1/14.")
-    for name, known in (("curriculum", CURRICULA), ("accountant", ACCOUNTANTS)):
-        if getattr(config, name) not in known:
-            raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
-    if config.seed > _LARGEST_SEED:
-        raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
-    if config.curriculum == "mix" and config.frequency_batch_size < 2:
-        raise UsageError(
-            "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
-        )
-    if config.num_frequency_features % 2:
-        raise UsageError(
-            f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
-        )
-    if not _is_physical_batch_size(config):
-        raise UsageError(
-            f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
-        )
-    if config.precision not in ("no", "bf16"):
-        reason = "is not supported"
-        if config.precision == "fp16":
-            reason = "needs loss scaling, which changes gradients before they are clipped"
-        raise UsageError(f"--mixed_precision {config.precision} {reason}; give bf16 or no.")
-    if config.truncated_poisson and config.accountant != "pld":
-        raise UsageError(
-            f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."
-        )
-    _validate_data(config)
-    _validate_units(config)
-    _validate_ledger(config)
-    _validate_model(config)
-
-
-def _is_physical_batch_size(config: FETAProConfig) -> bool:
-    try:
-        return config.physical_batch_size is None or config.physical_batch_size >= 1
-    except ValueError:
-        return False
-
-
-def _is_rate(text: str) -> bool:
-    try:
-        rate = parse_rate(text)
-        return rate <= 1 and float(rate) > 0  # not even after rounding
-    except ValueError:
-        return False
-
-
-def _validate_data(config: FETAProConfig) -> None:
-    names = config.declared_class_names
-    for name in (
-        "dataset_name",
-        "train_data_dir",
-        "train_split",
-        "image_column",
-        "label_column",
-        "unit_column",
-        "ledger_dir",
-        "output_dir",
-    ):
-        if getattr(config, name) is not None and not getattr(config, name).strip():
-            raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
-    if config.dataset_name is not None and config.train_data_dir is not None:
-        raise UsageError("--dataset_name and --train_data_dir exclude each other; give one of them.")
-    if config.train_data_dir is not None and names is None:
-        raise UsageError(
-            "--train_data_dir needs --class_names (comma-separated), for the label set must be public and declared."
-        )
-    if names is not None and (not names or len(set(names)) < len(names)):
-        raise UsageError("--class_names is empty or names a class twice; give each class once, comma-separated.")
-    if not (config.uses_digits or config.dataset_name or config.train_data_dir or config.dry_run):
-        raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
-    if config.num_channels not in (None, 1, 3):
-        raise UsageError(f"--num_channels is {config.num_channels}; give 1 (grey) or 3 (RGB).")
-
-
-def _validate_units(config: FETAProConfig) -> None:
-    if config.unit_column is None:
-        for name in ("num_train_units", "max_images_per_unit"):
-            if getattr(config, name) is not None:
-                raise UsageError(f"--{name} needs --unit_column, which says whose image each one is.")
-        return
-    if config.dataset_name is None:
-        raise UsageError("--unit_column needs --dataset_name, for only a dataset has columns.")
-    if config.unit_column == "image" or not re.fullmatch(r"[\w .-]{1,100}", config.unit_column, re.ASCII):
-        raise UsageError(
-            f"--unit_column '{config.unit_column}' cannot name a unit; call the column what it tells apart, such as patient_id."
-        )
-    for name in ("num_train_units", "num_train_images"):
-        if getattr(config, name) is None:
-            raise UsageError(
-                f"--unit_column needs --{name}, declared and public: counted, it would tell who is there."
-            )
-    if config.truncated_poisson:
-        raise UsageError(
-            "--truncated_poisson and --unit_column exclude each other: units have no common number of images."
-        )
-    size = config.physical_batch_size
-    if size is not None and size < config.images_per_unit:
-        raise UsageError(
-            f"--max_images_per_unit {config.images_per_unit} is more than --max_physical_batch_size {size}, and a unit is never "
-            "split: lower the one or raise the other."
-        )
-
-
-def _validate_ledger(config: FETAProConfig) -> None:
-    if config.dataset_id is not None:
-        check_dataset_id(config.dataset_id)
-        if config.ledger_dir is None:
-            raise UsageError(
-                "--dataset_id needs --ledger_dir, a private folder that is the same for all releases: else nothing adds up."
-            )
-        return
-    for name in ("ledger_dir", "dataset_epsilon"):
-        if getattr(config, name) is not None:
-            raise UsageError(f"--{name} needs --dataset_id, the name under which the releases of a data set add up.")
-
-
-def _validate_model(config: FETAProConfig) -> None:
-    try:
-        levels = config.channels_per_level
-    except ValueError:
-        levels = ()
-    if not levels or min(levels) < 1:
-        raise UsageError(
-            f"--block_out_channels is '{config.block_out_channels}'; give a positive integer per level, such as 32,64."
-        )
-    side = config.image_shape[1]
-    factor = config.patch_size * 2 ** (len(levels) - 1)
-    if side % factor:
-        raise UsageError(
-            f"--resolution {side} is not divisible by {factor} (--patch_size times 2 for each further level of "
-            f"--block_out_channels); give --resolution {math.ceil(side / factor) * factor}, or fewer levels."
-        )
-    sizes = [side // config.patch_size // 2**level for level in range(len(levels))]
-    try:
-        unknown = set(config.attention_sizes) - set(sizes)
-    except ValueError:
-        unknown = {0}
-    if unknown:
-        raise UsageError(
-            f"--attention_resolutions is '{config.attention_resolutions}', but this model has feature maps of size "
-            f"{', '.join(map(str, sizes))}; give some of these, or nothing."
-        )
 
 
 def resolve(config: FETAProConfig, num_units: int) -> SamplingFacts:

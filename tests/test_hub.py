@@ -2,12 +2,9 @@
 """What is loaded is what was verified, or nothing."""
 
 import json
-import shutil
-from pathlib import Path
 
 import huggingface_hub
 import pytest
-from test_release import make_release
 
 import diffusers_dp
 from diffusers_dp import DPImagePipeline, IntegrityError, UsageError, load_verified
@@ -15,16 +12,6 @@ from diffusers_dp import DPImagePipeline, IntegrityError, UsageError, load_verif
 
 RECEIPT = "privacy_receipt.json"
 WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
-
-
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory):
-    return make_release(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture
-def release(honest, tmp_path):
-    return Path(shutil.copytree(honest, tmp_path / "release"))
 
 
 def test_a_verified_release_is_loaded(release, caplog):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from test_sensitive import KEY, make_door, make_ledger
-from test_train_feta_pro import FOLDER, NUM_IMAGES, files, script  # noqa: F401 (a fixture)
+from test_train_feta_pro import FOLDER, NUM_IMAGES, files
 
 from diffusers_dp import randomness, sensitive
 from diffusers_dp.dpsgd import step
@@ -93,7 +93,7 @@ def spellings(number):
     }
 
 
-def test_nothing_secret_is_written_or_said(script, tmp_path, images, secrets, capfd, caplog):  # noqa: F811
+def test_nothing_secret_is_written_or_said(script, tmp_path, images, secrets, capfd, caplog):
     script.main(flags_of(tmp_path))
     run = tmp_path / "run"
     assert files(run / "release") == set(RELEASE_FILES)
@@ -121,7 +121,7 @@ def test_nothing_secret_is_written_or_said(script, tmp_path, images, secrets, ca
             }
 
 
-def test_no_released_picture_shows_a_real_image(script, tmp_path, images):  # noqa: F811
+def test_no_released_picture_shows_a_real_image(script, tmp_path, images):
     """Neither a tile of the grid nor a stored noisy answer is a training image."""
     script.main(flags_of(tmp_path))
     grid = np.asarray(Image.open(tmp_path / "run" / "release" / "samples.png").convert("L")).astype(float)
@@ -136,12 +136,12 @@ def test_no_released_picture_shows_a_real_image(script, tmp_path, images):  # no
             assert abs(np.corrcoef(tile.ravel(), image.ravel())[0, 1]) < 0.9
 
 
-def test_no_tracker_listens(script):  # noqa: F811
+def test_no_tracker_listens(script):
     source = Path(script.__file__).read_text()
     assert not re.search(r"log_with|init_trackers|report_to|wandb|tensorboard|accelerator\.log|save_state", source)
 
 
-def test_a_leaky_log_is_asked_for_and_stays_in_its_place(script, tmp_path, images, secrets, capfd):  # noqa: F811
+def test_a_leaky_log_is_asked_for_and_stays_in_its_place(script, tmp_path, images, secrets, capfd):
     script.main([*flags_of(tmp_path), "--leaky_logs"])
     run = tmp_path / "run"
     folder = run / "private" / "unprotected"

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The pre-flight audit: part of every training, and of no dry run; a fault stops it before anything is spent or written."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -23,15 +22,6 @@ TINY = (
     "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --train_batch_size 64 "
     "--noise_multiplicity 2"
 ).split()
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    spec = importlib.util.spec_from_file_location("train_feta_pro", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def noise_halved(monkeypatch):

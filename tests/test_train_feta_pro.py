@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The training script from its command line: a whole run, refusals, curricula, crashes, damaged images."""
 
-import importlib.util
 import json
 import math
 import os
@@ -39,16 +38,6 @@ DIGITS = [*TINY, "--train_batch_size", "64"]
 NUM_IMAGES = 30
 FOLDER = [*TINY, "--train_batch_size", "8", "--class_names", "left,empty,right", "--resolution", "8"]
 FOLDER += ["--num_channels", "1", "--num_train_images", str(NUM_IMAGES), "--accountant", "rdp"]
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """The script as a module; it leaves the threads of the test process alone."""
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    spec = importlib.util.spec_from_file_location("train_feta_pro", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def write_images(folder, last="good"):

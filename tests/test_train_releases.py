@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from test_train_feta_pro import TINY, folder_flags, interrupted, read_ledger, script  # noqa: F401 (fixtures)
+from test_train_feta_pro import TINY, folder_flags, interrupted, read_ledger  # noqa: F401 (fixtures)
 
 from diffusers_dp import verify
 from diffusers_dp.errors import UsageError
@@ -84,7 +84,7 @@ def unit_flags(folder, run):
     return [*flags, "--train_batch_size", "3", "--output_dir", str(run)]
 
 
-def test_a_patient_is_the_unit(script, tmp_path, capfd):  # noqa: F811
+def test_a_patient_is_the_unit(script, tmp_path, capfd):
     """N, q, delta and divisors count patients, and nothing outside private/ tells that one is missing."""
     said, receipts = [], []
     for name, without in (("all", None), ("less", "patient 5")):
@@ -124,14 +124,14 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):  # noqa: F811
         (["--dataset_id", "a/b"], "--dataset_id is 'a/b'"),
     ],
 )
-def test_what_cannot_work_is_refused(script, tmp_path, flags, named):  # noqa: F811
+def test_what_cannot_work_is_refused(script, tmp_path, flags, named):
     write_dataset(tmp_path / "scans")
     with pytest.raises(UsageError, match=named):
         script.main([*unit_flags(tmp_path / "scans", tmp_path / "run"), *flags])
     assert not list(tmp_path.glob("run/*"))
 
 
-def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):  # noqa: F811
+def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):
     for flags, named in (
         (["--unit_column", "patient_id", "--num_train_units", "3"], "--unit_column needs --dataset_name"),
         (["--num_train_units", "3"], "--num_train_units needs --unit_column"),

@@ -21,16 +21,6 @@ RECEIPT = "privacy_receipt.json"
 WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
 
 
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory):
-    return make_release(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture
-def release(honest, tmp_path):
-    return Path(shutil.copytree(honest, tmp_path / "release"))
-
-
 def forge(release, change):
     """Edits the receipt and makes `model_index.json` agree with it, as a forger would."""
     receipt = json.loads((release / RECEIPT).read_text())

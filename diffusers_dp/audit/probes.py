@@ -149,10 +149,12 @@ def _every_parameter(name: str, answer: Gradients, normaliser: float, std: float
 def _public_seeds() -> Iterator[None]:
     """Every public generator starts at 0, and is put back afterwards."""
     numpy_state, python_state = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        np.random.seed(0)
-        random.seed(0)
-        yield
-    np.random.set_state(numpy_state)
-    random.setstate(python_state)
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            np.random.seed(0)
+            random.seed(0)
+            yield
+    finally:
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
