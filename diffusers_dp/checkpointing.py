@@ -52,6 +52,27 @@ class RunFolder:
         self._lock: int | None = None
         self._made = False
 
+    def refuse_another_run(self, *, resume: bool = False) -> bool:
+        """
+        Look before anything long begins; nothing is written.
+
+        Args:
+            resume (`bool`, defaults to `False`): As for [`create`].
+
+        Returns:
+            `bool`: Whether the folder is new.
+
+        Raises:
+            UsageError: The folder holds another run.
+        """
+        made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
+        if not resume and (not made or self.release.exists()):
+            raise UsageError(
+                f"--output_dir {self.output_dir} holds another run: choose another folder, or go on with that run by "
+                "--resume_from_checkpoint latest."
+            )
+        return made
+
     def create(self, *, resume: bool = False) -> None:
         """
         Make `private/` and lock the folder until [`close`] or the end of the process.
@@ -62,12 +83,7 @@ class RunFolder:
         Raises:
             UsageError: The folder holds another run, another process works in it, or it cannot be made.
         """
-        made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
-        if not resume and (not made or self.release.exists()):
-            raise UsageError(
-                f"--output_dir {self.output_dir} holds another run: choose another folder, or go on with that run by "
-                "--resume_from_checkpoint latest."
-            )
+        made = self.refuse_another_run(resume=resume)
         try:
             self._made = made
             self.private.mkdir(parents=True, exist_ok=True)

@@ -52,6 +52,8 @@ def test_an_honest_script_is_valid(monkeypatch):
     assert honest.claimed_epsilon == pytest.approx(2, abs=1e-3)
     assert max(honest.formal_bound, honest.gaussian_estimate) < 2 < off.gaussian_estimate
     assert "noise: standard deviation" in halved.failures
+    assert (found.settings["steps"], found.settings["steps_of_a_broken_run"]) == (4, 2)
+    assert found.settings["noise_multiplier"] > 1  # the honest run's, though the broken ones ask for less
     json.dumps(found.as_json(), allow_nan=False)
 
 

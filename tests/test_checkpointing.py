@@ -371,6 +371,9 @@ class TestRunFolder:
     def test_another_run_is_refused_unless_resuming(self, tmp_path, part):
         (tmp_path / part).mkdir()
         run = RunFolder(tmp_path)
+        with pytest.raises(UsageError, match="holds another run"):
+            run.refuse_another_run()
+        assert run.refuse_another_run(resume=True) is (part == "release")
         with pytest.raises(UsageError, match="holds another run") as refusal:
             run.create()
         assert refusal.value.exit_code == 2

@@ -43,6 +43,12 @@ def test_what_is_chosen_fits_and_uses_what_there_is(megabytes, monkeypatch):
     assert 0.7 * megabytes * 1e6 < peaks[0] <= 1.02 * megabytes * 1e6
 
 
+def test_a_units_images_fit_whatever_memory_there_is(monkeypatch):
+    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: 0)
+    assert largest(denoiser()) == 1
+    assert largest_physical_batch(denoiser(), EDMLoss(), at_most=100, at_least=8, **ARGUMENTS) == 8
+
+
 def _repeated(function, images):
     """`function` with each physical batch blown up to `images` images."""
 

@@ -12,7 +12,7 @@ from diffusers_dp.audit.preflight import audit_mechanism
 from diffusers_dp.config import load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.dpsgd import step
-from diffusers_dp.errors import IntegrityError
+from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.planning import plan_run
 
 
@@ -54,6 +54,13 @@ def test_it_can_be_left_out(flag, script, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(script, "preflight", lambda *_: pytest.fail("not asked for"))
     script.main([*TINY, flag, "--output_dir", str(tmp_path / "run")])
     assert "Pre-flight" not in capsys.readouterr().out
+
+
+def test_a_folder_that_holds_a_run_is_refused_before_it(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "preflight", lambda *_: pytest.fail("audited for nothing"))
+    (tmp_path / "release").mkdir()
+    with pytest.raises(UsageError, match="holds another run"):
+        script.main([*TINY, "--output_dir", str(tmp_path)])
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,12 @@ def main(argv: list[str] | None = None) -> None:
     print(plan.table)
     if args.dry_run:
         return
+    folder, resume = RunFolder(args.output_dir), args.resume_from_checkpoint is not None
+    folder.refuse_another_run(resume=resume)
     if not args.skip_preflight:
         preflight(args, facts, plan, *build_denoiser(args, facts, accelerator.device))
 
-    folder = RunFolder(args.output_dir)
-    folder.create(resume=args.resume_from_checkpoint is not None)
+    folder.create(resume=resume)
     try:
         run(args, accelerator, facts, plan, folder)
         folder.write_status(0, "done")
@@ -330,6 +331,7 @@ def fine_tune(
         denoiser, loss,
         image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
         noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
+        at_least=args.images_per_unit,
     )  # fmt: skip
     with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
         while step < last_step:

@@ -36,6 +36,7 @@ AUDIT_EPSILON = 2.0
 FUNCTIONS = ("build_denoiser", "fine_tune")
 FEWEST_STEPS = 20  # with fewer, noise that is reused and samples that are shuffled do not show
 LARGEST_SHARE = 0.8  # of the records that are canaries
+BROKEN_SHARE = 0.4  # of the honest run's steps: noise that is missing shows in few
 
 
 def load_script(path: Path) -> ModuleType:
@@ -69,7 +70,7 @@ class RunAudit:
         script (`ModuleType`): From `load_script`.
         config, facts, plan: Of the run.
         num_canaries (`int`): m, at most 0.8 N.
-        steps (`int`): T of each of the three runs.
+        steps (`int`): T of the honest run; a broken one has two fifths of them, and noise calibrated to those.
         device (`str`): Where they run.
     """
 
@@ -82,7 +83,7 @@ class RunAudit:
     device: str = "cpu"
 
     def __call__(self, announce: Callable[[float], None] = lambda seconds: None) -> Audit:
-        """Runs it: honest, with the noise off and with the noise halved, all else the same.
+        """Runs it: honest, then, for fewer steps, with the noise off and with the noise halved, all else the same.
 
         Args:
             announce (`Callable`): Is told, after the second of all steps, how many seconds the steps will take.
@@ -96,22 +97,24 @@ class RunAudit:
         labels = None
         if facts.class_names is not None:
             labels = np.random.default_rng().integers(0, len(facts.class_names), num_records)
-        outcomes, checks = [], self._probes()
+        outcomes, asked, checks = [], [], self._probes()
         enough = self.steps >= FEWEST_STEPS
         checks.append(
             Check("too few steps to see reuse of noise and shuffling", self.steps, FEWEST_STEPS, None, enough)
         )
-        with tqdm(total=len(NOISE_SCALES) * self.steps, desc="Audit", unit="step") as bar:
+        lengths = [self.steps if scale == 1 else broken_steps(self.steps) for scale in NOISE_SCALES]
+        with tqdm(total=sum(lengths), desc="Audit", unit="step") as bar:
             clock = _Clock(bar, announce)
-            for noise_scale in NOISE_SCALES:
+            for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):
                 watch, ledger = Watch(self.num_canaries), self._ledger()
                 door = WatchedImages(
                     images, labels, readable, num_images=num_records, image_shape=facts.image_shape,
                     class_names=facts.class_names, device=self.device,
                     watch=watch, generator=FaultyNoise(noise_scale), after_step=clock.tick,
                 )  # fmt: skip
-                self._train(door, ledger)
-                declared, found = self._declared(ledger)
+                self._train(door, ledger, steps)
+                declared, found = self._declared(ledger, steps)
+                asked.append(declared)
                 outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
                 outcomes.append(replace(outcome, checks=[*found, *outcome.checks]))
         settings = {
@@ -119,9 +122,10 @@ class RunAudit:
             "num_canaries": self.num_canaries,
             "num_records": num_records,
             "steps": self.steps,
+            "steps_of_a_broken_run": broken_steps(self.steps),
             "steps_of_the_training": self.config.max_train_steps,
             "sample_rate": sampling.sample_rate,
-            "noise_multiplier": declared.noise_multiplier,
+            "noise_multiplier": asked[0].noise_multiplier,
             "max_grad_norm": self.config.max_grad_norm,
             "normaliser": sampling.normaliser,
             "noise_multiplicity": self.config.noise_multiplicity,
@@ -147,13 +151,13 @@ class RunAudit:
             num_images=self.plan.sampling.num_units,
         )  # fmt: skip
 
-    def _train(self, door: WatchedImages, ledger: PrivacyLedger) -> None:
+    def _train(self, door: WatchedImages, ledger: PrivacyLedger, steps: int) -> None:
         """The script's own loop, from a new model, in a folder that is thrown away."""
         denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
         with tempfile.TemporaryDirectory() as temporary:
             config = replace(
-                self.config, target_epsilon=AUDIT_EPSILON, accountant="pld", max_train_steps=self.steps,
-                checkpointing_steps=self.steps, output_dir=temporary,
+                self.config, target_epsilon=AUDIT_EPSILON, accountant="pld", max_train_steps=steps,
+                checkpointing_steps=steps, output_dir=temporary,
             )  # fmt: skip
             folder = RunFolder(temporary)
             folder.create()
@@ -162,23 +166,28 @@ class RunAudit:
             finally:
                 folder.close()
 
-    def _declared(self, ledger: PrivacyLedger) -> tuple[Declared, list[Check]]:
+    def _declared(self, ledger: PrivacyLedger, steps: int) -> tuple[Declared, list[Check]]:
         """What the ledger says that was asked; it must be one kind of step, with the plan's sampling."""
         rows, sampling = ledger.rows, self.plan.sampling
         last = rows[-1]
         kinds = {(row["noise_multiplier"], row["sampling_probability"], str(row["query"])) for row in rows}
         checks = [
             exact_check("ledger: kinds of steps", len(kinds), 1),
-            exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), self.steps),
+            exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), steps),
             exact_check("ledger: sample rate", last["sampling_probability"], sampling.sample_rate),
             exact_check("ledger: clip norm", last["query"].get("clip_norm", math.nan), self.config.max_grad_norm),
         ]
         declared = Declared(
-            self.steps, sampling.num_units, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
+            steps, sampling.num_units, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
             sampling.normaliser, self.config.noise_multiplicity, ledger.epsilon(), sampling.target_delta,
             sampling.truncated_batch_size,
         )  # fmt: skip
         return declared, checks
+
+
+def broken_steps(steps: int) -> int:
+    """The steps of a run whose noise is off or halved, where the honest one has `steps`."""
+    return math.ceil(BROKEN_SHARE * steps)
 
 
 class _Clock:

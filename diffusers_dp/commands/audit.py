@@ -73,7 +73,7 @@ def _parser(tier: str) -> argparse.ArgumentParser:
     parser.add_argument("--attach", type=Path, metavar="RELEASE", help="Put the summary into this release's receipt.")
     if tier == "run":
         parser.add_argument("--script", type=Path, default=Path("training/train_feta_pro.py"), help="Training script.")
-        parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of each of the three runs; fewer: weaker.")
+        parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
         parser.add_argument("--num_canaries", type=int, default=2000, help="At most four fifths of the images.")
     return parser
 
@@ -102,13 +102,14 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETA
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     import torch
 
-    from ..audit.training_run import RunAudit, default_canaries, load_script
+    from ..audit.training_run import RunAudit, broken_steps, default_canaries, load_script
     from ..memory import keep_freed_memory
 
     script = load_script(own.script)
     config, facts, plan = _planned(flags)
     canaries = default_canaries(plan.sampling, own.num_canaries)
     steps = own.audit_steps or config.max_train_steps
+    broken = broken_steps(steps)
     if canaries < 20:
         raise UsageError(f"{plan.sampling.num_units} images are too few for an audit; give a data set of at least 25.")
     keep_freed_memory()
@@ -117,7 +118,7 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETA
     def announce(seconds: float) -> None:
         words = "" if own.audit_steps is None else f"; --audit_steps {steps}: the bounds are weaker than with all"
         print(
-            f"3 runs of {steps} steps with {canaries} canaries: about {seconds / 60:.1f} minutes (--audit_steps shortens it){words}.",
+            f"Runs of {steps}, {broken} and {broken} steps with {canaries} canaries: about {seconds / 60:.1f} minutes (--audit_steps shortens it){words}.",
             flush=True,
         )
 

@@ -25,6 +25,7 @@ def largest_physical_batch(
     labelled: bool,
     noise_multiplicity: int,
     at_most: int,
+    at_least: int = 1,
     device: torch.device | str = "cpu",
 ) -> int:
     """The largest number of images whose clipped gradients can be summed at once.
@@ -37,9 +38,10 @@ def largest_physical_batch(
         image_shape (`tuple[int, int, int]`): (C, H, W).
         labelled (`bool`): Whether `row_loss` is given labels.
         at_most (`int`): The number of images of a whole step.
+        at_least (`int`, defaults to 1): Of a unit's images, which are never parted.
 
     Returns:
-        `int`: From 1 to `at_most`.
+        `int`: From `at_least` to `at_most`, or `at_least` where that is more.
     """
     device = torch.device(device)
 
@@ -57,11 +59,11 @@ def largest_physical_batch(
         reserve = [torch.empty(RESERVE, *p.shape, device=device) for p in model.parameters()]
         largest = _largest_that_runs(step, at_most)
         del reserve
-        return largest
+        return max(at_least, largest)
     step(1)  # what is allocated once and kept
     one, two = (peak_bytes(functools.partial(step, images), device) for images in (1, 2))
     usable = USABLE * free_bytes(device) - one
-    return max(1, min(at_most, 1 + int(usable / max(two - one, 1))))
+    return max(at_least, min(at_most, 1 + int(usable / max(two - one, 1))))
 
 
 def _largest_that_runs(step: Callable[[int], None], at_most: int) -> int:
