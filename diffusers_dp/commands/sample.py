@@ -7,7 +7,6 @@ take turns.
 """
 
 import argparse
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from tqdm.auto import tqdm
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
 from ..receipt import RECEIPT_NAME, canonical_json
+from ..verify import receipt_digest
 
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def begin(args: argparse.Namespace, release: Path) -> None:
     asked: dict[str, Any] = {
         name: getattr(args, name) for name in ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
     }
-    asked |= {"images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": hashlib.sha256(receipt).hexdigest()}
+    asked |= {"images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": receipt_digest(release / RECEIPT_NAME)}
     parameters = args.output / PARAMETERS_NAME
     if parameters.is_file():
         if parameters.read_text() != canonical_json(asked):
