@@ -35,6 +35,7 @@ class Evaluation:
         release (`dict`, *optional*): What `release_facts` returned.
         measurements (`list[Measurement]`): All numbers.
         confusion (`dict`): By classifier the counts `[true class][predicted class]` on the real test images.
+        size_curves (`dict`): By classifier its accuracy against the number of synthetic images, `(number, accuracy)`.
         warnings (`list[str]`): What a reader has to know, one sentence each.
     """
 
@@ -44,6 +45,7 @@ class Evaluation:
     release: dict[str, Any] | None = None
     measurements: list[Measurement] = field(default_factory=list)
     confusion: dict[str, list[list[int]]] = field(default_factory=dict)
+    size_curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @property
