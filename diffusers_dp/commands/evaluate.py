@@ -199,7 +199,9 @@ def _read(
     if release is not None:
         assert pipeline is not None  # both or none
         sources["synthetic"] = _draw(args, release, pipeline, folder)
-    synthetic = sources["synthetic"].load(args.images_split, shape, limit=args.num_images, **fitting)
+    synthetic = sources["synthetic"].load(
+        "train" if release else args.images_split, shape, limit=args.num_images, **fitting
+    )
     train = sources["real"].load(args.train_split, shape, **fitting)
     test = sources["real"].load(args.test_split, shape, **fitting)
     if args.validation_size:
@@ -223,13 +225,14 @@ def _draw(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline", 
     from ..verify import receipt_digest
 
     names = ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
-    asked = canonical_json({name: getattr(args, name) for name in names}) + receipt_digest(release / RECEIPT_NAME)
-    output = folder / f"synthetic-{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
+    asked = {name: getattr(args, name) for name in names}
+    key = canonical_json(asked) + receipt_digest(release / RECEIPT_NAME)
+    output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     try:
         sample.draw(pipeline, release, argparse.Namespace(**{**vars(args), "output": output}))
     except UsageError as error:
         raise UsageError(str(error).replace("--output ", "--output_dir: ")) from None
-    return Source("--model", str(output))
+    return Source("--model", str(output), facts={"drawn_from": "the release", **asked})
 
 
 def _measure(

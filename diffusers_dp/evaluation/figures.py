@@ -167,7 +167,8 @@ def draw_class_distances(distances: dict[str, float], title: str) -> str:
         figure, axes = _axes(0.9 + 0.24 * len(rows))
         axes.barh(range(len(rows)), [value for _, value in rows], height=0.65, color=SYNTHETIC)
         for y, (_, value) in enumerate(rows):
-            axes.annotate(f"{value:.3g}", (value, y), xytext=(4, 0), textcoords="offset points", va="center")
+            words = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+            axes.annotate(words, (value, y), xytext=(4, 0), textcoords="offset points", va="center")
         axes.set_yticks(range(len(rows)), [_short(name, 24) for name, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.margins(x=0.12)

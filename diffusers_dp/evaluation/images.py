@@ -55,6 +55,7 @@ class Source:
         name (`str`, *optional*): Hub id or folder, as `datasets.load_dataset` takes it; `None`: the embedded digits.
         image_column, label_column, class_names: As in training; `class_names` is comma-separated.
         split_flag (`str`): The flag that names the split, for messages.
+        facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
     """
 
     flag: str
@@ -63,6 +64,7 @@ class Source:
     label_column: str | None = None
     class_names: str | None = None
     split_flag: str = "--train_split"
+    facts: dict[str, Any] | None = None
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
         """(channels, height, width) of the first image that can be read.
@@ -107,7 +109,7 @@ class Source:
             raise UsageError(
                 f"{self.flag} {self._words(split)} holds no image that can be read; give another data set."
             )
-        origin = {"dataset": self._public_name(), "split": split, "num_images": len(images), "unreadable": unreadable}
+        origin = {**(self.facts or {"dataset": self._public_name(), "split": split}), "unreadable": unreadable}
         array = None if names is None else np.array(labels, dtype=np.int64)
         return ImageSet(np.stack(images), array, names, origin)
 

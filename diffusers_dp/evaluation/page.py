@@ -3,7 +3,6 @@
 
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 from .amendments import protocol_words
 from .measurement import Measurement
@@ -66,30 +65,47 @@ def build_page(
     )
 
 
-def number(value: float | None, metric: str = "") -> str:
+def number(value: float | None, metric: str = "", digits: int = 4) -> str:
     """A number as it is read: accuracies, shares, precision and recall in percent."""
     if value is None:
         return "–"
     if any(word in metric for word in ("accuracy", "share", "precision", "recall")):
         return f"{value:.1%}"
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _groups(measurements: list[Measurement]) -> dict[str, list[dict[str, Any]]]:
+@dataclass(frozen=True)
+class Group:
+    """Numbers that share a part of their protocol, which is said once."""
+
+    title: str
+    shared: str
+    rows: list[dict[str, str]]
+
+
+def _groups(measurements: list[Measurement]) -> list[Group]:
     """Numbers by what they speak of; those of single classes are left to the chart and to `report.json`."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for found in measurements:
-        if "class" in found.protocol:
-            continue
+    found: dict[str, list[Measurement]] = {}
+    for each in measurements:
         title = "Utility: trained on synthetic, tested on real images"
-        if "extractor" in found.protocol:
-            title = f"Fidelity: features of {found.protocol['extractor']}"
-        spread = "" if found.standard_error is None else f" ± {number(found.standard_error, found.metric)}"
-        groups.setdefault(title, []).append(
-            {
-                "metric": found.metric,
-                "value": number(found.value, found.metric) + spread,
-                "protocol": protocol_words(found.protocol),
-            }
-        )
-    return groups
+        if "extractor" in each.protocol:
+            title = f"Fidelity: features of {each.protocol['extractor']}"
+        if "class" not in each.protocol:
+            found.setdefault(title, []).append(each)
+    return [_group(title, group) for title, group in found.items()]
+
+
+def _group(title: str, measurements: list[Measurement]) -> Group:
+    first = measurements[0].protocol
+    shared = {
+        key: value
+        for key, value in first.items()
+        if all(each.protocol.get(key, ...) == value for each in measurements)
+    }
+    rows = []
+    for each in measurements:
+        own = {key: value for key, value in each.protocol.items() if key not in shared}
+        spread = "" if each.standard_error is None else f" ± {number(each.standard_error, each.metric, digits=2)}"
+        value = number(each.value, each.metric) + spread
+        rows.append({"metric": each.metric, "value": value, "protocol": protocol_words(own)})
+    return Group(title, protocol_words(shared), rows)
