@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> None:
         sources = _sources(args)
         shape = _common_shape(args, sources, pipeline, folder)
         _count(args, release)
+        if release is not None:
+            begun()  # from here on drawn images may lie there
         sets, warnings = _read(args, sources, shape, release, pipeline, folder)
         begun()
         evaluation = _measure(args, sets, warnings, release, folder)
@@ -149,7 +151,10 @@ def _sources(args: argparse.Namespace) -> "dict[str, Source]":
     from ..evaluation.images import Source
 
     columns = {"image_column": args.image_column, "label_column": args.label_column, "class_names": args.class_names}
-    sources = {"real": Source("--real", args.real, **columns)}
+    sources = {
+        "real": Source("--real", args.real, **columns),
+        "test": Source("--real", args.real, **columns, split_flag="--test_split"),
+    }
     if args.images is not None:
         sampled = (Path(args.images) / sample.PARAMETERS_NAME).is_file()
         sources["synthetic"] = Source(
@@ -172,6 +177,7 @@ def _common_shape(
         side = (unet.sample_size, unet.sample_size) if isinstance(unet.sample_size, int) else unet.sample_size
         synthetic = (unet.in_channels // patch**2, side[0] * patch, side[1] * patch)
     real = sources["real"].shape(args.train_split, folder / "cache")
+    sources["test"].shape(args.test_split, folder / "cache")  # before images are drawn, which takes long
     return common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
 
 
@@ -203,7 +209,7 @@ def _read(
         "train" if release else args.images_split, shape, limit=args.num_images, **fitting
     )
     train = sources["real"].load(args.train_split, shape, **fitting)
-    test = sources["real"].load(args.test_split, shape, **fitting)
+    test = sources["test"].load(args.test_split, shape, **fitting)
     if args.validation_size:
         train, _ = validation_split(train, args.validation_size)
     synthetic, warnings = with_classes_of(synthetic, train)
