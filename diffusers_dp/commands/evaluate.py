@@ -177,8 +177,9 @@ def _common_shape(
         side = (unet.sample_size, unet.sample_size) if isinstance(unet.sample_size, int) else unet.sample_size
         synthetic = (unet.in_channels // patch**2, side[0] * patch, side[1] * patch)
     real = sources["real"].shape(args.train_split, folder / "cache")
+    shape = common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
     sources["test"].shape(args.test_split, folder / "cache")  # before images are drawn, which takes long
-    return common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
+    return shape
 
 
 def _count(args: argparse.Namespace, release: Path | None) -> None:
