@@ -1,10 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The networks of the downstream classifiers: images `[B, C, H, W]` in [-1, 1] to logits `[B, classes]`.
+"""The networks of the downstream classifiers, images `[B, C, H, W]` in [-1, 1] to logits `[B, classes]`, and how each is trained.
 
 The three residual families end in a mean over all positions, so that any size from 28 to 128 pixels fits.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -183,6 +184,68 @@ def build_network(name: str, image_shape: tuple[int, int, int], num_classes: int
         "resnext": lambda: ResNeXt(image_shape, num_classes, *((28, 8, 10) if cifar else (29, 8, 4))),
     }
     return builders[name]()
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained.
+
+    Args:
+        optimizer (`str`): `adam` or `sgd`.
+        learning_rate (`float`): At the start.
+        epochs (`int`): Passes over the training images.
+        batch_size (`int`): Images a step.
+        momentum, weight_decay (`float`, default to 0): Of SGD.
+        step_epochs (`int`, *optional*): The learning rate is multiplied by `step_factor` after so many epochs, and again.
+        step_factor (`float`, defaults to 0.2): See there.
+        ema_decay (`float`, defaults to 0.9999): Of the average of the weights, which is what counts; after n steps it is
+            `min(ema_decay, (1 + n) / (10 + n))`. The buffers of BatchNorm are not averaged.
+        micro_batches (`int`, defaults to 1): A batch is put through in so many parts, each with its own BatchNorm statistics.
+        fewest_steps (`int`, defaults to 0): Small sets of images are passed over more often, until it is so many steps.
+    """
+
+    optimizer: str
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    step_epochs: int | None = None
+    step_factor: float = 0.2
+    ema_decay: float = 0.9999
+    micro_batches: int = 1
+    fewest_steps: int = 0
+
+    def with_epochs(self, epochs: int) -> "Training":
+        """The same with exactly so many epochs; the steps of the learning rate move in proportion."""
+        step_epochs = self.step_epochs and max(1, round(self.step_epochs * epochs / self.epochs))
+        return replace(self, epochs=epochs, step_epochs=step_epochs, fewest_steps=0)
+
+
+# DPImageBench: grey images, CelebA, Camelyon and EuroSAT; CIFAR-10 and CIFAR-100.
+BENCHMARK_TRAINING = Training("adam", 0.01, epochs=50, batch_size=256, step_epochs=20)
+# A batch of 126 is what was run.
+CIFAR_TRAINING = Training("sgd", 0.1, epochs=200, batch_size=126, momentum=0.9, weight_decay=5e-4, step_epochs=60)
+MICRO_BATCHES = {64: 16, 128: 64}  # by the side from which on they hold
+# Ours: DPDM trains its CNN for 50 epochs at 3e-4 and batch 128. This takes minutes on two CPU cores.
+CNN_TRAINING = Training("adam", 2e-3, epochs=8, batch_size=128, step_epochs=4, fewest_steps=1000)
+
+
+def training_of(
+    name: str, image_shape: tuple[int, int, int], epochs: int | None = None, *, cifar: bool = False
+) -> Training:
+    """The training of a network.
+
+    Args:
+        name, image_shape, cifar: As for `build_network`. From 64 pixels a side on, batches go through DPImageBench's networks in parts.
+        epochs (`int`, *optional*): Instead of the table's.
+    """
+    if name == "cnn":
+        training = CNN_TRAINING
+    else:
+        parts = [number for side, number in MICRO_BATCHES.items() if image_shape[1] >= side]
+        training = replace(CIFAR_TRAINING if cifar else BENCHMARK_TRAINING, micro_batches=max(parts, default=1))
+    return training if epochs is None else training.with_epochs(epochs)
 
 
 def _stages(widths: list[int], blocks: int, block: Callable[[int, int, int], nn.Module]) -> nn.Sequential:
