@@ -14,12 +14,14 @@ from ..output_files import write_json
 from ..receipt import canonical_json, hash_source
 from . import fidelity
 from .classifier_features import ClassifierExtractor
+from .classifiers import build_classifier, labels_of, num_classes_of
 from .extractors import Dinov2Extractor, FeatureExtractor, InceptionExtractor, PixelExtractor
 from .feature_cache import FeatureCache
 from .fidelity_report import measure, measure_domain
 from .images import ImageSet, fingerprint
 from .measurement import Measurement
 from .report import Evaluation
+from .selection import split_for_training
 
 
 MOST_POINTS = 1000  # of t-SNE, real and synthetic ones each
@@ -101,6 +103,8 @@ class Evaluator:
         """Adds all numbers, and what has to be known to read them, to a report."""
         for name in self.plan.extractors:
             evaluation.measurements += self.fidelity(name)
+        for name in self.plan.classifiers:
+            self._add_utility(name, evaluation)
         cautions = (each.protocol.get("warning") for each in evaluation.measurements)
         evaluation.warnings += dict.fromkeys(caution for caution in cautions if caution)
 
@@ -121,6 +125,65 @@ class Evaluator:
             return {"measurements": [each.as_json() for each in found]}
 
         return [Measurement(**each) for each in self.steps.get(f"fidelity-{name}", key, compute)["measurements"]]
+
+    def _add_utility(self, name: str, evaluation: Evaluation) -> None:
+        """Accuracy on the real test images of a classifier that was trained on all synthetic ones, and on a tenth and a third of them."""
+        count, curve = len(self.synthetic), []
+        for size in sorted({size for size in (count // 10, count // 3, count) if size >= 2}):
+            fits = [self.utility(name, size, self.plan.seed + i) for i in range(self.plan.repetitions)]
+            accuracies = np.array([fit["accuracy"] for fit in fits])
+            spread = accuracies.std(ddof=1) / len(fits) ** 0.5 if len(fits) > 1 else None
+            protocol = {
+                **fits[0]["protocol"],
+                "synthetic_images": size,
+                "seeds": self.plan.repetitions,
+                "seed": self.plan.seed,
+            }
+            few = "" if size == count else f" with {size:,} images"
+            evaluation.measurements.append(
+                Measurement(
+                    f"accuracy ({name}){few}",
+                    float(accuracies.mean()),
+                    protocol,
+                    None if spread is None else float(spread),
+                )
+            )
+            curve.append((size, float(accuracies.mean())))
+        evaluation.size_curves[name] = curve
+        evaluation.confusion[name] = np.sum([fit["confusion"] for fit in fits], axis=0).tolist()
+
+    def utility(self, name: str, size: int, seed: int) -> dict[str, Any]:
+        """One fit: trained on synthetic images, its epoch chosen on synthetic images, tested on real ones (DPImageBench, Section 4).
+
+        Returns:
+            `dict`: `accuracy`, `confusion` (counts `[true class][predicted class]`) and `protocol`.
+        """
+
+        def compute() -> dict[str, Any]:
+            assert self.real_test is not None
+            train, validation = split_for_training(self.synthetic, None if size == len(self.synthetic) else size)
+            channels, height, width = self.synthetic.images.shape[1:]
+            classifier = build_classifier(
+                name, image_shape=(channels, height, width), seed=seed, device=self.plan.device
+            )
+            predicted = classifier.fit(train, validation).predict(self.real_test.images)
+            real, classes = labels_of(self.real_test), num_classes_of(self.synthetic)
+            protocol = {
+                **classifier.protocol,
+                "trained_on": len(train),
+                "epoch_chosen_on": f"{len(validation)} synthetic images",
+                "real_test_images": len(real),
+            }
+            return {
+                "accuracy": float((predicted == real).mean()),
+                "confusion": np.bincount(real * classes + predicted, minlength=classes**2)
+                .reshape(classes, -1)
+                .tolist(),
+                "protocol": protocol,
+            }
+
+        key = {**self._images, "classifier": name, "size": size, "seed": seed, "device": self.plan.device}
+        return self.steps.get(f"utility-{name}", key, compute)
 
     def embedding(self, name: str) -> tuple[np.ndarray, int]:
         """t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many synthetic ones.
