@@ -72,7 +72,9 @@ def evaluation():
         [
             Measurement("Fréchet distance (pixels)", 3.25, fidelity),
             Measurement("Fréchet distance (pixels) of class <i>", 4.0, {**fidelity, "class": NAMES[0]}),
-            Measurement("accuracy (cnn)", 0.85, {"classifier": "cnn"}, 0.01),
+            Measurement(
+                "accuracy", 85.0, {"classifier": "cnn", "num_train": 20, "trained_on": "synthetic", "unit": "%"}, 1.0
+            ),
             Measurement("share taken for private images (pixels)", 0.75, {**fidelity, "public_origin": {}}, 0.02),
             Measurement("accuracy of the domain discriminator (pixels)", 0.9, {**fidelity, "public_origin": {}}),
         ],
@@ -114,7 +116,7 @@ def test_the_json_has_everything(evaluation, page, tmp_path):
     write_report(evaluation, page, tmp_path / "private" / "evaluation")
     found = json.loads((tmp_path / "private" / "evaluation" / "report.json").read_text())
     assert found["marking"].startswith("PRIVATE") and found["read private data"] == "yes"
-    assert [each["value"] for each in found["measurements"]] == [3.25, 4.0, 0.85, 0.75, 0.9]
+    assert [each["value"] for each in found["measurements"]] == [3.25, 4.0, 85.0, 0.75, 0.9]
     assert found["measurements"][0]["protocol"] == {"extractor": "pixels", "seed": 0}
     assert found["image_sets"]["synthetic"]["images_per_class"] == [10, 10, 0]
     assert found["confusion"]["cnn"]["per_class"][0] == {
@@ -138,7 +140,7 @@ def test_class_rates():
 
 
 def test_numbers_as_they_are_read():
-    assert number(0.93125, "accuracy (cnn)") == "93.1%" and number(None) == "–"
+    assert number(93.125, "%") == "93.1 %" and number(None) == "–"
     assert number(3.14159) == "3.142" and number(12345.6) == "12,346"
 
 

@@ -14,14 +14,13 @@ from ..output_files import write_json
 from ..receipt import canonical_json, hash_source
 from . import fidelity
 from .classifier_features import ClassifierExtractor
-from .classifiers import build_classifier, labels_of, num_classes_of
 from .extractors import Dinov2Extractor, FeatureExtractor, InceptionExtractor, PixelExtractor
 from .feature_cache import FeatureCache
 from .fidelity_report import measure, measure_domain
 from .images import ImageSet, fingerprint
 from .measurement import Measurement
 from .report import Evaluation
-from .selection import split_for_training
+from .utility import measure_utility, reference_real
 
 
 MOST_POINTS = 1000  # of t-SNE, real and synthetic ones each
@@ -35,6 +34,7 @@ class Plan:
         metrics, extractors, classifiers (sequence of `str`): In the order of the report.
         seed (`int`): Of everything that is drawn.
         repetitions (`int`): Seeds of each classifier.
+        reference (`bool`): Whether classifiers are trained on real images as well.
         inception_weights (`Path`, *optional*), dinov2_model (`str`): Where the networks are.
         device (`str`): Of networks.
     """
@@ -44,6 +44,7 @@ class Plan:
     classifiers: Sequence[str]
     seed: int
     repetitions: int
+    reference: bool
     inception_weights: Path | None
     dinov2_model: str
     device: str
@@ -127,63 +128,48 @@ class Evaluator:
         return [Measurement(**each) for each in self.steps.get(f"fidelity-{name}", key, compute)["measurements"]]
 
     def _add_utility(self, name: str, evaluation: Evaluation) -> None:
-        """Accuracy on the real test images of a classifier that was trained on all synthetic ones, and on a tenth and a third of them."""
+        """A classifier that was trained on all synthetic images, on a third and on a tenth of them, and on real ones for reference."""
         count, curve = len(self.synthetic), []
-        for size in sorted({size for size in (count // 10, count // 3, count) if size >= 2}):
-            fits = [self.utility(name, size, self.plan.seed + i) for i in range(self.plan.repetitions)]
-            accuracies = np.array([fit["accuracy"] for fit in fits])
-            spread = accuracies.std(ddof=1) / len(fits) ** 0.5 if len(fits) > 1 else None
-            protocol = {
-                **fits[0]["protocol"],
-                "synthetic_images": size,
-                "seeds": self.plan.repetitions,
-                "seed": self.plan.seed,
-            }
-            few = "" if size == count else f" with {size:,} images"
-            evaluation.measurements.append(
-                Measurement(
-                    f"accuracy ({name}){few}",
-                    float(accuracies.mean()),
-                    protocol,
-                    None if spread is None else float(spread),
-                )
-            )
-            curve.append((size, float(accuracies.mean())))
+        for size in sorted({size for size in (count // 10, count // 3) if size >= 2}) + [None]:
+            found = self.utility(name, size)
+            curve.append((size or count, found["accuracy"] / 100))
+            evaluation.measurements += [Measurement(**each) for each in found["measurements"]]
         evaluation.size_curves[name] = curve
-        evaluation.confusion[name] = np.sum([fit["confusion"] for fit in fits], axis=0).tolist()
+        evaluation.confusion[name] = found["confusion"]
+        if self.plan.reference:
+            reference = self.utility(name, None, train=self.real_train)
+            evaluation.measurements += [Measurement(**each) for each in reference["measurements"]]
 
-    def utility(self, name: str, size: int, seed: int) -> dict[str, Any]:
-        """One fit: trained on synthetic images, its epoch chosen on synthetic images, tested on real ones (DPImageBench, Section 4).
+    def utility(self, name: str, size: int | None, train: ImageSet | None = None) -> dict[str, Any]:
+        """One classifier, trained on `size` synthetic images (all, if `None`) or on other images, and tested on real ones.
 
         Returns:
-            `dict`: `accuracy`, `confusion` (counts `[true class][predicted class]`) and `protocol`.
+            `dict`: `accuracy` in per cent, `confusion` (counts `[true class][predicted class]`) and `measurements`.
         """
 
         def compute() -> dict[str, Any]:
             assert self.real_test is not None
-            train, validation = split_for_training(self.synthetic, None if size == len(self.synthetic) else size)
-            channels, height, width = self.synthetic.images.shape[1:]
-            classifier = build_classifier(
-                name, image_shape=(channels, height, width), seed=seed, device=self.plan.device
-            )
-            predicted = classifier.fit(train, validation).predict(self.real_test.images)
-            real, classes = labels_of(self.real_test), num_classes_of(self.synthetic)
-            protocol = {
-                **classifier.protocol,
-                "trained_on": len(train),
-                "epoch_chosen_on": f"{len(validation)} synthetic images",
-                "real_test_images": len(real),
-            }
+            fitting: Any = {"classifiers": [name], "seeds": seeds, "device": self.plan.device}
+            if train is None:
+                sizes = None if size is None else [size]
+                measurements, details = measure_utility(self.synthetic, self.real_test, sizes=sizes, **fitting)
+            else:
+                measurements, details = reference_real(train, self.real_test, **fitting)
             return {
-                "accuracy": float((predicted == real).mean()),
-                "confusion": np.bincount(real * classes + predicted, minlength=classes**2)
-                .reshape(classes, -1)
-                .tolist(),
-                "protocol": protocol,
+                "accuracy": measurements[0].value,
+                "confusion": details[0].confusion.tolist(),
+                "measurements": [each.as_json() for each in measurements],
             }
 
-        key = {**self._images, "classifier": name, "size": size, "seed": seed, "device": self.plan.device}
-        return self.steps.get(f"utility-{name}", key, compute)
+        seeds = [self.plan.seed + i for i in range(self.plan.repetitions)]
+        asked = {
+            "classifier": name,
+            "size": size,
+            "seeds": seeds,
+            "real": train is not None,
+            "device": self.plan.device,
+        }
+        return self.steps.get(f"utility-{name}", {**self._images, **asked}, compute)
 
     def embedding(self, name: str) -> tuple[np.ndarray, int]:
         """t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many synthetic ones.

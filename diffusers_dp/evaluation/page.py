@@ -65,12 +65,12 @@ def build_page(
     )
 
 
-def number(value: float | None, metric: str = "", digits: int = 4) -> str:
-    """A number as it is read: accuracies, shares, precision and recall in percent."""
+def number(value: float | None, unit: str = "", digits: int = 4) -> str:
+    """A number as it is read; `unit` is `%` where it is in per cent."""
     if value is None:
         return "–"
-    if any(word in metric for word in ("accuracy", "share", "precision", "recall")):
-        return f"{value:.1%}"
+    if unit == "%":
+        return f"{value:.1f} %" if digits > 2 else f"{value:.1f}"
     return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
@@ -87,9 +87,9 @@ def _groups(measurements: list[Measurement]) -> list[Group]:
     """Numbers by what they speak of; those of single classes are left to the chart and to `report.json`."""
     found: dict[str, list[Measurement]] = {}
     for each in measurements:
-        title = "Utility: trained on synthetic, tested on real images"
-        if "extractor" in each.protocol:
-            title = f"Fidelity: features of {each.protocol['extractor']}"
+        title = f"Fidelity: features of {each.protocol.get('extractor')}"
+        if "classifier" in each.protocol and "extractor" not in each.protocol:
+            title = f"Utility: {each.protocol['classifier']}, tested on real images"
         if "class" not in each.protocol:
             found.setdefault(title, []).append(each)
     return [_group(title, group) for title, group in found.items()]
@@ -105,7 +105,11 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
     rows = []
     for each in measurements:
         own = {key: value for key, value in each.protocol.items() if key not in shared}
-        spread = "" if each.standard_error is None else f" ± {number(each.standard_error, each.metric, digits=2)}"
-        value = number(each.value, each.metric) + spread
-        rows.append({"metric": each.metric, "value": value, "protocol": protocol_words(own)})
+        unit, name = each.protocol.get("unit", ""), each.metric
+        if "num_train" in each.protocol:
+            name += f", trained on {each.protocol['num_train']:,} {each.protocol['trained_on']} images"
+        spread = "" if each.standard_error is None else f"± {number(each.standard_error, unit, digits=2)}"
+        rows.append(
+            {"metric": name, "value": number(each.value, unit), "spread": spread, "protocol": protocol_words(own)}
+        )
     return Group(title, protocol_words(shared), rows)

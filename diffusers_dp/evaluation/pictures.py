@@ -118,7 +118,9 @@ def _embedding_chart(points: np.ndarray, num_real: int, extractor: str) -> list[
 
 def _class_charts(measurements: list[Measurement]) -> list[Chart]:
     charts = []
-    for extractor, found in _by_extractor(measurements, lambda each: "class" in each.protocol).items():
+    for extractor, found in _by_extractor(
+        measurements, lambda each: {"class", "extractor"} <= each.protocol.keys()
+    ).items():
         distances = {each.protocol["class"]: each.value for each in found}
         title = found[0].metric.removesuffix(f" of class {found[0].protocol['class']}")
         worst = max(distances, key=lambda name: distances[name])
