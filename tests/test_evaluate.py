@@ -157,6 +157,28 @@ def test_public_images_mark_and_count_nothing(release, data):
     assert not (release.parent / "private").exists()
 
 
+def test_classifiers_are_trained_as_asked(data, tmp_path):
+    of_images(
+        data,
+        tmp_path,
+        "--utility_sizes",
+        "40",
+        "--repetitions",
+        "2",
+        "--reference",
+        "--classifiers",
+        "mlp",
+        "--classifier_epochs",
+        "2",
+    )
+    found = read(tmp_path / "private/unprotected/evaluation")
+    accuracies = [each for each in found["measurements"] if each["metric"] == "accuracy"]
+    trained = [(each["protocol"]["trained_on"], each["protocol"]["num_train"]) for each in accuracies]
+    assert trained[0] == ("synthetic", 36) and trained[1][0] == "synthetic" and trained[2][0] == "real"
+    assert all(each["protocol"]["seeds"] == [0, 1] and each["protocol"]["epochs"] == 2 for each in accuracies)
+    assert np.sum(found["confusion"]["mlp"]["counts"]) == 2 * 100  # two seeds on all test images
+
+
 def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
     flags = ("--num_images", "30", "--num_inference_steps", "2")
     cli.main(["sample", str(release), "--output", str(tmp_path / "sampled"), *flags])
@@ -184,6 +206,9 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
     [
         (["--num_images", "0"], "--num_images is 0"),
         (["--repetitions", "0"], "--repetitions is 0"),
+        (["--ensemble", "0"], "--ensemble is 0"),
+        (["--classifier_epochs", "0"], "--classifier_epochs is 0"),
+        (["--utility_sizes", "50", "1"], "--utility_sizes holds 1"),
         (["--seed", "-1"], "--seed is -1"),
         (["--validation_size", "-1"], "--validation_size is -1"),
         (["--validation_size", "200"], "--validation_size 200 leaves none"),

@@ -29,7 +29,7 @@ CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
 DEFAULT_NUM_IMAGES = 10_000
 #: Flags that decide numbers, as the report states them.
 SETTINGS = (
-    "metrics", "extractors", "classifiers", "repetitions", "reference", "num_images", "num_inference_steps", "solver", "guidance_scale",
+    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "utility_sizes", "reference", "num_images", "num_inference_steps", "solver", "guidance_scale",
     "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
 )  # fmt: skip
 
@@ -63,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dinov2_model", default="facebook/dinov2-large", help="Folder, or Hub id.")
     parser.add_argument("--classifiers", nargs="+", choices=CLASSIFIERS, help="Of utility; unset: logreg cnn.")
     parser.add_argument("--repetitions", type=int, default=1, help="Seeds of each classifier.")
+    parser.add_argument("--ensemble", type=int, default=1, help="Classifiers a seed, averaged.")
+    parser.add_argument("--classifier_epochs", type=int, help="Unset: the published number.")
+    parser.add_argument(
+        "--utility_sizes", type=int, nargs="+", metavar="N", help="Train on N images, too; unset: a tenth, a third."
+    )
     parser.add_argument("--reference", action="store_true", help="Train the classifiers on real images as well.")
     parser.add_argument("--real_is_public", action="store_true", help="The real images are public: nothing is marked.")
     parser.add_argument("--show_private", action="store_true", help="Show single real images, next to synthetic ones.")
@@ -96,10 +101,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _open_release(args: argparse.Namespace) -> "tuple[Path | None, DPImagePipeline | None]":
     """The verified release and its pipeline, if images are to be drawn; all flags are looked at."""
-    for name in ("num_images", "repetitions"):
+    for name in ("num_images", "repetitions", "ensemble", "classifier_epochs"):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name} is {value}; give an integer of at least 1.")
+    if min(args.utility_sizes or [2]) < 2:
+        raise UsageError(f"--utility_sizes holds {min(args.utility_sizes)}; give integers of at least 2.")
     if args.validation_size < 0:
         raise UsageError(f"--validation_size is {args.validation_size}; give an integer of at least 0.")
     if args.model is None:
@@ -260,19 +267,21 @@ def _measure(
     args.extractors = args.extractors or (["pixels", "classifier"] if labelled else ["pixels"])
     args.classifiers = args.classifiers or (["logreg", "cnn"] if labelled else [])
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
-    plan = Plan(
-        args.metrics, args.extractors, args.classifiers, args.seed, args.repetitions, args.reference, args.inception_weights,
-        args.dinov2_model, device,
-    )  # fmt: skip
+    flags = {name: getattr(args, name) for name in Plan.__dataclass_fields__ if name != "device"}
     evaluator = Evaluator(
-        plan, folder, sets["synthetic"], sets["real training"], sets["real test"], sets.get("public")
+        Plan(**flags, device=device),
+        folder,
+        sets["synthetic"],
+        sets["real training"],
+        sets["real test"],
+        sets.get("public"),
     )
     evaluation = Evaluation(
         not args.real_is_public, {name: getattr(args, name) for name in SETTINGS}, sets,
         release_facts(release or Path(args.images)), warnings=warnings,
     )  # fmt: skip
     evaluator.fill(evaluation)
-    charts = build_charts(evaluation, (*evaluator.embedding(plan.extractors[-1]), plan.extractors[-1]))
+    charts = build_charts(evaluation, (*evaluator.embedding(args.extractors[-1]), args.extractors[-1]))
     neighbours = build_neighbours(evaluation, evaluator) if args.show_private else []
     write_report(evaluation, build_page(evaluation, charts, build_samples(evaluation), neighbours), folder)
     return evaluation

@@ -61,8 +61,8 @@ class ClassifierExtractor:
     def __init__(self, real: ImageSet, *, seed: int = 0, device: str = "cpu") -> None:
         if real.labels is None or len(np.unique(real.labels)) < 2:
             raise UsageError(
-                "--features classifier needs real images with labels of two classes at least: give --label_column, or choose "
-                "--features pixels."
+                "--extractors classifier needs real images with labels of two classes at least: give --label_column, or choose "
+                "--extractors pixels."
             )
         self._device = device
         num_classes = len(real.class_names) if real.class_names is not None else int(real.labels.max()) + 1

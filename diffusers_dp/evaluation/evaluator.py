@@ -34,6 +34,9 @@ class Plan:
         metrics, extractors, classifiers (sequence of `str`): In the order of the report.
         seed (`int`): Of everything that is drawn.
         repetitions (`int`): Seeds of each classifier.
+        ensemble (`int`): Classifiers a seed, whose probabilities are averaged.
+        classifier_epochs (`int`, *optional*): Instead of the published number.
+        utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; by default a tenth and a third.
         reference (`bool`): Whether classifiers are trained on real images as well.
         inception_weights (`Path`, *optional*), dinov2_model (`str`): Where the networks are.
         device (`str`): Of networks.
@@ -44,6 +47,9 @@ class Plan:
     classifiers: Sequence[str]
     seed: int
     repetitions: int
+    ensemble: int
+    classifier_epochs: int | None
+    utility_sizes: Sequence[int] | None
     reference: bool
     inception_weights: Path | None
     dinov2_model: str
@@ -128,9 +134,10 @@ class Evaluator:
         return [Measurement(**each) for each in self.steps.get(f"fidelity-{name}", key, compute)["measurements"]]
 
     def _add_utility(self, name: str, evaluation: Evaluation) -> None:
-        """A classifier that was trained on all synthetic images, on a third and on a tenth of them, and on real ones for reference."""
+        """A classifier that was trained on fewer synthetic images, on all of them, and on real ones for reference."""
         count, curve = len(self.synthetic), []
-        for size in sorted({size for size in (count // 10, count // 3) if size >= 2}) + [None]:
+        sizes = self.plan.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
+        for size in [*sorted({size for size in sizes if size != count}), None]:
             found = self.utility(name, size)
             curve.append((size or count, found["accuracy"] / 100))
             evaluation.measurements += [Measurement(**each) for each in found["measurements"]]
@@ -147,9 +154,16 @@ class Evaluator:
             `dict`: `accuracy` in per cent, `confusion` (counts `[true class][predicted class]`) and `measurements`.
         """
 
+        fitting: dict[str, Any] = {
+            "classifiers": [name],
+            "seeds": [self.plan.seed + i for i in range(self.plan.repetitions)],
+            "ensemble": self.plan.ensemble,
+            "epochs": self.plan.classifier_epochs,
+            "device": self.plan.device,
+        }
+
         def compute() -> dict[str, Any]:
             assert self.real_test is not None
-            fitting: Any = {"classifiers": [name], "seeds": seeds, "device": self.plan.device}
             if train is None:
                 sizes = None if size is None else [size]
                 measurements, details = measure_utility(self.synthetic, self.real_test, sizes=sizes, **fitting)
@@ -161,15 +175,8 @@ class Evaluator:
                 "measurements": [each.as_json() for each in measurements],
             }
 
-        seeds = [self.plan.seed + i for i in range(self.plan.repetitions)]
-        asked = {
-            "classifier": name,
-            "size": size,
-            "seeds": seeds,
-            "real": train is not None,
-            "device": self.plan.device,
-        }
-        return self.steps.get(f"utility-{name}", {**self._images, **asked}, compute)
+        key = {**self._images, **fitting, "size": size, "real": train is not None}
+        return self.steps.get(f"utility-{name}", key, compute)
 
     def embedding(self, name: str) -> tuple[np.ndarray, int]:
         """t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many synthetic ones.

@@ -209,7 +209,7 @@ def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
         except (urllib.error.URLError, OSError, RuntimeError) as error:  # RuntimeError: what came has another hash
             raise UsageError(
                 f"The Inception network could not be downloaded ({error}): fetch {INCEPTION_URL} on a machine with a network and give "
-                "the file by --inception_weights, or choose --features pixels."
+                "the file by --inception_weights, or choose --extractors pixels."
             ) from None
     try:
         content = path.read_bytes()

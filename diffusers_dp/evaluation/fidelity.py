@@ -70,7 +70,7 @@ def check_features(features: np.ndarray, whose: str) -> None:
     if broken:
         raise UsageError(
             f"The features of {broken} of {len(features)} {whose} images are not finite: look for damaged weights, or choose another "
-            "extractor by --features."
+            "extractor by --extractors."
         )
 
 
