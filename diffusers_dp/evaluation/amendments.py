@@ -116,21 +116,25 @@ def _section(measurements: Sequence[Measurement], read_private_data: bool) -> st
 
 
 def protocol_words(protocol: dict[str, Any]) -> str:
-    """A protocol as one line: `extractor pixels, seed 0, ...`."""
+    """A protocol as one line: `extractor pixels, seed 0, ...`, without what is empty."""
     return ", ".join(
-        f"{key.replace('_', ' ')} {_plain(value)}" for key, value in protocol.items() if value is not None
+        f"{key.replace('_', ' ')} {_plain(value)}"
+        for key, value in protocol.items()
+        if value not in (None, [], {}, "", [None]) and key != "unit"
     )
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
-        return "(" + protocol_words(value) + ")"
+        return f"({protocol_words(value)})"
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return " ".join(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _number(measurement: Measurement) -> str:
     spread = "" if measurement.standard_error is None else f" (s.e. {measurement.standard_error:.2g})"
-    return f"{measurement.value:.5g}{spread}"
+    return f"{measurement.value:.5g}{measurement.protocol.get('unit', '')}{spread}"
 
 
 def _cell(text: str) -> str:
