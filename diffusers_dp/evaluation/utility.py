@@ -230,12 +230,19 @@ def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) 
             "num_train": len(fit.train), "num_validation": fit.num_held_out, "seeds": list(of_seed),
             "classes_never_generated": [class_names[index] for index in missing],
         }  # fmt: skip
-    labels, classes = labels_of(real_test), np.arange(len(class_names))
     for key, of_seed in scores.items():
-        predicted = [total.argmax(1) for total in of_seed.values()]
-        confusion = sum(confusion_matrix(labels, of_one, labels=classes) for of_one in predicted)
-        accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
-        yield UtilityDetails(protocols[key], class_names, np.asarray(confusion), accuracies)
+        yield score_predictions([total.argmax(1) for total in of_seed.values()], real_test, protocols[key])
+
+
+def score_predictions(
+    predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]
+) -> UtilityDetails:
+    """Counts what was predicted for the test images, `predicted` of int64, shape `[n]`, once a seed."""
+    labels, class_names = labels_of(real_test), real_test.class_names or ()
+    classes = np.arange(len(class_names))
+    confusion = np.sum([confusion_matrix(labels, of_one, labels=classes) for of_one in predicted], axis=0)
+    accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
+    return UtilityDetails(protocol, class_names, confusion, accuracies)
 
 
 def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[ImageSet, ImageSet]:
