@@ -13,6 +13,7 @@ from diffusers_dp.data import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.classifiers import (
     CLASSIFIERS,
+    LogisticRegressionClassifier,
     NetworkClassifier,
     build_classifier,
     evenly_spaced,
@@ -97,7 +98,7 @@ def test_logistic_regression_is_that_of_scikit_learn(digits):
     train, test = digits
     pixels = [images.images.reshape(len(images), -1) / 127.5 - 1 for images in digits]
     reference = LogisticRegression(max_iter=1000).fit(pixels[0], train.labels)
-    ours = build_classifier("logreg", image_shape=SHAPE, epochs=1000).fit(train)
+    ours = LogisticRegressionClassifier(iterations=1000).fit(train)
     np.testing.assert_allclose(ours.scores(test.images), reference.predict_proba(pixels[1]), atol=0.03)  # float32
 
 

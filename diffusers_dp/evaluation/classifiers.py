@@ -84,13 +84,13 @@ class LogisticRegressionClassifier(Classifier):
     """Multinomial logistic regression on pixels; it has no epochs to choose from, and a seed changes nothing.
 
     Args:
+        iterations (`int`, defaults to 100): Of lbfgs, at most.
         c (`float`, defaults to 1): Inverse strength of the L2 penalty.
     """
 
     repeatable = True
 
-    def __init__(self, *, seed: int = 0, iterations: int | None = None, c: float = 1.0):
-        iterations = LOGREG_ITERATIONS if iterations is None else iterations
+    def __init__(self, *, seed: int = 0, iterations: int = LOGREG_ITERATIONS, c: float = 1.0):
         super().__init__("logreg", seed, solver="lbfgs", most_iterations=iterations, inverse_penalty=c)
         self.iterations, self.c = iterations, c
 
@@ -295,7 +295,7 @@ def build_classifier(
     Args:
         name (`str`): One of `CLASSIFIERS`.
         image_shape (`tuple[int, int, int]`): (C, H, W): from 64 pixels a side on, batches go through DPImageBench's networks in parts.
-        epochs (`int`, *optional*): Instead of the usual number; iterations of lbfgs for `logreg`.
+        epochs (`int`, *optional*): Instead of the usual number; `logreg` has none.
         cifar (`bool`, defaults to `False`): The networks and the training that are published for CIFAR-10 and CIFAR-100.
 
     Raises:
@@ -306,7 +306,7 @@ def build_classifier(
     if epochs is not None and epochs < 1:
         raise UsageError(f"--classifier_epochs must be at least 1, not {epochs}.")
     if name == "logreg":
-        return LogisticRegressionClassifier(seed=seed, iterations=epochs)
+        return LogisticRegressionClassifier(seed=seed)
     if name == "mlp":
         return PerceptronClassifier(seed=seed, epochs=epochs)
 

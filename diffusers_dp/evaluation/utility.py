@@ -127,8 +127,7 @@ def measure_utility(
     Raises:
         UsageError: Labels are missing or name no class, images differ in shape or classes, or a value is out of range.
     """
-    class_names = _common_classes(synthetic, real_test, trained_on)
-    synthetic, real_test = replace(synthetic, class_names=class_names), replace(real_test, class_names=class_names)
+    synthetic, real_test = common_classes(synthetic, real_test, trained_on)
     if ensemble < 1 or not seeds:
         raise UsageError(f"--ensemble must be at least 1 and --seeds not empty, not {ensemble} and {list(seeds)}.")
     if isinstance(selection, str) and selection not in ("synthetic", "last"):
@@ -142,7 +141,7 @@ def measure_utility(
     if isinstance(selection, PrivateSelection):
         fitted = list(fitted)
         common["private_selection"] = _choose(fitted, selection)
-    details = list(_score(fitted, real_test, class_names, common))
+    details = list(_score(fitted, real_test, common))
     return [row for detail in details for row in detail.measurements()], details
 
 
@@ -213,10 +212,9 @@ class _Candidate:
         return self.classifier.predict(images)
 
 
-def _score(
-    fitted: Iterable[_Fit], real_test: ImageSet, class_names: tuple[str, ...], common: dict[str, Any]
-) -> Iterator[UtilityDetails]:
+def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[UtilityDetails]:
     """Averages the members of an ensemble, and counts over seeds. Fits are scored as they come, and let go of."""
+    class_names = real_test.class_names or ()
     scores: dict[tuple[str, int], dict[int, np.ndarray]] = {}
     protocols: dict[tuple[str, int], dict[str, Any]] = {}
     for fit in fitted:
@@ -232,15 +230,27 @@ def _score(
             "num_train": len(fit.train), "num_validation": fit.num_held_out, "seeds": list(of_seed),
             "classes_never_generated": [class_names[index] for index in missing],
         }  # fmt: skip
-    labels, classes = labels_of(real_test), np.arange(len(class_names))
     for key, of_seed in scores.items():
-        predicted = [total.argmax(1) for total in of_seed.values()]
-        confusion = sum(confusion_matrix(labels, of_one, labels=classes) for of_one in predicted)
-        accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
-        yield UtilityDetails(protocols[key], class_names, np.asarray(confusion), accuracies)
+        yield score_predictions([total.argmax(1) for total in of_seed.values()], real_test, protocols[key])
 
 
-def _common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[str, ...]:
+def score_predictions(
+    predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]
+) -> UtilityDetails:
+    """Counts what was predicted for the test images, `predicted` of int64, shape `[n]`, once a seed."""
+    labels, class_names = labels_of(real_test), real_test.class_names or ()
+    classes = np.arange(len(class_names))
+    confusion = np.sum([confusion_matrix(labels, of_one, labels=classes) for of_one in predicted], axis=0)
+    accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
+    return UtilityDetails(protocol, class_names, confusion, accuracies)
+
+
+def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[ImageSet, ImageSet]:
+    """Both sets, with the names of the same classes.
+
+    Raises:
+        UsageError: Labels are missing or name no class, a set is empty, or images differ in shape or classes.
+    """
     for images, flag, what in ((train, "--images", trained_on), (test, "--real", "real test")):
         if images.labels is None:
             raise UsageError(
@@ -262,7 +272,7 @@ def _common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[s
     names = train.class_names or test.class_names or tuple(map(str, range(int(labels.max()) + 1)))
     if labels.min() < 0 or labels.max() >= len(names):
         raise UsageError(f"There are labels outside the {len(names)} classes; name all classes with --class_names.")
-    return tuple(names)
+    return replace(train, class_names=tuple(names)), replace(test, class_names=tuple(names))
 
 
 def _words(images: ImageSet) -> str:
