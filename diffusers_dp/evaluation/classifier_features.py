@@ -16,7 +16,7 @@ from .images import ImageSet
 #: Fixed once, so that two reports mean the same by `classifier`.
 STEPS = 600
 BATCH_SIZE = 128
-LEARNING_RATE = 1e-3
+LEARNING_RATE = 2e-3
 DIMENSION = 128
 
 
@@ -25,15 +25,15 @@ class SmallCNN(nn.Module):
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, 32, 3, padding=1)
-        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
-        self.hidden = nn.Linear(64 * 4 * 4, DIMENSION)
+        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1)
+        self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
+        self.hidden = nn.Linear(32 * 4 * 4, DIMENSION)
         self.classes = nn.Linear(DIMENSION, num_classes)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Images `[n, C, H, W]` in [-1, 1] to penultimate features `[n, 128]`."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.adaptive_avg_pool2d(F.relu(self.conv2(x)), 4)
+        x = F.adaptive_max_pool2d(F.relu(self.conv2(x)), 4)
         return F.relu(self.hidden(x.flatten(1)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -73,6 +73,7 @@ class ClassifierExtractor:
             "fitted_on": len(real),
             "steps": STEPS,
             "batch_size": BATCH_SIZE,
+            "learning_rate": LEARNING_RATE,
             "seed": seed,
             "layer": "penultimate",
             "dimension": DIMENSION,

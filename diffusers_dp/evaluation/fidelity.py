@@ -5,6 +5,7 @@ Every function takes features `[n, D]` and knows nothing of images, files or ext
 names. Distances are Euclidean. Likelihoods are in `feature_likelihood.py`.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,14 +76,14 @@ def check_features(features: np.ndarray, whose: str) -> None:
 
 
 def copies_warning(real: np.ndarray, synthetic: np.ndarray) -> str | None:
-    """A sentence where synthetic images have bit for bit the features of a real one, else `None`."""
-    known = {row.tobytes() for row in real}
-    copies = sum(row.tobytes() in known for row in synthetic)
+    """A sentence where synthetic images are real ones, byte for byte, else `None`. Images or features, `[n, ...]` and `[m, ...]`."""
+    known = {hashlib.sha256(row.tobytes()).digest() for row in real}
+    copies = sum(hashlib.sha256(row.tobytes()).digest() in known for row in synthetic)
     if not copies:
         return None
     return (
-        f"{copies} of {len(synthetic)} synthetic images have exactly the features of a real image: they are copies, or the real images "
-        "were given twice, and no number here speaks for a generator."
+        f"{copies} of {len(synthetic)} synthetic images are byte for byte real ones: either they are copies, or real images were given "
+        "as synthetic ones."
     )
 
 

@@ -109,7 +109,7 @@ def measure(
         test=cache.features(extractor, real_test.images) if real_test is not None and "fld" in metrics else None,
         seed=seed,
         device=device,
-        warning=fidelity.copies_warning(real, judged),
+        warning=fidelity.copies_warning(real_train.images, synthetic.images),
     )
     return [measurement for metric in metrics for measurement in METRICS[metric](material)]
 
