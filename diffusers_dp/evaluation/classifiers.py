@@ -1,0 +1,358 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Downstream classifiers with the training that was published for them: DPDM's (`logreg`, `mlp`, `cnn`) and DPImageBench's (`wrn`,
+`resnet`, `resnext`).
+
+Pixels are scaled to [-1, 1]; nothing is augmented. A seed decides everything that is random, so that a fit on a CPU can be repeated bit
+by bit on as many threads.
+"""
+
+import contextlib
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers.training_utils import EMAModel
+from sklearn.dummy import DummyClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from torch import nn
+from tqdm.auto import tqdm
+
+from ..errors import UsageError
+from .images import ImageSet
+from .networks import Training, build_network, training_of
+
+
+CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
+SCORING_BATCH_SIZE = 500
+
+
+# DPDM's MLP. Its logistic regression has no budget that would make sense for a convex problem: ours is lbfgs's usual one.
+MLP_HIDDEN, MLP_LEARNING_RATE, MLP_BATCH_SIZE, MLP_EPOCHS = 100, 3e-4, 128, 50
+LOGREG_ITERATIONS = 100
+
+
+class Classifier(ABC):
+    """Fits labelled images, then scores others.
+
+    Attributes:
+        protocol (`dict`): All that decides the fit besides the images: JSON values.
+        repeatable (`bool`): The seed decides nothing.
+        candidates (`dict[int, Any]`): States after some epochs, by epoch, if `fit` was asked to keep them; `use` goes back to one.
+    """
+
+    repeatable = False
+
+    def __init__(self, name: str, seed: int, **protocol: Any):
+        self.name = name
+        self.seed = seed
+        self.protocol = {"classifier": name, **protocol}
+        self.candidates: dict[int, Any] = {}
+
+    @abstractmethod
+    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+        """Fit.
+
+        Args:
+            train (`ImageSet`): With labels.
+            validation (`ImageSet`, *optional*): Decides which epoch counts: the most accurate, the last of several. Without it the
+                last epoch counts.
+            num_candidates (`int`, defaults to 0): Keep the states after so many epochs, evenly spaced up to the last one.
+        """
+
+    @abstractmethod
+    def scores(self, images: np.ndarray) -> np.ndarray:
+        """Probabilities, float64, shape `[n, classes]`, of images of uint8, shape `[n, C, H, W]`."""
+
+    def use(self, epoch: int) -> None:
+        """Go back to a candidate."""
+        raise KeyError(epoch)
+
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        """The most probable class, int64, shape `[n]`."""
+        return self.scores(images).argmax(1)
+
+
+class LogisticRegressionClassifier(Classifier):
+    """Multinomial logistic regression on pixels; it has no epochs to choose from, and a seed changes nothing.
+
+    Args:
+        iterations (`int`, defaults to 100): Of lbfgs, at most.
+        c (`float`, defaults to 1): Inverse strength of the L2 penalty.
+    """
+
+    repeatable = True
+
+    def __init__(self, *, seed: int = 0, iterations: int = LOGREG_ITERATIONS, c: float = 1.0):
+        super().__init__("logreg", seed, solver="lbfgs", most_iterations=iterations, inverse_penalty=c)
+        self.iterations, self.c = iterations, c
+
+    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+        labels = labels_of(train)
+        self.num_classes = num_classes_of(train)
+        self.model = LogisticRegression(C=self.c, max_iter=self.iterations)
+        if len(np.unique(labels)) == 1:  # nothing to separate
+            self.model = DummyClassifier(strategy="most_frequent")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the budget is fixed
+            self.model.fit(_flat(train.images), labels)
+        return self
+
+    def scores(self, images: np.ndarray) -> np.ndarray:
+        scores = np.zeros((len(images), self.num_classes))
+        scores[:, self.model.classes_] = self.model.predict_proba(_flat(images))  # 0 for a class that was never seen
+        return scores
+
+
+class EpochClassifier(Classifier):
+    """Trains epoch by epoch; which state counts can be chosen.
+
+    Args:
+        epochs (`int`): Passes over the training images.
+    """
+
+    def __init__(self, name: str, seed: int, epochs: int, **protocol: Any):
+        super().__init__(name, seed, epochs=epochs, **protocol)
+        self.epochs = epochs
+
+    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+        labels_of(train)
+        self.num_classes = num_classes_of(train)
+        kept = evenly_spaced(self.epochs, num_candidates)
+        best, most_right = None, -1
+        epochs = tqdm(
+            self._train(train), total=self.epochs, desc=f"{self.name} (seed {self.seed})", unit="epoch", leave=False
+        )
+        for epoch, _ in enumerate(epochs, start=1):
+            if epoch in kept:
+                self.candidates[epoch] = self._state()
+            right = 0
+            if validation is not None:
+                right = int((self.predict(validation.images) == validation.labels).sum())
+            if right >= most_right and (validation is not None or epoch == self.epochs):
+                # Of equals the last, as published.
+                best, most_right, self.protocol["chosen_epoch"] = self._state(), right, epoch
+        self._load(best)
+        return self
+
+    def use(self, epoch: int) -> None:
+        self._load(self.candidates[epoch])
+        self.protocol["chosen_epoch"] = epoch
+
+    @abstractmethod
+    def _train(self, train: ImageSet) -> Iterator[None]:
+        """Trains, and stops after each epoch, in the state that is to be scored."""
+
+    @abstractmethod
+    def _state(self) -> Any:
+        """A copy of what `scores` needs."""
+
+    @abstractmethod
+    def _load(self, state: Any) -> None:
+        """Scores with that state from now on."""
+
+
+class PerceptronClassifier(EpochClassifier):
+    """An MLP on pixels with one hidden layer.
+
+    Args:
+        hidden (`int`, defaults to 100): Units of the hidden layer; 100 are DPDM's.
+    """
+
+    def __init__(self, *, seed: int = 0, epochs: int | None = None, hidden: int = MLP_HIDDEN):
+        super().__init__(
+            "mlp", seed, MLP_EPOCHS if epochs is None else epochs, hidden=hidden, optimizer="adam",
+            learning_rate=MLP_LEARNING_RATE, batch_size=MLP_BATCH_SIZE,
+        )  # fmt: skip
+        self.hidden = hidden
+
+    def _train(self, train: ImageSet) -> Iterator[None]:
+        pixels, classes = _flat(train.images), np.arange(self.num_classes)
+        self.model = MLPClassifier(
+            (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE, batch_size=min(MLP_BATCH_SIZE, len(train)),
+            random_state=np.random.RandomState(self.seed),  # a number would shuffle each epoch alike
+        )  # fmt: skip
+        for _ in range(self.epochs):
+            self.model.partial_fit(pixels, train.labels, classes=classes)
+            yield
+
+    def _state(self) -> Any:
+        return [array.copy() for array in (*self.model.coefs_, *self.model.intercepts_)]
+
+    def _load(self, state: Any) -> None:
+        half = len(state) // 2
+        self.model.coefs_, self.model.intercepts_ = state[:half], state[half:]
+
+    def scores(self, images: np.ndarray) -> np.ndarray:
+        return self.model.predict_proba(_flat(images)).astype(np.float64)
+
+
+class NetworkClassifier(EpochClassifier):
+    """A network of torch, trained as `training` says.
+
+    Args:
+        name (`str`): For the protocol.
+        build (`Callable`): Image shape (C, H, W) and number of classes to the network.
+        training (`Training`): See there.
+        seed (`int`, defaults to 0): Of the initial weights, the order of the images and dropout.
+        device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained and scored.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[tuple[int, int, int], int], nn.Module],
+        training: Training,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        super().__init__(name, seed, **asdict(training))
+        self.build, self.training, self.device = build, training, torch.device(device)
+
+    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+        epochs = math.ceil(self.training.fewest_steps / math.ceil(len(train) / self.training.batch_size))
+        if epochs > self.epochs:
+            self.epochs, self.training = epochs, self.training.with_epochs(epochs)
+            self.protocol |= asdict(self.training)
+        return super().fit(train, validation, num_candidates=num_candidates)
+
+    def _train(self, train: ImageSet) -> Iterator[None]:
+        channels, height, width = train.images.shape[1:]
+        with self._seeded(0):
+            network = self.build((channels, height, width), self.num_classes)
+        # A quarter faster on a CPU; torch's stubs leave it out.
+        self.network = network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.protocol["parameters"] = sum(p.numel() for p in self.network.parameters())
+        images = torch.from_numpy(train.images).to(self.device)
+        labels = torch.from_numpy(labels_of(train)).to(self.device)
+        optimizer = self._optimizer()
+        step_epochs = self.training.step_epochs or self.epochs
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_epochs, self.training.step_factor)
+        ema = EMAModel(self.network.parameters(), decay=self.training.ema_decay, foreach=True)
+        for epoch in range(1, self.epochs + 1):
+            with self._seeded(epoch):
+                self._epoch(images, labels, optimizer, ema)
+            schedule.step()
+            ema.store(self.network.parameters())
+            ema.copy_to(self.network.parameters())
+            yield
+            ema.restore(self.network.parameters())
+
+    def _epoch(
+        self, images: torch.Tensor, labels: torch.Tensor, optimizer: torch.optim.Optimizer, ema: EMAModel
+    ) -> None:
+        self.network.train()
+        for batch in torch.randperm(len(images)).to(self.device).split(self.training.batch_size):
+            optimizer.zero_grad()
+            for part in batch.chunk(self.training.micro_batches):
+                loss = F.cross_entropy(self.network(_scaled(images[part])), labels[part], reduction="sum")
+                (loss / len(batch)).backward()
+            optimizer.step()
+            ema.step(self.network.parameters())
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        plan, parameters = self.training, self.network.parameters()
+        if plan.optimizer == "adam":
+            return torch.optim.Adam(parameters, plan.learning_rate)
+        return torch.optim.SGD(parameters, plan.learning_rate, plan.momentum, weight_decay=plan.weight_decay)
+
+    @contextlib.contextmanager
+    def _seeded(self, stage: int) -> Iterator[None]:
+        """Draws of torch follow from the seed and the stage, and who draws elsewhere notices nothing."""
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(np.random.SeedSequence([self.seed, stage]).generate_state(1)[0]))
+            yield
+
+    def _state(self) -> Any:
+        return {name: value.to("cpu", copy=True) for name, value in self.network.state_dict().items()}
+
+    def _load(self, state: Any) -> None:
+        self.network.load_state_dict(state)
+
+    def scores(self, images: np.ndarray) -> np.ndarray:
+        return network_scores(self.network, images, self.device)
+
+
+def build_classifier(
+    name: str,
+    *,
+    image_shape: tuple[int, int, int],
+    seed: int = 0,
+    epochs: int | None = None,
+    cifar: bool = False,
+    device: torch.device | str = "cpu",
+) -> Classifier:
+    """A classifier by name, with its published training.
+
+    Args:
+        name (`str`): One of `CLASSIFIERS`.
+        image_shape (`tuple[int, int, int]`): (C, H, W): from 64 pixels a side on, batches go through DPImageBench's networks in parts.
+        epochs (`int`, *optional*): Instead of the usual number; `logreg` has none.
+        cifar (`bool`, defaults to `False`): The networks and the training that are published for CIFAR-10 and CIFAR-100.
+
+    Raises:
+        UsageError: Another name, or less than one epoch.
+    """
+    if name not in CLASSIFIERS:
+        raise UsageError(f"--classifiers knows {', '.join(CLASSIFIERS)}, not {name!r}.")
+    if epochs is not None and epochs < 1:
+        raise UsageError(f"--classifier_epochs must be at least 1, not {epochs}.")
+    if name == "logreg":
+        return LogisticRegressionClassifier(seed=seed)
+    if name == "mlp":
+        return PerceptronClassifier(seed=seed, epochs=epochs)
+
+    def build(shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+        return build_network(name, shape, num_classes, cifar=cifar)
+
+    return NetworkClassifier(
+        name, build, training_of(name, image_shape, epochs, cifar=cifar), seed=seed, device=device
+    )
+
+
+def network_scores(network: nn.Module, images: np.ndarray, device: torch.device | str = "cpu") -> np.ndarray:
+    """Probabilities, float64, shape `[n, classes]`, of images of uint8, shape `[n, C, H, W]`; the network goes into evaluation mode."""
+    network.eval()
+    with torch.no_grad():
+        parts = torch.from_numpy(images).split(SCORING_BATCH_SIZE)
+        logits = [network(_scaled(part.to(device))).double().cpu() for part in parts]
+    return torch.cat(logits).softmax(1).numpy()
+
+
+def evenly_spaced(epochs: int, number: int) -> list[int]:
+    """At most `number` of the epochs 1 ... `epochs`, at even distances; the last one is among them."""
+    return sorted({round(epochs * k / number) for k in range(1, number + 1)} - {0})
+
+
+def num_classes_of(images: ImageSet) -> int:
+    """Of the declared classes, or by the largest label."""
+    return int(labels_of(images).max()) + 1 if images.class_names is None else len(images.class_names)
+
+
+def labels_of(images: ImageSet) -> np.ndarray:
+    """The labels of images that must have some.
+
+    Raises:
+        UsageError: There are none.
+    """
+    if images.labels is None:
+        raise UsageError(
+            "A classifier needs labelled images: name their column with --label_column, or leave utility out of --metrics."
+        )
+    return images.labels
+
+
+def _scaled(images: torch.Tensor) -> torch.Tensor:
+    return images.float().contiguous(memory_format=torch.channels_last) / 127.5 - 1
+
+
+def _flat(images: np.ndarray) -> np.ndarray:
+    return images.reshape(len(images), -1).astype(np.float32) / 127.5 - 1

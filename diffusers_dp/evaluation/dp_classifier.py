@@ -1,0 +1,162 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A reference: a classifier trained on the real images with DP-SGD, at the epsilon of the release (Ghalebikesabi et al. 2023, Tables 1 and
+5, after De et al. 2022).
+
+It answers "what if one had released a classifier instead of images?". It is a release of its own on the same people: publishing it, or its
+accuracy, would add its epsilon to the release's. Its ledger is its own, and never the release's.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from diffusers.training_utils import EMAModel
+from torch import nn
+from tqdm.auto import tqdm
+
+from ..errors import UsageError
+from ..ledger import PrivacyLedger
+from ..randomness import PrivateGenerator
+from ..sensitive import SensitiveImages
+from .classifiers import network_scores
+from .images import ImageSet
+from .measurement import Measurement
+from .utility import UtilityDetails, common_classes, score_predictions
+
+
+STEPS = 300
+EXPECTED_BATCH_SIZE = 1024
+MAX_GRAD_NORM = 1.0
+LEARNING_RATE, MOMENTUM = 0.5, 0.9
+EMA_DECAY = 0.9999
+MAX_PHYSICAL_BATCH_SIZE = 256
+HYPOTHETICAL = (
+    "A separate release, for comparison only: its epsilon is not part of the budget of the release that is judged, and would add to it if "
+    "the classifier or this number were published."
+)
+
+
+class DPNetwork(nn.Sequential):
+    """A small CNN for DP-SGD: few parameters, so that little noise is added, and tanh, whose bounded activations keep gradients near the
+    clip norm (Papernot et al. 2021). Nothing is normalised, over a batch least of all.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W), at least 8 pixels a side.
+        num_classes (`int`): Number of logits.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int):
+        super().__init__(
+            nn.Conv2d(image_shape[0], 16, 5, stride=2, padding=2), nn.Tanh(), nn.MaxPool2d(2, stride=1),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.Tanh(), nn.AdaptiveAvgPool2d(min(6, image_shape[1] // 4)),
+            nn.Flatten(),
+            nn.Linear(32 * min(6, image_shape[1] // 4) ** 2, 32), nn.Tanh(), nn.Linear(32, num_classes),
+        )  # fmt: skip
+
+
+def classification_loss(
+    network: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
+) -> torch.Tensor:
+    """Cross-entropy of each row, shape `[rows]`; nothing is drawn."""
+    assert labels is not None  # the door was given some
+    return F.cross_entropy(network(images), labels, reduction="none")
+
+
+def reference_dp(
+    real_train: ImageSet,
+    real_test: ImageSet,
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int = STEPS,
+    expected_batch_size: int = EXPECTED_BATCH_SIZE,
+    seed: int = 0,
+    ledger_path: Path | str | None = None,
+    device: torch.device | str = "cpu",
+) -> tuple[list[Measurement], UtilityDetails]:
+    """Train with DP-SGD on real images, test on others. SGD with momentum on noisy sums of gradients clipped to norm 1, over Poisson
+    samples; the averaged weights count.
+
+    Args:
+        real_train (`ImageSet`): The sensitive images, with labels; their number is public.
+        real_test (`ImageSet`): With labels.
+        epsilon, delta (`float`): Those of the release.
+        steps (`int`, defaults to 300): Of DP-SGD.
+        expected_batch_size (`int`, defaults to 1024): qN, and the divisor; at most N.
+        seed (`int`, defaults to 0): Of the initial weights. Noise and samples follow from no seed.
+        ledger_path (`Path`, *optional*): Of this classifier's own ledger; in memory by default.
+        device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained.
+
+    Returns:
+        `tuple[list[Measurement], UtilityDetails]`: As of `measure_utility`, for one seed.
+
+    Raises:
+        UsageError: Labels are missing, images differ in shape or classes, or no noise reaches the budget.
+    """
+    real_train, real_test = common_classes(real_train, real_test, "real training")
+    if steps < 1 or expected_batch_size < 1:
+        raise UsageError(
+            f"A DP classifier takes at least 1 step of 1 image, not {steps} of {expected_batch_size}; leave it out of --references."
+        )
+    network, facts = _train(
+        real_train,
+        epsilon,
+        delta,
+        steps,
+        min(expected_batch_size, len(real_train)),
+        seed,
+        ledger_path,
+        torch.device(device),
+    )
+    protocol = {
+        "classifier": "dp_cnn", "trained_on": "real, with DP-SGD", "tested_on": "real", "num_train": len(real_train),
+        "num_test": len(real_test), "seeds": [seed], "parameters": sum(p.numel() for p in network.parameters()),
+        **facts, "hypothetical": HYPOTHETICAL,
+    }  # fmt: skip
+    predicted = network_scores(network, real_test.images, device).argmax(1)
+    details = score_predictions([predicted], real_test, protocol)
+    return details.measurements(), details
+
+
+def _train(
+    images: ImageSet, epsilon: float, delta: float, steps: int, batch_size: int, seed: int, ledger_path: Path | str | None,
+    device: torch.device,
+) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
+    """The averaged network, and what was paid for it."""
+    class_names, (channels, height, width) = images.class_names or (), images.images.shape[1:]
+    ledger = PrivacyLedger(
+        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=len(images),
+        public_facts={"image_shape": [channels, height, width], "use": "a DP classifier for comparison, a separate release"},
+    )  # fmt: skip
+    try:
+        sample_rate = batch_size / len(images)
+        noise_multiplier = ledger.calibrate(sample_rate, steps)
+        door = SensitiveImages(
+            images.images, images.labels, num_images=len(images), image_shape=(channels, height, width), class_names=class_names,
+            device=device,
+        )  # fmt: skip
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = DPNetwork((channels, height, width), len(class_names)).to(device)
+        optimizer = torch.optim.SGD(network.parameters(), LEARNING_RATE, MOMENTUM)
+        ema = EMAModel(network.parameters(), decay=EMA_DECAY)
+        for _ in tqdm(range(steps), desc=f"DP classifier (seed {seed})", unit="step", leave=False):
+            gradients = door.noisy_gradient(
+                network, classification_loss,
+                max_grad_norm=MAX_GRAD_NORM, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
+                normaliser=batch_size, noise_multiplicity=1, max_physical_batch_size=MAX_PHYSICAL_BATCH_SIZE,
+                ledger=ledger, reserve_steps=steps,
+            )  # fmt: skip
+            for name, parameter in network.named_parameters():
+                parameter.grad = gradients[name]
+            optimizer.step()
+            ema.step(network.parameters())
+        ema.copy_to(network.parameters())
+        facts = {
+            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier, "sample_rate": sample_rate,
+            "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE, "momentum": MOMENTUM,
+        }  # fmt: skip
+    finally:
+        ledger.close()
+    return network, facts

@@ -1,0 +1,133 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Does a ranking of models that was made on synthetic images hold on real ones? (Ghalebikesabi et al. 2023, Section 6)
+
+Who has synthetic images alone tries many models on them and takes the best. Here all are trained on synthetic images, and ranked twice:
+by accuracy on synthetic images that were held out, and on real test images.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from .classifiers import Classifier, LogisticRegressionClassifier, NetworkClassifier, PerceptronClassifier
+from .images import ImageSet
+from .measurement import Measurement
+from .networks import SmallCNN, training_of
+from .selection import split_for_training
+from .utility import PER_CENT, common_classes
+
+
+INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1.0)
+HIDDEN_UNITS = (8, 32, 128)
+CNN_WIDTHS = (4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Accuracies of the same models on synthetic and on real images, in per cent.
+
+    Args:
+        names (`tuple[str, ...]`): Of the models.
+        synthetic, real (`tuple[float, ...]`): On held-out synthetic images, and on real test images.
+    """
+
+    names: tuple[str, ...]
+    synthetic: tuple[float, ...]
+    real: tuple[float, ...]
+
+    @property
+    def spearman(self) -> float:
+        """Rank correlation, in [-1, 1]; NaN where all models are equally good on either side."""
+        if len(set(self.synthetic)) == 1 or len(set(self.real)) == 1:
+            return math.nan
+        return float(spearmanr(self.synthetic, self.real).statistic)
+
+    @property
+    def chosen(self) -> int:
+        """The best model by synthetic images; of equals the first, so that real images play no role."""
+        return int(np.argmax(self.synthetic))
+
+    @property
+    def regret(self) -> float:
+        """What the choice costs: accuracy on real images of the best model there less that of the chosen one, in points, >= 0."""
+        return max(self.real) - self.real[self.chosen]
+
+    def measurements(self, protocol: dict[str, Any]) -> list[Measurement]:
+        """Spearman's correlation where it is defined, whether the chosen model is the best one (1 or 0), and the regret."""
+        facts = {
+            **protocol, "models": list(self.names), "accuracy_on_synthetic": list(self.synthetic),
+            "accuracy_on_real": list(self.real), "chosen_on_synthetic": self.names[self.chosen],
+        }  # fmt: skip
+        rows = [
+            Measurement("model selection: top-1 agrees", float(self.regret == 0), facts),
+            Measurement("model selection: regret", self.regret, {**facts, "unit": "percentage points"}),
+        ]
+        if math.isfinite(self.spearman):
+            rows.insert(0, Measurement("model selection: Spearman correlation", self.spearman, facts))
+        return rows
+
+
+def measure_model_selection(
+    synthetic: ImageSet,
+    real_test: ImageSet,
+    *,
+    seed: int = 0,
+    epochs: int | None = None,
+    device: torch.device | str = "cpu",
+) -> tuple[list[Measurement], Ranking]:
+    """Train a fixed list of models on synthetic images, and compare their ranking there with that on real images.
+
+    The list: logistic regression under four penalties, an MLP of three sizes, the small CNN of three widths. The last epoch counts, for
+    the held-out images rank the models and nothing else.
+
+    Args:
+        synthetic (`ImageSet`): With labels; split as `split_for_training` says.
+        real_test (`ImageSet`): With labels.
+        seed (`int`, defaults to 0): Of all trainings.
+        epochs (`int`, *optional*): Of the MLPs and CNNs, instead of their usual number.
+        device (`str` or `torch.device`, defaults to `"cpu"`): Of the CNNs.
+
+    Raises:
+        UsageError: Labels are missing or name no class, images differ in shape or classes, or there are fewer than two.
+    """
+    synthetic, real_test = common_classes(synthetic, real_test, "synthetic")
+    train, held_out = split_for_training(synthetic)
+    channels, height, width = synthetic.images.shape[1:]
+    models = candidates((channels, height, width), seed=seed, epochs=epochs, device=device)
+    accuracies = [_accuracies(build().fit(train), (held_out, real_test)) for build in models.values()]
+    on_synthetic, on_real = zip(*accuracies, strict=True)
+    ranking = Ranking(tuple(models), on_synthetic, on_real)
+    protocol = {
+        "num_train": len(train), "num_validation": len(held_out), "num_test": len(real_test), "seed": seed,
+        "epochs": epochs, "selection": "last",
+    }  # fmt: skip
+    return ranking.measurements(protocol), ranking
+
+
+def candidates(
+    image_shape: tuple[int, int, int], *, seed: int, epochs: int | None, device: torch.device | str
+) -> dict[str, Callable[[], Classifier]]:
+    """The fixed list of models, by name."""
+    training = training_of("cnn", image_shape, epochs)
+    models: dict[str, Callable[[], Classifier]] = {}
+    for c in INVERSE_PENALTIES:
+        models[f"logreg, C = {c:g}"] = functools.partial(LogisticRegressionClassifier, seed=seed, c=c)
+    for hidden in HIDDEN_UNITS:
+        models[f"mlp, {hidden} units"] = functools.partial(
+            PerceptronClassifier, seed=seed, epochs=epochs, hidden=hidden
+        )
+    for channels in CNN_WIDTHS:
+        models[f"cnn, width {channels}"] = functools.partial(
+            NetworkClassifier, "cnn", functools.partial(SmallCNN, width=channels), training, seed=seed, device=device
+        )
+    return models
+
+
+def _accuracies(classifier: Classifier, sets: Sequence[ImageSet]) -> tuple[float, ...]:
+    return tuple(PER_CENT * float((classifier.predict(images.images) == images.labels).mean()) for images in sets)

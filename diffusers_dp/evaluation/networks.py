@@ -1,0 +1,270 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The networks of the downstream classifiers, images `[B, C, H, W]` in [-1, 1] to logits `[B, classes]`, and how each is trained.
+
+The three residual families end in a mean over all positions, so that any size from 28 to 128 pixels fits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+CNN_WIDTH = 32
+# Below this many pixels a side the unpadded convolutions of the small CNN run out of positions.
+SMALLEST_UNPADDED = 18
+SMALLEST_SIDE = 8
+
+
+class SmallCNN(nn.Sequential):
+    """The CNN classifier of DPDM (Dockhorn et al. 2022, downstream classifiers; DP-FETA, Appendix B.5, takes it over).
+
+    Three unpadded 3x3 convolutions of 32, 64 and 128 channels, the first two with a 2x2 max pooling, then 128 hidden units; dropout of
+    1/2 after each pooling and the hidden units. Smaller images than it was made for (under 18 pixels a side) are padded.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W), at least 8 pixels a side.
+        num_classes (`int`): Number of logits.
+        width (`int`, defaults to 32): Channels of the first convolution; 32 is the published one.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, width: int = CNN_WIDTH):
+        channels, *sides = image_shape
+        padding = 0 if min(sides) >= SMALLEST_UNPADDED else 1
+        lost = 2 - 2 * padding  # pixels a convolution takes off a side
+        height, width_left = [((side - lost) // 2 - lost) // 2 - lost for side in sides]
+        super().__init__(
+            nn.Conv2d(channels, width, 3, padding=padding), nn.MaxPool2d(2), nn.ReLU(), nn.Dropout(0.5),
+            nn.Conv2d(width, 2 * width, 3, padding=padding), nn.MaxPool2d(2), nn.ReLU(), nn.Dropout(0.5),
+            nn.Conv2d(2 * width, 4 * width, 3, padding=padding), nn.ReLU(), nn.Flatten(),
+            nn.Linear(4 * width * height * width_left, 4 * width), nn.ReLU(), nn.Dropout(0.5),
+            nn.Linear(4 * width, num_classes),
+        )  # fmt: skip
+
+
+class _WideBlock(nn.Module):
+    """Normalise, activate, convolve, twice; dropout between. A change of width or stride is projected from the activated input."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, dropout: float):
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(inputs), nn.BatchNorm2d(outputs)
+        self.conv1, self.conv2 = _conv(inputs, outputs, 3, stride), _conv(outputs, outputs, 3)
+        self.dropout = nn.Dropout(dropout)
+        self.projection = _conv(inputs, outputs, 1, stride) if inputs != outputs or stride != 1 else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        activated = F.relu(self.norm1(x))
+        residual = x if self.projection is None else self.projection(activated)
+        return residual + self.conv2(self.dropout(F.relu(self.norm2(self.conv1(activated)))))
+
+
+class WideResNet(nn.Module):
+    """WRN-depth-widen (Zagoruyko & Komodakis 2016, Table 1): stages of 16k, 32k and 64k channels of pre-activated blocks.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_classes (`int`): Number of logits.
+        depth (`int`): 6n + 4; n blocks a stage.
+        widen (`int`): k.
+        dropout (`float`, defaults to 0.3): Between the convolutions of a block, as DPImageBench has it.
+    """
+
+    def __init__(
+        self, image_shape: tuple[int, int, int], num_classes: int, depth: int, widen: int, dropout: float = 0.3
+    ):
+        super().__init__()
+        widths = [16, 16 * widen, 32 * widen, 64 * widen]
+        self.stem = _conv(image_shape[0], widths[0], 3)
+        self.stages = _stages(
+            widths, (depth - 4) // 6, lambda inputs, outputs, stride: _WideBlock(inputs, outputs, stride, dropout)
+        )
+        self.norm = nn.BatchNorm2d(widths[-1])
+        self.head = nn.Linear(widths[-1], num_classes)
+        _initialise(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(F.relu(self.norm(self.stages(self.stem(x)))).mean((2, 3)))
+
+
+class _Residual(nn.Module):
+    """An activated sum of a path and the input, projected where its width or stride changes."""
+
+    def __init__(self, path: nn.Module, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.path = path
+        same = inputs == outputs and stride == 1
+        self.shortcut = nn.Identity() if same else _conv_norm(inputs, outputs, 1, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.path(x) + self.shortcut(x))
+
+
+def _basic_block(inputs: int, outputs: int, stride: int) -> nn.Module:
+    path = nn.Sequential(_conv_norm(inputs, outputs, 3, stride), nn.ReLU(), _conv_norm(outputs, outputs, 3))
+    return _Residual(path, inputs, outputs, stride)
+
+
+class ResNet(nn.Module):
+    """ResNet-depth for small images (He et al. 2016, Section 4.2): stages of 16, 32 and 64 channels of blocks of two convolutions.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_classes (`int`): Number of logits.
+        depth (`int`): 6n + 2; n blocks a stage. DPImageBench's ResNet-164 has these blocks as well, not bottlenecks.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, depth: int):
+        super().__init__()
+        self.stem = _conv_norm(image_shape[0], 16, 3)
+        self.stages = _stages([16, 16, 32, 64], (depth - 2) // 6, _basic_block)
+        self.head = nn.Linear(64, num_classes)
+        _initialise(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.stages(F.relu(self.stem(x))).mean((2, 3)))
+
+
+class ResNeXt(nn.Module):
+    """ResNeXt-depth for small images (Xie et al. 2017, Section 5.3): stages of 64w, 128w and 256w channels of bottlenecks, whose middle
+    convolution has 64, 128 or 256 channels in each of `groups` groups.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_classes (`int`): Number of logits.
+        depth (`int`): 9n + 2; n blocks a stage, rounded down: DPImageBench's "ResNeXt-28" has 2.
+        groups (`int`): Called cardinality in the paper.
+        widen (`int`): w.
+    """
+
+    def __init__(
+        self, image_shape: tuple[int, int, int], num_classes: int, depth: int, groups: int = 8, widen: int = 4
+    ):
+        super().__init__()
+
+        def bottleneck(inputs: int, outputs: int, stride: int) -> nn.Module:
+            middle = groups * outputs // widen
+            path = nn.Sequential(
+                _conv_norm(inputs, middle, 1), nn.ReLU(),
+                _conv_norm(middle, middle, 3, stride, groups), nn.ReLU(),
+                _conv_norm(middle, outputs, 1),
+            )  # fmt: skip
+            return _Residual(path, inputs, outputs, stride)
+
+        widths = [64, 64 * widen, 128 * widen, 256 * widen]
+        self.stem = _conv_norm(image_shape[0], 64, 3)
+        self.stages = _stages(widths, (depth - 2) // 9, bottleneck)
+        self.head = nn.Linear(widths[-1], num_classes)
+        _initialise(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.stages(F.relu(self.stem(x))).mean((2, 3)))
+
+
+def build_network(name: str, image_shape: tuple[int, int, int], num_classes: int, *, cifar: bool = False) -> nn.Module:
+    """The network that DPImageBench (`wrn`, `resnet`, `resnext`) or DPDM (`cnn`) trains under a name.
+
+    Args:
+        name (`str`): `cnn`, `wrn`, `resnet` or `resnext`.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_classes (`int`): Number of logits.
+        cifar (`bool`, defaults to `False`): The larger networks that are published for CIFAR-10 and CIFAR-100 alone.
+
+    Raises:
+        KeyError: Another name.
+        ValueError: Images of less than 8 pixels a side.
+    """
+    if min(image_shape[1:]) < SMALLEST_SIDE:
+        raise ValueError(f"Images must have at least {SMALLEST_SIDE} pixels a side, not {image_shape[1:]}.")
+    builders: dict[str, Callable[[], nn.Module]] = {
+        "cnn": lambda: SmallCNN(image_shape, num_classes),
+        "wrn": lambda: WideResNet(image_shape, num_classes, *((28, 10) if cifar else (40, 4))),
+        "resnet": lambda: ResNet(image_shape, num_classes, 164 if cifar else 110),
+        "resnext": lambda: ResNeXt(image_shape, num_classes, *((28, 8, 10) if cifar else (29, 8, 4))),
+    }
+    return builders[name]()
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained.
+
+    Args:
+        optimizer (`str`): `adam` or `sgd`.
+        learning_rate (`float`): At the start.
+        epochs (`int`): Passes over the training images.
+        batch_size (`int`): Images a step.
+        momentum, weight_decay (`float`, default to 0): Of SGD.
+        step_epochs (`int`, *optional*): The learning rate is multiplied by `step_factor` after so many epochs, and again.
+        step_factor (`float`, defaults to 0.2): See there.
+        ema_decay (`float`, defaults to 0.9999): Of the average of the weights, which is what counts; after n steps it is
+            `min(ema_decay, (1 + n) / (10 + n))`. The buffers of BatchNorm are not averaged.
+        micro_batches (`int`, defaults to 1): A batch is put through in so many parts, each with its own BatchNorm statistics.
+        fewest_steps (`int`, defaults to 0): Small sets of images are passed over more often, until it is so many steps.
+    """
+
+    optimizer: str
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    step_epochs: int | None = None
+    step_factor: float = 0.2
+    ema_decay: float = 0.9999
+    micro_batches: int = 1
+    fewest_steps: int = 0
+
+    def with_epochs(self, epochs: int) -> "Training":
+        """The same with exactly so many epochs; the steps of the learning rate move in proportion."""
+        step_epochs = self.step_epochs and max(1, round(self.step_epochs * epochs / self.epochs))
+        return replace(self, epochs=epochs, step_epochs=step_epochs, fewest_steps=0)
+
+
+# DPImageBench: grey images, CelebA, Camelyon and EuroSAT; CIFAR-10 and CIFAR-100.
+BENCHMARK_TRAINING = Training("adam", 0.01, epochs=50, batch_size=256, step_epochs=20)
+# A batch of 126 is what was run.
+CIFAR_TRAINING = Training("sgd", 0.1, epochs=200, batch_size=126, momentum=0.9, weight_decay=5e-4, step_epochs=60)
+MICRO_BATCHES = {64: 16, 128: 64}  # by the side from which on they hold
+# Ours: DPDM trains its CNN for 50 epochs at 3e-4 and batch 128. This takes minutes on two CPU cores.
+CNN_TRAINING = Training("adam", 2e-3, epochs=8, batch_size=128, step_epochs=4, fewest_steps=1000)
+
+
+def training_of(
+    name: str, image_shape: tuple[int, int, int], epochs: int | None = None, *, cifar: bool = False
+) -> Training:
+    """The training of a network.
+
+    Args:
+        name, image_shape, cifar: As for `build_network`. From 64 pixels a side on, batches go through DPImageBench's networks in parts.
+        epochs (`int`, *optional*): Instead of the table's.
+    """
+    if name == "cnn":
+        training = CNN_TRAINING
+    else:
+        parts = [number for side, number in MICRO_BATCHES.items() if image_shape[1] >= side]
+        training = replace(CIFAR_TRAINING if cifar else BENCHMARK_TRAINING, micro_batches=max(parts, default=1))
+    return training if epochs is None else training.with_epochs(epochs)
+
+
+def _stages(widths: list[int], blocks: int, block: Callable[[int, int, int], nn.Module]) -> nn.Sequential:
+    """Three stages; the second and the third halve the side."""
+    layers = []
+    for inputs, outputs, stride in zip(widths[:-1], widths[1:], (1, 2, 2), strict=True):
+        layers += [block(inputs, outputs, stride)] + [block(outputs, outputs, 1) for _ in range(blocks - 1)]
+    return nn.Sequential(*layers)
+
+
+def _conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
+
+
+def _conv_norm(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    return nn.Sequential(_conv(inputs, outputs, size, stride, groups), nn.BatchNorm2d(outputs))
+
+
+def _initialise(network: nn.Module) -> None:
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

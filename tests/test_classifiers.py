@@ -1,0 +1,244 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The downstream classifiers: that they learn, repeat, choose the epoch as published, and bear a class that is not there."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from diffusers_dp.data import load_digits_split
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.classifiers import (
+    CLASSIFIERS,
+    LogisticRegressionClassifier,
+    NetworkClassifier,
+    build_classifier,
+    evenly_spaced,
+)
+from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.evaluation.networks import (
+    BENCHMARK_TRAINING,
+    CIFAR_TRAINING,
+    CNN_TRAINING,
+    ResNeXt,
+    Training,
+    training_of,
+)
+
+
+SHAPE = (1, 8, 8)
+NAMES = tuple("0123456789")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Real digits: to train on, to test on."""
+    return [ImageSet(*load_digits_split(train=train), NAMES) for train in (True, False)]
+
+
+def accuracy(classifier, images):
+    return (classifier.predict(images.images) == images.labels).mean()
+
+
+def linear(shape, num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), num_classes))
+
+
+@pytest.mark.parametrize(("name", "epochs", "at_least"), [("logreg", None, 0.94), ("mlp", 30, 0.9), ("cnn", 15, 0.92)])
+def test_they_learn_real_digits(digits, name, epochs, at_least):
+    train, test = digits
+    classifier = build_classifier(name, image_shape=SHAPE, epochs=epochs).fit(train)
+    scores = classifier.scores(test.images)
+    assert scores.shape == (360, 10) and scores.dtype == np.float64
+    np.testing.assert_allclose(scores.sum(1), 1, atol=1e-5)
+    predicted = classifier.predict(test.images)
+    assert predicted.dtype == np.int64
+    np.testing.assert_array_equal(predicted, scores.argmax(1))
+    assert accuracy(classifier, test) >= at_least
+
+
+@pytest.mark.parametrize("name", ["wrn", "resnet", "resnext"])
+def test_the_large_networks_train(digits, name):
+    """A single step, for time: that the whole path runs and every parameter moves."""
+    train = digits[0].subset(np.arange(4))
+    training = Training("adam", 0.01, epochs=1, batch_size=4, micro_batches=2)
+    build = build_classifier(name, image_shape=SHAPE).build
+    if name == "resnext":  # 34 million parameters take too long
+        build = functools.partial(ResNeXt, depth=11, groups=2, widen=1)
+    classifier = NetworkClassifier(name, build, training).fit(train)
+    with classifier._seeded(0):
+        start = classifier.build(SHAPE, 10).state_dict()
+    moved = {key for key, value in classifier.network.state_dict().items() if not torch.equal(value, start[key])}
+    assert {key for key, _ in classifier.network.named_parameters()} <= moved
+    assert classifier.scores(train.images).shape == (4, 10)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_a_fit_is_repeated_by_its_seed_alone(digits, name):
+    train, test = digits[0].subset(np.arange(200)), digits[1]
+
+    def scores(seed, disturbed=False):
+        if disturbed:
+            torch.manual_seed(99), np.random.seed(99)
+        return build_classifier(name, image_shape=SHAPE, seed=seed, epochs=2).fit(train).scores(test.images)
+
+    first = scores(0)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    np.testing.assert_array_equal(first, scores(0))
+    assert torch.equal(before, torch.get_rng_state())  # nobody else's draws move
+    np.testing.assert_array_equal(first, scores(0, disturbed=True))
+    assert not np.array_equal(first, scores(1))
+
+
+def test_logistic_regression_is_that_of_scikit_learn(digits):
+    train, test = digits
+    pixels = [images.images.reshape(len(images), -1) / 127.5 - 1 for images in digits]
+    reference = LogisticRegression(max_iter=1000).fit(pixels[0], train.labels)
+    ours = LogisticRegressionClassifier(iterations=1000).fit(train)
+    np.testing.assert_allclose(ours.scores(test.images), reference.predict_proba(pixels[1]), atol=0.03)  # float32
+
+
+class TestPublishedTraining:
+    """Each number as in the protocol of the published tables."""
+
+    def test_of_the_benchmark(self):
+        expected = Training(
+            optimizer="adam", learning_rate=0.01, epochs=50, batch_size=256, momentum=0.0, weight_decay=0.0,
+            step_epochs=20, step_factor=0.2, ema_decay=0.9999, micro_batches=1,
+        )  # fmt: skip
+        assert BENCHMARK_TRAINING == expected == training_of("wrn", (1, 28, 28))
+
+    def test_of_cifar(self):
+        expected = Training(
+            optimizer="sgd", learning_rate=0.1, epochs=200, batch_size=126, momentum=0.9, weight_decay=5e-4,
+            step_epochs=60, step_factor=0.2, ema_decay=0.9999, micro_batches=1,
+        )  # fmt: skip
+        assert CIFAR_TRAINING == expected == training_of("resnext", (3, 32, 32), cifar=True)
+
+    @pytest.mark.parametrize(("side", "parts"), [(32, 1), (64, 16), (128, 64)])
+    def test_large_images_go_through_in_parts(self, side, parts):
+        assert training_of("resnet", (3, side, side)).micro_batches == parts
+        assert training_of("cnn", (3, side, side)).micro_batches == 1
+
+    def test_fewer_epochs_are_recorded_and_move_the_steps(self):
+        training = training_of("wrn", (1, 28, 28), 5)
+        assert (training.epochs, training.step_epochs) == (5, 2)
+        protocol = build_classifier("wrn", image_shape=(1, 28, 28), epochs=5).protocol
+        assert (protocol["epochs"], protocol["step_epochs"]) == (5, 2)
+        assert training_of("cnn", SHAPE) == CNN_TRAINING
+
+    def test_small_sets_are_passed_over_more_often(self, digits):
+        train = digits[0].subset(np.arange(50))
+        training = Training("sgd", 0.1, epochs=2, batch_size=20, step_epochs=1, fewest_steps=10)
+        protocol = NetworkClassifier("linear", linear, training).fit(train).protocol
+        assert (protocol["epochs"], protocol["step_epochs"]) == (4, 2)  # of 3 steps each
+        protocol = NetworkClassifier("linear", linear, training.with_epochs(1)).fit(train).protocol
+        assert protocol["epochs"] == 1  # what was asked for is what is done
+
+    def test_the_learning_rate_steps(self, digits):
+        training = Training("sgd", 1.0, epochs=5, batch_size=100, step_epochs=2)
+        classifier, rates = NetworkClassifier("linear", linear, training), []
+        build = classifier._optimizer
+        classifier._optimizer = lambda: rates.append(optimizer := build()) or optimizer
+        seen = []
+        classifier._state = lambda: None
+        classifier._load = lambda state: None
+        classifier.num_classes = 10
+        for _ in classifier._train(digits[0].subset(np.arange(100))):
+            seen.append(rates[0].param_groups[0]["lr"])
+        assert seen == pytest.approx([1, 0.2, 0.2, 0.04, 0.04])
+
+    def test_the_average_of_the_weights_counts(self, digits):
+        """One step an epoch, against the recursion written out: what is scored is the average, what is trained on is not."""
+        train = digits[0].subset(np.arange(50))
+        training = Training("sgd", 0.5, epochs=4, batch_size=50)
+        classifier = NetworkClassifier("linear", linear, training).fit(train, num_candidates=4)
+        with classifier._seeded(0):
+            network = linear(SHAPE, 10)
+        inputs = torch.from_numpy(train.images).float() / 127.5 - 1
+        average = network[1].weight.detach().clone()
+        for step in range(4):
+            network.zero_grad()
+            nn.functional.cross_entropy(network(inputs), torch.from_numpy(train.labels)).backward()
+            for parameter in network.parameters():
+                parameter.data -= 0.5 * parameter.grad
+            decay = 0 if step == 0 else min(0.9999, (1 + step) / (10 + step))
+            average = decay * average + (1 - decay) * network[1].weight.detach()
+            torch.testing.assert_close(classifier.candidates[step + 1]["1.weight"], average, atol=1e-5, rtol=1e-4)
+
+    def test_parts_of_a_batch_add_up_to_the_batch(self, digits):
+        train = digits[0].subset(np.arange(50))
+        whole, parts = (
+            NetworkClassifier("linear", linear, Training("sgd", 0.5, epochs=3, batch_size=20, micro_batches=number))
+            for number in (1, 7)
+        )
+        np.testing.assert_allclose(
+            whole.fit(train).scores(train.images), parts.fit(train).scores(train.images), atol=1e-5
+        )
+
+
+class TestEpochs:
+    def test_the_last_of_the_most_accurate_epochs_is_chosen(self, digits):
+        train, validation = digits[0].subset(np.arange(60)), digits[1].subset(np.arange(40))
+        training = Training("sgd", 3.0, epochs=12, batch_size=20)
+        classifier = NetworkClassifier("linear", linear, training).fit(train, validation, num_candidates=12)
+        chosen = classifier.protocol["chosen_epoch"]
+        scores = classifier.scores(validation.images)
+        right = []
+        for epoch in range(1, 13):
+            classifier.use(epoch)
+            right.append(accuracy(classifier, validation))
+        assert len(set(right)) > 1  # or there was nothing to choose
+        assert chosen == 1 + max(np.flatnonzero(np.array(right) == max(right)))
+        classifier.use(chosen)
+        np.testing.assert_array_equal(scores, classifier.scores(validation.images))
+
+    @pytest.mark.parametrize("name", ["mlp", "cnn"])
+    def test_without_validation_the_last_one_counts(self, digits, name):
+        train = digits[0].subset(np.arange(60))
+        classifier = build_classifier(name, image_shape=SHAPE, epochs=3).fit(train, num_candidates=2)
+        assert classifier.protocol["chosen_epoch"] == 3 and list(classifier.candidates) == [2, 3]
+        last = classifier.scores(train.images)
+        classifier.use(2)
+        assert not np.array_equal(last, classifier.scores(train.images))
+        classifier.use(3)
+        np.testing.assert_array_equal(last, classifier.scores(train.images))
+
+    @pytest.mark.parametrize(
+        ("epochs", "number", "expected"),
+        [(50, 10, list(range(5, 51, 5))), (3, 10, [1, 2, 3]), (7, 2, [4, 7]), (5, 1, [5]), (5, 0, [])],
+    )
+    def test_candidates_are_evenly_spaced(self, epochs, number, expected):
+        assert evenly_spaced(epochs, number) == expected
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("name", ["logreg", "mlp", "cnn"])
+    def test_a_class_that_was_never_seen(self, digits, name):
+        train = digits[0].subset(np.flatnonzero(digits[0].labels != 4)[:300])
+        classifier = build_classifier(name, image_shape=SHAPE, epochs=5).fit(train)
+        scores = classifier.scores(digits[1].images)
+        assert scores.shape == (360, 10) and np.isfinite(scores).all()
+        if name == "logreg":
+            assert (scores[:, 4] == 0).all()
+
+    @pytest.mark.parametrize("name", ["logreg", "mlp", "cnn"])
+    def test_a_single_class(self, digits, name):
+        train = digits[0].subset(np.flatnonzero(digits[0].labels == 4)[:50])
+        classifier = build_classifier(name, image_shape=SHAPE, epochs=200 if name == "mlp" else 10).fit(train)
+        assert (classifier.predict(train.images) == 4).mean() > 0.9
+
+    @pytest.mark.parametrize("name", CLASSIFIERS[:3])
+    def test_images_without_labels(self, digits, name):
+        with pytest.raises(UsageError, match="--label_column"):
+            build_classifier(name, image_shape=SHAPE).fit(ImageSet(digits[0].images))
+
+    def test_unknown_names_and_no_epochs(self):
+        with pytest.raises(UsageError, match="--classifiers .* not 'vgg'"):
+            build_classifier("vgg", image_shape=SHAPE)
+        with pytest.raises(UsageError, match="--classifier_epochs"):
+            build_classifier("cnn", image_shape=SHAPE, epochs=0)

@@ -1,0 +1,114 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The DP classifier: it learns through the door alone, and costs what was asked."""
+
+import json
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.pld import PLDAccountant
+
+from diffusers_dp.data import load_digits_split
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation import dp_classifier
+from diffusers_dp.evaluation.dp_classifier import DPNetwork, classification_loss, reference_dp
+from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.sensitive import SensitiveImages
+
+
+DELTA = 1e-4
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return [ImageSet(*load_digits_split(train=train), tuple("0123456789")) for train in (True, False)]
+
+
+def run(digits, **options):
+    return reference_dp(*digits, **{"epsilon": 2.0, "delta": DELTA, "steps": 5, "expected_batch_size": 100, **options})
+
+
+def test_it_learns_real_digits(digits):
+    measurements, details = run(digits, epsilon=8.0, steps=40, expected_batch_size=5000)
+    accuracy = measurements[0]
+    assert accuracy.metric == "accuracy" and accuracy.value > 60
+    assert accuracy.protocol["trained_on"] == "real, with DP-SGD"
+    assert "would add to it" in accuracy.protocol["hypothetical"]
+    assert details.confusion.sum() == 360
+    assert (
+        accuracy.protocol["sample_rate"] == 1.0
+    )  # a batch is no more than there is: full-batch steps, quickly accounted
+    json.dumps([row.as_json() for row in measurements], allow_nan=False)
+
+
+def test_epsilon_is_what_was_asked_and_what_dp_accounting_finds(digits, tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    measurements, _ = run(digits, ledger_path=path)
+    facts = measurements[0].protocol
+    header, row = map(json.loads, path.read_text().splitlines())
+    assert header["target_epsilon"] == 2.0 and "separate release" in header["public_facts"]["use"]
+    assert (row["stage"], row["steps_executed"], row["state"]) == ("dp_sgd", 5, "executed")
+    assert row["sampling_probability"] == facts["sample_rate"] == 100 / 1437
+    assert row["query"] == {"sensitivity": 1.0, "clip_norm": 1.0, "normaliser": 100, "noise_multiplicity": 1}
+    event = SelfComposedDpEvent(
+        PoissonSampledDpEvent(100 / 1437, GaussianDpEvent(row["noise_multiplier"])), row["steps_executed"]
+    )
+    found = PLDAccountant().compose(event).get_epsilon(DELTA)
+    # The ledger's neighbours are images zeroed out; the accountant's default, an image added or removed, costs as much.
+    assert found == pytest.approx(facts["epsilon"], rel=2e-3)
+    assert 1.98 < facts["epsilon"] <= 2.0 + 1e-9
+
+
+def test_each_step_is_a_gradient_of_the_door(digits, monkeypatch):
+    """What the optimiser sees is what the door gave out, and without the door the network stays as it was."""
+    seen, ask = [], SensitiveImages.noisy_gradient
+
+    def nothing(self, model, row_loss, **options):
+        seen.append(options)
+        return {name: torch.zeros_like(value) for name, value in ask(self, model, row_loss, **options).items()}
+
+    monkeypatch.setattr(SensitiveImages, "noisy_gradient", nothing)
+    trained = []
+    scores = dp_classifier.network_scores
+    monkeypatch.setattr(
+        dp_classifier, "network_scores", lambda network, *a: trained.append(network) or scores(network, *a)
+    )
+    run(digits, seed=3)
+    assert len(seen) == 5
+    assert all(options["normaliser"] == 100 and options["max_grad_norm"] == 1.0 for options in seen)
+    torch.manual_seed(3)
+    for parameter, start in zip(trained[0].parameters(), DPNetwork((1, 8, 8), 10).parameters(), strict=True):
+        torch.testing.assert_close(parameter, start)
+
+
+def test_noise_follows_from_no_seed(digits):
+    trained = []
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            scores = dp_classifier.network_scores
+            patch.setattr(
+                dp_classifier, "network_scores", lambda network, *a: trained.append(network) or scores(network, *a)
+            )
+            run(digits, seed=0)
+    assert not torch.equal(trained[0][0].weight, trained[1][0].weight)
+
+
+def test_the_loss_of_a_row_is_its_own():
+    network, images, labels = DPNetwork((1, 8, 8), 10), torch.randn(4, 1, 8, 8), torch.arange(4)
+    losses = classification_loss(network, images, labels, None)
+    assert losses.shape == (4,)
+    torch.testing.assert_close(losses[2:3], classification_loss(network, images[2:3], labels[2:3], None))
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 128, 128)])
+def test_every_size_and_channel_count(shape):
+    assert DPNetwork(shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+def test_bad_input(digits):
+    with pytest.raises(UsageError, match="no labels"):
+        reference_dp(ImageSet(digits[0].images), digits[1], epsilon=1.0, delta=DELTA)
+    with pytest.raises(UsageError, match="--references"):
+        run(digits, steps=0)
+    with pytest.raises(UsageError, match="--target_epsilon"):
+        run(digits, epsilon=-1.0)

@@ -1,0 +1,255 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp evaluate`: the same numbers twice, nothing private where it may be seen, and one sentence for what cannot be."""
+
+import json
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from test_evaluation_images import write_dataset
+
+from diffusers_dp import cli, verify
+from diffusers_dp.data import load_digits_split
+from diffusers_dp.evaluation import evaluator
+from diffusers_dp.pipelines import DPImagePipeline
+
+
+RECEIPT = "privacy_receipt.json"
+NAMES = ("class 0", "class 1", "class 2")
+FAST = ("--extractors", "pixels", "--classifiers", "logreg", "--metrics", "fid", "class_fid")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Real digits 0 to 2 as a data set, and others of them in the place of synthetic images."""
+    folder = tmp_path_factory.mktemp("data")
+    images, labels = load_digits_split(train=True)
+    images, labels = images[labels < 3], labels[labels < 3]
+    write_dataset(folder / "real", images[:200], labels[:200], NAMES)
+    write_dataset(folder / "real", images[200:300], labels[200:300], NAMES, split="test")
+    write_dataset(folder / "synthetic", images[300:], labels[300:], NAMES)
+    write_dataset(folder / "public", 255 - images[:100])
+    return folder
+
+
+def run(*flags):
+    cli.main(["evaluate", *map(str, flags)])
+
+
+def read(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def modes(folder):
+    return {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent, folder.parent.parent)}
+
+
+def refused(capsys, *flags, code=2):
+    with pytest.raises(SystemExit) as stopped:
+        run(*flags)
+    assert stopped.value.code == code
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("error: ")
+    return said
+
+
+def of_images(data, out, *flags):
+    run("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *FAST, *flags)
+
+
+def test_images_are_judged_and_everything_stays_in_the_house(data, tmp_path, capsys):
+    of_images(data, tmp_path / "out", "--public_images", data / "public")
+    folder = tmp_path / "out" / "private" / "unprotected" / "evaluation"
+    assert modes(folder) == {0o700} and list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "private"]
+    found = read(folder)
+    assert found["marking"].startswith("PRIVATE") and found["read private data"] == "yes" and found["release"] is None
+    page = (folder / "report.html").read_text()
+    assert "PRIVATE" in page and str(tmp_path) not in page + json.dumps(found)
+    values = {each["metric"]: each for each in found["measurements"]}
+    assert values["Fréchet distance (pixels)"]["protocol"]["real_images"] == 200
+    assert {f"Fréchet distance (pixels) of {name}" for name in ("class class 0", "class class 1")} <= values.keys()
+    assert values["share taken for private images (pixels)"]["value"] > 0.9
+    assert "Nearest real images" not in page
+    said = capsys.readouterr()
+    assert "private data read: yes" in said.out
+    assert not any(f"{each['value']:.3g}" in said.out for each in found["measurements"] if each["value"] % 1)
+
+
+def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, monkeypatch):
+    of_images(data, tmp_path / "a")
+    first = read(tmp_path / "a/private/unprotected/evaluation")
+    of_images(data, tmp_path / "b")
+    assert read(tmp_path / "b/private/unprotected/evaluation") == first
+    monkeypatch.setattr(evaluator, "measure", None)
+    monkeypatch.setattr(evaluator, "tsne", None)
+    of_images(data, tmp_path / "b", "--show_private")
+    folder = tmp_path / "b/private/unprotected/evaluation"
+    assert read(folder) == first and "Nearest real images" in (folder / "report.html").read_text()
+
+
+def test_an_interrupted_evaluation_goes_on(data, tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(evaluator, "tsne", stop)
+        of_images(data, tmp_path)
+    folder = tmp_path / "private/unprotected/evaluation"
+    assert stopped.value.code == 130 and not (folder / "report.json").exists()
+    monkeypatch.setattr(evaluator, "measure", None)  # was finished
+    of_images(data, tmp_path)
+    assert read(folder)["measurements"]
+
+
+@pytest.fixture
+def judged(release, data):
+    """Evaluates the release, which is counted in it."""
+
+    def judge(*flags):
+        run("--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST, *flags)
+        return read(release.parent / "private/unprotected/evaluation")
+
+    return judge
+
+
+def test_a_release_is_drawn_from_counted_and_otherwise_left_alone(judged, release, data, monkeypatch):
+    before = files_of(release)
+    found = judged()
+    assert found["image_sets"]["synthetic"]["images_per_class"] == [10, 10, 10]
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["private_evaluations"] == 1 and receipt["leaky_outputs"] == []
+    assert found["release"]["epsilon"] == receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    index = json.loads((release / "model_index.json").read_text())
+    assert found["release"]["receipt_sha256"] == index["privacy"]["receipt_sha256"]
+    after = files_of(release)
+    assert {name for name in after if after[name] != before.get(name)} == {RECEIPT}
+    monkeypatch.setattr(DPImagePipeline, "__call__", None)  # the images are there
+    assert judged() == found
+    assert verify.verify(release)[0]["private_evaluations"] == 2
+
+
+def test_published_numbers_are_listed_and_lower_the_status(judged, release, capsys):
+    found = judged("--publish_metrics")
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["status"] == "proven_except_leaky_outputs" and len(receipt["leaky_outputs"]) == 1
+    card = (release / "README.md").read_text()
+    whole = [each["metric"] for each in found["measurements"] if "class" not in each["protocol"]]
+    assert {"accuracy", "Fréchet distance (pixels)"} <= set(whole) and all(metric in card for metric in whole)
+    assert "not covered by the guarantee" in card
+
+
+def test_public_images_mark_and_count_nothing(release, data):
+    run(
+        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST,
+        "--real_is_public", "--publish_metrics",
+    )  # fmt: skip
+    found = read(release.parent / "evaluation")
+    assert "PRIVATE" not in json.dumps(found) and found["read private data"] == "no"
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["private_evaluations"] == 0 and receipt["leaky_outputs"] == []
+    assert receipt["status"] == "proven_with_assumptions" and "## Evaluation" in (release / "README.md").read_text()
+    assert not (release.parent / "private").exists()
+
+
+def test_classifiers_are_trained_as_asked(data, tmp_path):
+    of_images(
+        data,
+        tmp_path,
+        "--utility_sizes",
+        "40",
+        "--repetitions",
+        "2",
+        "--reference",
+        "--classifiers",
+        "mlp",
+        "--classifier_epochs",
+        "2",
+    )
+    found = read(tmp_path / "private/unprotected/evaluation")
+    accuracies = [each for each in found["measurements"] if each["metric"] == "accuracy"]
+    trained = [(each["protocol"]["trained_on"], each["protocol"]["num_train"]) for each in accuracies]
+    assert trained[0] == ("synthetic", 36) and trained[1][0] == "synthetic" and trained[2][0] == "real"
+    assert all(each["protocol"]["seeds"] == [0, 1] and each["protocol"]["epochs"] == 2 for each in accuracies)
+    assert np.sum(found["confusion"]["mlp"]["counts"]) == 2 * 100  # two seeds on all test images
+
+
+def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
+    flags = ("--num_images", "30", "--num_inference_steps", "2")
+    cli.main(["sample", str(release), "--output", str(tmp_path / "sampled"), *flags])
+    run("--images", tmp_path / "sampled", "--real", data / "real", "--output_dir", tmp_path / "out", *FAST)
+    assert read(tmp_path / "out/private/unprotected/evaluation")["release"]["epsilon"] > 0
+    assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
+def test_what_a_reader_must_know_is_said(data, tmp_path):
+    """Real images in the place of synthetic ones; a class that was never generated; labels that are missing."""
+    images, labels = load_digits_split(train=True)
+    few = write_dataset(tmp_path / "few", images[labels == 1][:40], [1] * 40, NAMES)
+    run("--images", few, "--real", data / "real", "--output_dir", tmp_path / "a", *FAST)
+    warnings = " ".join(read(tmp_path / "a/private/unprotected/evaluation")["warnings"])
+    assert "No synthetic image was generated of: class 0, class 2." in warnings
+    assert "equal a real training image in every pixel" in warnings
+    unlabelled = write_dataset(tmp_path / "unlabelled", images[-40:])
+    run("--images", unlabelled, "--real", data / "real", "--output_dir", tmp_path / "b", "--metrics", "fid")
+    found = read(tmp_path / "b/private/unprotected/evaluation")
+    assert any("have no labels" in warning for warning in found["warnings"]) and found["confusion"] == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num_images", "0"], "--num_images is 0"),
+        (["--repetitions", "0"], "--repetitions is 0"),
+        (["--ensemble", "0"], "--ensemble is 0"),
+        (["--classifier_epochs", "0"], "--classifier_epochs is 0"),
+        (["--utility_sizes", "50", "1"], "--utility_sizes holds 1"),
+        (["--seed", "-1"], "--seed is -1"),
+        (["--validation_size", "-1"], "--validation_size is -1"),
+        (["--validation_size", "200"], "--validation_size 200 leaves none"),
+        (["--publish_metrics"], "--publish_metrics needs a release"),
+        (["--train_split", "dev"], "--train_split 'dev' does not exist"),
+        (["--test_split", "dev"], "--test_split 'dev' does not exist"),
+        (["--image_column", "scan"], "--image_column 'scan' does not exist"),
+        (["--class_names", "a,b"], "--class_names contradicts"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_leaves_nothing(data, tmp_path, capsys, flags, words):
+    out = tmp_path / "out"
+    said = refused(capsys, "--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *FAST, *flags)
+    assert words in said and not out.exists()
+
+
+def test_another_size_is_refused_before_a_private_image_is_counted(release, tmp_path, capsys):
+    write_dataset(tmp_path / "real", np.zeros((4, 3, 16, 16), np.uint8))
+    said = refused(capsys, "--model", release, "--real", tmp_path / "real")
+    assert "--model holds images of 8x8 pixels and 1 channel and --real of 16x16 pixels and 3 channels" in said
+    assert "--resize" in said and not (release.parent / "private").exists()
+    assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
+def test_a_release_that_is_not_what_its_receipt_says_is_refused(release, data, capsys):
+    (release / "extra.bin").write_bytes(b"")
+    assert "extra.bin" in refused(capsys, "--model", release, "--real", data / "real", code=4)
+
+
+def test_matplotlib_is_asked_for(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = refused(capsys, "--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path / "out")
+    assert 'pip install "diffusers_dp[plot]"' in said and not (tmp_path / "out").exists()
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys; from diffusers_dp.cli import main\n"
+        "try: main(['evaluate', '--help'])\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "assert 'torch' not in sys.modules and 'datasets' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,259 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Loading and preprocessing, on tiny random networks made on the spot; the true weights are not tested here."""
+
+import hashlib
+import json
+import urllib.error
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.classifier_features import ClassifierExtractor
+from diffusers_dp.evaluation.extractors import (
+    INCEPTION_NAME,
+    INCEPTION_SHA256,
+    Dinov2Extractor,
+    InceptionExtractor,
+    PixelExtractor,
+)
+from diffusers_dp.evaluation.images import ImageSet
+
+
+def random_images(count=5, channels=3, size=8, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, channels, size, size), dtype=np.uint8)
+
+
+class TinyInception(nn.Module):
+    """Called as the published TorchScript is; its features are the means of the channels and their weighted sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(3, 4)
+
+    def forward(
+        self, img: torch.Tensor, return_features: bool = False, use_fp16: bool = False, no_output_bias: bool = False
+    ) -> torch.Tensor:
+        features = img.to(torch.float32).mean(dim=[2, 3]) / 255
+        if return_features:
+            return features
+        weights = self.output.weight
+        logits = torch.matmul(features, weights.t()) if no_output_bias else self.output(features)
+        return torch.softmax(logits, dim=1)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """The file and the network in it."""
+    torch.manual_seed(0)
+    network = TinyInception()
+    path = tmp_path / "tiny.pt"
+    torch.jit.script(network).save(str(path))
+    return path, network
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class TestInception:
+    def test_features_and_probabilities_are_the_networks(self, tiny):
+        path, network = tiny
+        extractor = InceptionExtractor(path, expected_sha256=sha256(path), batch_size=2)
+        images = random_images()
+        features = extractor(images)
+        assert features.dtype == np.float32
+        np.testing.assert_allclose(features, images.mean(axis=(2, 3)) / 255, rtol=1e-5)
+        with torch.no_grad():
+            expected = torch.softmax(network.output(torch.from_numpy(features)), dim=1)  # with the bias
+        np.testing.assert_allclose(extractor.probabilities(images), expected, rtol=1e-5)
+
+    def test_grey_images_are_repeated(self, tiny):
+        path, _ = tiny
+        features = InceptionExtractor(path, expected_sha256=sha256(path))(random_images(channels=1))
+        assert (features == features[:, :1]).all() and features.shape == (5, 3)
+
+    def test_only_the_published_file_is_called_fid(self, tiny, monkeypatch):
+        path, _ = tiny
+        extractor = InceptionExtractor(path, expected_sha256=sha256(path))
+        assert "distance" in extractor.frechet_name and extractor.frechet_name != "FID"
+        assert extractor.facts["weights_sha256"] == sha256(path)
+        assert extractor.facts["dimension"] == 3
+        json.dumps(extractor.facts)
+        monkeypatch.setattr("diffusers_dp.evaluation.extractors.INCEPTION_SHA256", sha256(path))
+        assert InceptionExtractor(path, expected_sha256=sha256(path)).frechet_name == "FID"
+
+    def test_a_damaged_file_is_refused_before_it_is_loaded(self, tiny, monkeypatch):
+        path, _ = tiny
+        monkeypatch.setattr(torch.jit, "load", lambda *args, **kwargs: pytest.fail("loaded"))
+        before = sha256(path)
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        with pytest.raises(UsageError, match="--inception_weights .* is damaged or another file"):
+            InceptionExtractor(path, expected_sha256=before)
+        with pytest.raises(UsageError, match=INCEPTION_SHA256[:12]):
+            InceptionExtractor(path)
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(UsageError, match="--inception_weights .* cannot be read .No such file"):
+            InceptionExtractor(tmp_path / "none.pt")
+
+    def test_no_file_and_no_network(self, tmp_path, monkeypatch):
+        def offline(*args, **kwargs):
+            raise urllib.error.URLError("no route to host")
+
+        monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+        monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
+        with pytest.raises(UsageError, match="https://nvlabs.*inception-2015-12-05.pt.*--inception_weights"):
+            InceptionExtractor()
+
+    def test_what_is_downloaded_is_checked_and_kept(self, tiny, tmp_path, monkeypatch):
+        path, _ = tiny
+        calls = []
+
+        def download(url, destination, hash_prefix):
+            calls.append(hash_prefix)
+            with open(destination, "wb") as file:
+                file.write(path.read_bytes())
+
+        monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+        monkeypatch.setattr(torch.hub, "download_url_to_file", download)
+        for _ in range(2):
+            InceptionExtractor(expected_sha256=sha256(path))
+        assert calls == [sha256(path)]
+        assert (tmp_path / "hub" / "checkpoints" / INCEPTION_NAME).is_file()
+
+
+@pytest.fixture(scope="module")
+def dinov2(tmp_path_factory):
+    """The folder and the network in it."""
+    from transformers import Dinov2Config, Dinov2Model
+
+    torch.manual_seed(0)
+    config = Dinov2Config(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=56, patch_size=14)
+    network = Dinov2Model(config).eval()
+    folder = tmp_path_factory.mktemp("dinov2") / "tiny-dinov2"
+    network.save_pretrained(folder)
+    return folder, network
+
+
+class TestDinov2:
+    def test_features_are_the_class_token_of_normalised_images(self, dinov2):
+        folder, network = dinov2
+        images = random_images(3)
+        pixels = []
+        for image in images:
+            resized = Image.fromarray(image.transpose(1, 2, 0)).resize((224, 224), Image.Resampling.BICUBIC)
+            channels = torch.from_numpy(np.array(resized)).permute(2, 0, 1) / 255
+            mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+            pixels.append((channels - mean[:, None, None]) / std[:, None, None])
+        with torch.no_grad():
+            expected = network(pixel_values=torch.stack(pixels)).pooler_output
+        found = Dinov2Extractor(folder, batch_size=2)(images)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    def test_grey_is_repeated_and_facts_are_json(self, dinov2):
+        extractor = Dinov2Extractor(dinov2[0])
+        grey = random_images(2, channels=1)
+        np.testing.assert_allclose(extractor(grey), extractor(grey.repeat(3, axis=1)), rtol=1e-5)
+        assert extractor.probabilities(grey) is None
+        assert extractor.facts["dimension"] == 16 and extractor.facts["weights"] == "tiny-dinov2"
+        assert len(json.loads(json.dumps(extractor.facts))["weights_sha256"]) == 64
+
+    def test_only_the_published_architecture_has_its_name(self, dinov2, monkeypatch):
+        assert Dinov2Extractor(dinov2[0]).frechet_name == "Fréchet distance (DINOv2, 2 layers of 16)"
+        monkeypatch.setattr("diffusers_dp.evaluation.extractors.DINOV2_PUBLISHED", (16, 2, 14))
+        assert Dinov2Extractor(dinov2[0]).frechet_name == "FD-DINOv2"
+
+    def test_other_weights_have_another_hash(self, dinov2, tmp_path):
+        from transformers import Dinov2Model
+
+        other = Dinov2Model.from_pretrained(dinov2[0])
+        other.layernorm.bias.data[3] += 1e-3
+        other.save_pretrained(tmp_path)
+        hashes = {Dinov2Extractor(folder).facts["weights_sha256"] for folder in (dinov2[0], tmp_path, dinov2[0])}
+        assert len(hashes) == 2
+
+    def test_bad_folders(self, dinov2, tmp_path):
+        import shutil
+
+        from safetensors.torch import load_file, save_file
+
+        with pytest.raises(UsageError, match="--dinov2_model .* cannot be loaded"):
+            Dinov2Extractor(tmp_path / "none")
+        damaged = shutil.copytree(dinov2[0], tmp_path / "damaged")
+        (damaged / "model.safetensors").write_bytes((damaged / "model.safetensors").read_bytes()[:-100])
+        with pytest.raises(UsageError, match="--dinov2_model .* cannot be loaded"):
+            Dinov2Extractor(damaged)
+        partial = shutil.copytree(dinov2[0], tmp_path / "partial")
+        weights = load_file(partial / "model.safetensors")
+        del weights["layernorm.bias"]
+        save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(UsageError, match="lacks 1 of the network's weights"):
+            Dinov2Extractor(partial)
+        other = shutil.copytree(dinov2[0], tmp_path / "other")
+        config = json.loads((other / "config.json").read_text()) | {"model_type": "vit"}
+        (other / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UsageError, match="is a vit model"):
+            Dinov2Extractor(other)
+
+
+def test_pixels_are_divided_and_flattened():
+    images = random_images(2, channels=1, size=2)
+    extractor = PixelExtractor()
+    np.testing.assert_array_equal(extractor(images), images.reshape(2, 4).astype(np.float32) / 255)
+    assert extractor.probabilities(images) is None
+    assert extractor.frechet_name == "Fréchet distance (pixels)"
+    json.dumps(extractor.facts)
+
+
+def striped(count, seed=0):
+    """Class 0 has bright rows, class 1 bright columns."""
+    labels = np.arange(count) % 2
+    images = random_images(count, channels=1, seed=seed) // 4
+    images[labels == 0, :, ::2] += 150
+    images[labels == 1, :, :, ::2] += 150
+    return ImageSet(images, labels, ("rows", "columns", "never"))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("diffusers_dp.evaluation.classifier_features.STEPS", 40)
+        return ClassifierExtractor(striped(100))
+
+
+class TestClassifier:
+    def test_it_learns_and_gives_penultimate_features(self, fitted):
+        other = striped(40, seed=1)
+        probabilities = fitted.probabilities(other.images)
+        assert probabilities.shape == (40, 3)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+        assert (probabilities.argmax(axis=1) == other.labels).all()
+        features = fitted(other.images)
+        assert features.shape == (40, 128) and features.dtype == np.float32
+        with torch.no_grad():
+            logits = fitted._network.classes(torch.from_numpy(features))
+        np.testing.assert_allclose(logits.softmax(dim=1), probabilities, rtol=1e-4, atol=1e-6)
+
+    def test_it_says_that_it_read_labels(self, fitted):
+        assert "labels" in fitted.facts["weights"]
+        assert (fitted.facts["fitted_on"], fitted.facts["seed"], fitted.facts["dimension"]) == (100, 0, 128)
+        json.dumps(fitted.facts)
+
+    def test_the_seed_decides_and_others_draws_are_left_alone(self, monkeypatch):
+        monkeypatch.setattr("diffusers_dp.evaluation.classifier_features.STEPS", 3)
+        torch.manual_seed(1)
+        before = torch.get_rng_state()
+        hashes = [ClassifierExtractor(striped(20), seed=seed).facts["weights_sha256"] for seed in (0, 0, 1)]
+        assert hashes[0] == hashes[1] != hashes[2]
+        assert torch.equal(before, torch.get_rng_state())
+
+    def test_no_labels_and_one_class_are_refused(self):
+        real = striped(20)
+        for labels in (None, np.zeros(20, np.int64)):
+            with pytest.raises(UsageError, match="labels of two classes.*--label_column"):
+                ClassifierExtractor(ImageSet(real.images, labels, real.class_names))

@@ -1,0 +1,295 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Which epoch counts: the published split, and a private choice whose every promise is checked, and whose checks are checked."""
+
+import json
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+import torch
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation import selection
+from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.evaluation.selection import choose_privately, split_for_training
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.sensitive import SensitiveImages
+
+
+EPSILON, DELTA = 1.0, 1e-5
+CLASSES = tuple("abc")
+NUM_IMAGES = 30
+
+
+def validation(labels=None):
+    """Each image says its class in its first pixel."""
+    labels = np.arange(NUM_IMAGES) % 3 if labels is None else np.asarray(labels)
+    images = np.zeros((len(labels), 1, 4, 4), dtype=np.uint8)
+    images[:, 0, 0, 0] = labels
+    return ImageSet(images, labels.astype(np.int64), CLASSES)
+
+
+def right(images):
+    return images[:, 0, 0, 0].astype(np.int64)
+
+
+def wrong(images):
+    return right(images) + 1
+
+
+def right_about_one_class(images):
+    return np.zeros(len(images), dtype=np.int64)
+
+
+GROUPS = ((wrong, right), (right_about_one_class, wrong, right, wrong))
+COUNTS = [0, 30, 10, 0, 30, 0]
+
+
+class Silent(PrivateGenerator):
+    """No noise: the sum can be looked at."""
+
+    def normal(self, shape, std, device="cpu"):
+        return super().normal(shape, std, device) * 0
+
+
+def choose(images=None, **options):
+    return choose_privately(GROUPS, images or validation(), **{"epsilon": EPSILON, "delta": DELTA, **options})
+
+
+# The split.
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "train", "rest"),
+    [
+        (60_000, None, 55_000, 5_000),
+        (63_000, None, 55_000, 8_000),  # as three GPUs draw
+        (120_000, None, 55_000, 65_000),
+        (12_000, None, 11_000, 1_000),
+        (120_000, 24_000, 22_000, 2_000),
+        (120_000, 96_000, 88_000, 8_000),  # a curve over sizes would be flat from 60,000 on
+        (2, None, 1, 1),
+    ],
+)
+def test_the_split_is_the_published_one(count, size, train, rest):
+    images = ImageSet(np.arange(count).astype(np.uint8).reshape(-1, 1, 1, 1), np.arange(count))
+    first, second = split_for_training(images, size)
+    assert (len(first), len(second)) == (train, rest)
+    order = np.random.default_rng(0).permutation(count)
+    np.testing.assert_array_equal(np.concatenate([first.labels, second.labels]), order[: size or count])
+    np.testing.assert_array_equal(first.images.ravel(), first.labels.astype(np.uint8))
+
+
+def test_what_cannot_be_split():
+    images = validation()
+    with pytest.raises(UsageError, match="--utility_sizes asks for 31 of 30"):
+        split_for_training(images, 31)
+    with pytest.raises(UsageError, match="at least 2"):
+        split_for_training(images.subset(np.arange(1)))
+
+
+# The private choice. Each check is a function of what chooses, so that it can be shown to reject a broken one.
+
+
+def check_counts(choose):
+    choice = choose(generator=Silent(bytes(16)))
+    assert choice.chosen == (1, 2)
+    np.testing.assert_allclose(np.concatenate(choice.noisy_accuracies) * NUM_IMAGES, COUNTS, atol=1e-4)
+
+
+def check_sensitivity(choose):
+    """An image zeroed out moves the sum by no more than the row states, also one about which every candidate is right."""
+
+    reserve, rows = PrivacyLedger.reserve, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PrivacyLedger, "reserve", lambda self, row: rows.append(row) or reserve(self, row))
+        patch.setattr(selection, "_correctness", lambda candidates, pixels: torch.ones(len(pixels), len(candidates)))
+        whole = choose(generator=Silent(bytes(16)))
+    sums = np.concatenate(whole.noisy_accuracies) * NUM_IMAGES
+    moved = np.linalg.norm(sums / NUM_IMAGES)  # every image moves the sum alike
+    assert moved == pytest.approx(math.sqrt(len(COUNTS)), rel=1e-6)  # nothing was clipped away
+    assert rows[0].query["sensitivity"] == rows[0].query["clip_norm"] == pytest.approx(moved)
+
+
+def check_noise(choose):
+    """One draw for each candidate, once, with the standard deviation that the budget asks for."""
+    draws = []
+
+    class Counting(PrivateGenerator):
+        def normal(self, shape, std, device="cpu"):
+            noise = super().normal(shape, std, device)
+            draws.append((tuple(shape), std, noise))
+            return noise
+
+    choice = choose(generator=Counting(bytes(16)))
+    sigma = dp_accounting.get_sigma_gaussian(EPSILON, DELTA)
+    assert [shape for shape, *_ in draws] == [(1, len(COUNTS))]
+    assert draws[0][1] == pytest.approx(sigma * math.sqrt(len(COUNTS)), rel=2e-3)
+    noise = np.concatenate(choice.noisy_accuracies) * NUM_IMAGES - COUNTS
+    np.testing.assert_allclose(noise, draws[0][2][0], atol=1e-4)
+    assert draws[0][2].abs().min() > 0
+
+
+def check_epsilon(choose):
+    """The closed form of the Gaussian mechanism (Balle & Wang 2018), by dp_accounting."""
+    facts = choose().facts
+    closed_form = dp_accounting.get_epsilon_gaussian(facts["noise_multiplier"], DELTA)
+    assert facts["epsilon"] == pytest.approx(closed_form, abs=1e-3)
+    assert closed_form <= EPSILON + 1e-9
+    assert closed_form > 0.99 * EPSILON  # nor is budget thrown away
+
+
+def check_row_first(choose):
+    """When the first image is looked at, the row is there."""
+    order = []
+    reserve = PrivacyLedger.reserve
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PrivacyLedger, "reserve", lambda self, row: order.append("row") or reserve(self, row))
+        patch.setattr(SensitiveImages, "_batches", _watched(SensitiveImages._batches, lambda: order.append("images")))
+        choose()
+    assert order[:2] == ["row", "images"]
+
+
+def _watched(function, tell):
+    return lambda *args: tell() or function(*args)
+
+
+CHECKS = (check_counts, check_sensitivity, check_noise, check_epsilon, check_row_first)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_private_choice(check):
+    check(choose)
+
+
+# Faults, and the check that notices each.
+
+
+def sensitivity_of_one(patch):
+    patch.setattr(selection, "sensitivity_of", lambda num_candidates: 1.0)
+
+
+def noise_left_out(patch):
+    normal = PrivateGenerator.normal
+    patch.setattr(PrivateGenerator, "normal", lambda self, shape, std, device="cpu": normal(self, shape, 0.0, device))
+
+
+def noise_twice(patch):
+    ask = SensitiveImages.noisy_sum
+
+    def asked(self, fn, *, generator=None, **options):
+        answer = ask(self, fn, generator=generator, **options)
+        return answer + generator.normal(answer.shape, options["clip_norm"]) if generator else answer
+
+    patch.setattr(SensitiveImages, "noisy_sum", asked)
+
+
+def asked_without_the_door(patch):
+    def peek(self, fn, *, clip_norm, noise_multiplier, ledger, generator=None, **options):
+        images = [images for images, *_ in self._batches(torch.arange(NUM_IMAGES), 500, generator)]
+        return sum(fn(part / 255).sum(0) for part in images) + torch.randn(len(COUNTS))
+
+    patch.setattr(SensitiveImages, "noisy_sum", peek)
+
+
+def calibrated_for_half(patch):
+    calibrate = PrivacyLedger.calibrate
+    patch.setattr(PrivacyLedger, "calibrate", lambda self, q, steps: 2 * calibrate(self, q, steps))
+
+
+def labels_shifted(patch):
+    build = selection._with_labels_as_pixels
+    patch.setattr(
+        selection, "_with_labels_as_pixels", lambda v: build(ImageSet(v.images, (v.labels + 1) % 3, v.class_names))
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        (sensitivity_of_one, check_sensitivity),
+        (sensitivity_of_one, check_noise),
+        (noise_left_out, check_noise),
+        (noise_twice, check_noise),
+        (asked_without_the_door, check_row_first),
+        (calibrated_for_half, check_epsilon),
+        (labels_shifted, check_counts),
+    ],
+)
+def test_a_planted_fault_is_noticed(fault, check, monkeypatch):
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        check(choose)
+
+
+# The ledger of the validation images.
+
+
+def test_the_ledger_is_its_own_and_on_disk(tmp_path):
+    path = tmp_path / "validation" / "ledger.jsonl"
+    path.parent.mkdir()
+    choice = choose(ledger_path=path)
+    header, row = map(json.loads, path.read_text().splitlines())
+    assert header["target_epsilon"] == EPSILON and header["num_images"] == NUM_IMAGES
+    assert "disjoint" in header["public_facts"]["use"]
+    assert row["stage"] == "classifier_selection" and row["mechanism"] == "gaussian" and row["state"] == "executed"
+    assert row["noise_multiplier"] == choice.facts["noise_multiplier"]
+    assert row["query"]["sensitivity"] == pytest.approx(math.sqrt(6))
+
+
+def test_a_second_choice_finds_nothing_left(tmp_path):
+    choose(ledger_path=tmp_path / "ledger.jsonl")
+    with pytest.raises(UsageError, match="have answered before"):
+        choose(ledger_path=tmp_path / "ledger.jsonl")
+
+
+def test_a_choice_that_fails_stays_spent(tmp_path, monkeypatch):
+    def fail(candidates, pixels):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(selection, "_correctness", fail)
+    with pytest.raises(RuntimeError, match="planted"):
+        choose(ledger_path=tmp_path / "ledger.jsonl")
+    row = json.loads((tmp_path / "ledger.jsonl").read_text().splitlines()[1])
+    assert row["state"] == "reserved" and row["steps_reserved"] == 1
+
+
+def test_it_says_whom_it_protects():
+    facts = choose().facts
+    assert "must not be among those that the generator was trained on" in facts["statement"]
+    assert facts["num_validation_images"] == NUM_IMAGES and facts["delta"] == DELTA
+    json.dumps(facts)
+
+
+def test_the_choice_is_right_with_a_generous_budget():
+    choice = choose(epsilon=10.0)
+    assert choice.chosen == (1, 2)
+    assert [len(part) for part in choice.noisy_accuracies] == [2, 4]
+
+
+def test_a_label_outside_the_classes_counts_for_nobody():
+    labels = np.array([300, -1, 0, 1])
+    choice = choose(ImageSet(validation(np.array([0, 0, 0, 1])).images, labels, CLASSES), generator=Silent(bytes(16)))
+    assert choice.noisy_accuracies[0] == pytest.approx((0, 0.5), abs=1e-4)
+
+
+class TestBadInput:
+    def test_no_labels(self):
+        with pytest.raises(UsageError, match="--label_column"):
+            choose(ImageSet(validation().images))
+
+    def test_nothing_to_choose_from(self):
+        for groups in ((), ((right,), ())):
+            with pytest.raises(UsageError, match="--selection private"):
+                choose_privately(groups, validation(), epsilon=EPSILON, delta=DELTA)
+
+    def test_too_many_classes(self):
+        many = ImageSet(validation().images, validation().labels, tuple(map(str, range(257))))
+        with pytest.raises(UsageError, match="256 classes"):
+            choose(many)
+
+    def test_no_budget(self):
+        with pytest.raises(UsageError, match="--target_epsilon"):
+            choose(epsilon=0.0)

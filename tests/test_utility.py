@@ -1,0 +1,184 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Train on synthetic, test on real: numbers against counting by hand, on real digits."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import precision_recall_fscore_support
+
+from diffusers_dp.data import load_digits_split
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.classifiers import build_classifier
+from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.evaluation.selection import split_for_training
+from diffusers_dp.evaluation.utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
+
+
+NAMES = tuple("0123456789")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Stand-ins for synthetic images, and real ones to test on."""
+    return [ImageSet(*load_digits_split(train=train), NAMES) for train in (True, False)]
+
+
+def of(measurements, metric):
+    return [row for row in measurements if row.metric == metric]
+
+
+def test_logistic_regression_against_counting_by_hand(digits):
+    synthetic, test = digits
+    measurements, (details,) = measure_utility(synthetic, test, classifiers=["logreg"], seeds=(0, 1))
+    train, held_out = split_for_training(synthetic)
+    predicted = build_classifier("logreg", image_shape=(1, 8, 8)).fit(train).predict(test.images)
+    share = (predicted == test.labels).mean()
+    (accuracy,) = of(measurements, "accuracy")
+    assert accuracy.value == pytest.approx(100 * share) and accuracy.value > 90
+    assert accuracy.standard_error == pytest.approx(100 * math.sqrt(share * (1 - share) / 360))
+    assert accuracy.protocol["standard_error_of"] == "the draw of 360 test images"  # no seed changes it
+    precision, recall, _, _ = precision_recall_fscore_support(test.labels, predicted)
+    np.testing.assert_allclose([row.value for row in of(measurements, "precision")], 100 * precision)
+    np.testing.assert_allclose([row.value for row in of(measurements, "recall")], 100 * recall)
+    assert [row.protocol["class"] for row in of(measurements, "recall")] == list(NAMES)
+    for true, guess in ((3, 3), (8, 1), (1, 8)):
+        assert details.confusion[true, guess] == ((test.labels == true) & (predicted == guess)).sum()
+    expected = {"num_train": len(train), "num_validation": len(held_out), "num_test": 360, "seeds": [0]}
+    assert expected.items() <= accuracy.protocol.items()
+    json.dumps([row.as_json() for row in measurements], allow_nan=False)
+
+
+def test_several_seeds_have_a_spread(digits):
+    synthetic, test = digits[0].subset(np.arange(300)), digits[1]
+    measurements, (details,) = measure_utility(synthetic, test, classifiers=["mlp"], seeds=(3, 5, 8), epochs=20)
+    (accuracy,) = of(measurements, "accuracy")
+    assert len(set(details.accuracies)) > 1
+    assert accuracy.value == pytest.approx(np.mean(details.accuracies))
+    assert accuracy.standard_error == pytest.approx(np.std(details.accuracies, ddof=1) / math.sqrt(3))
+    assert accuracy.protocol["standard_error_of"] == "3 seeds" and accuracy.protocol["seeds"] == [3, 5, 8]
+    share = accuracy.value / 100
+    assert accuracy.protocol["standard_error_of_test_images"] == pytest.approx(
+        100 * math.sqrt(share * (1 - share) / 360)
+    )
+    assert details.confusion.sum() == 3 * 360
+    assert len(accuracy.protocol["chosen_epochs"]) == 3 and accuracy.protocol["epochs"] == 20
+
+
+def test_each_size_is_a_row(digits):
+    measurements, details = measure_utility(*digits, classifiers=["logreg"], sizes=[24, 240, 1200])
+    rows = of(measurements, "accuracy")
+    assert [row.protocol["num_train"] for row in rows] == [22, 220, 1100]
+    assert [row.protocol["num_validation"] for row in rows] == [2, 20, 100]
+    values = [row.value for row in rows]
+    assert values == sorted(values) and values[2] > values[0] + 10  # more images teach more
+    assert len(details) == 3
+
+
+def test_an_ensemble_averages_probabilities(digits):
+    synthetic, test = digits[0].subset(np.arange(240)), digits[1]
+    measurements, _ = measure_utility(
+        synthetic, test, classifiers=["mlp"], seeds=(2,), ensemble=3, epochs=8, selection="last"
+    )
+    train, _ = split_for_training(synthetic)
+    members = [build_classifier("mlp", image_shape=(1, 8, 8), seed=6 + k, epochs=8).fit(train) for k in range(3)]
+    mean = np.mean([member.scores(test.images) for member in members], axis=0)
+    assert of(measurements, "accuracy")[0].value == pytest.approx(100 * (mean.argmax(1) == test.labels).mean())
+    assert of(measurements, "accuracy")[0].protocol["ensemble"] == 3
+
+
+def test_a_class_never_generated_is_named(digits):
+    synthetic = digits[0].subset(np.flatnonzero(~np.isin(digits[0].labels, [4, 7])))
+    measurements, (details,) = measure_utility(synthetic, digits[1], classifiers=["logreg"])
+    (accuracy,) = of(measurements, "accuracy")
+    assert accuracy.protocol["classes_never_generated"] == ["4", "7"]
+    recall = {row.protocol["class"]: row.value for row in of(measurements, "recall")}
+    assert recall["4"] == recall["7"] == 0 and recall["1"] > 50
+    assert {row.protocol["class"] for row in of(measurements, "precision")} == set(NAMES) - {"4", "7"}
+    assert np.isnan(details.precision[4])
+
+
+def test_a_class_without_test_images_has_no_recall(digits):
+    test = digits[1].subset(np.flatnonzero(digits[1].labels != 4))
+    measurements, _ = measure_utility(digits[0], test, classifiers=["logreg"])
+    assert {row.protocol["class"] for row in of(measurements, "recall")} == set(NAMES) - {"4"}
+
+
+def test_the_same_question_has_the_same_answer(digits):
+    small = digits[0].subset(np.arange(120))
+    first, second = (measure_utility(small, digits[1], classifiers=["cnn", "mlp"], epochs=2)[0] for _ in range(2))
+    assert [row.as_json() for row in first] == [row.as_json() for row in second]
+
+
+def test_the_test_images_choose_nothing(digits):
+    """Shuffled labels of the test images change the accuracy, and neither the epoch nor the seeds."""
+    small = digits[0].subset(np.arange(120))
+    shuffled = replace(digits[1], labels=np.random.default_rng(0).permutation(digits[1].labels))
+    epochs = [
+        of(measure_utility(small, test, classifiers=["mlp"], epochs=12)[0], "accuracy")[0].protocol["chosen_epochs"]
+        for test in (digits[1], shuffled)
+    ]
+    assert epochs[0] == epochs[1]
+
+
+def test_epochs_chosen_privately_for_all_fits_at_once(digits, tmp_path):
+    small, validation = digits[0].subset(np.arange(120)), digits[1].subset(np.arange(180))
+    test = digits[1].subset(np.arange(180, 360))
+    path = tmp_path / "ledger.jsonl"
+    selection = PrivateSelection(validation, epsilon=10.0, delta=1e-5, ledger_path=path)
+    measurements, _ = measure_utility(
+        small, test, classifiers=["logreg", "mlp"], seeds=(0, 1), epochs=20, selection=selection
+    )
+    protocol = of(measurements, "accuracy")[1].protocol
+    assert protocol["selection"] == "private"
+    facts = protocol["private_selection"]
+    assert facts["candidates"] == 20 and facts["sensitivity"] == pytest.approx(math.sqrt(20))  # 2 seeds, 10 epochs
+    assert facts["epsilon"] <= 10 and facts["num_validation_images"] == 180
+    assert set(protocol["chosen_epochs"]) <= set(range(2, 21, 2))
+    assert len(path.read_text().splitlines()) == 2  # the header and one question
+    json.dumps([row.as_json() for row in measurements], allow_nan=False)
+
+
+def test_the_reference_is_the_same_on_real_images(digits):
+    ours, _ = measure_utility(*digits, classifiers=["logreg"])
+    reference, _ = reference_real(*digits, classifiers=["logreg"])
+    assert reference[0].value == ours[0].value
+    assert (ours[0].protocol["trained_on"], reference[0].protocol["trained_on"]) == ("synthetic", "real")
+
+
+def test_shares_of_a_confusion_matrix():
+    details = UtilityDetails({}, ("a", "b"), np.array([[3, 1], [0, 0]]), (75.0,))
+    np.testing.assert_array_equal(details.recall, [0.75, np.nan])
+    np.testing.assert_array_equal(details.precision, [1.0, 0.0])
+
+
+class TestBadInput:
+    def test_labels_are_missing(self, digits):
+        bare = ImageSet(digits[0].images)
+        with pytest.raises(UsageError, match="synthetic images of --images have no labels"):
+            measure_utility(bare, digits[1], classifiers=["logreg"])
+        with pytest.raises(UsageError, match="real test images of --real have no labels"):
+            measure_utility(digits[0], bare, classifiers=["logreg"])
+
+    def test_another_size_or_other_classes(self, digits):
+        wide = replace(digits[1], images=np.repeat(digits[1].images, 2, axis=3))
+        with pytest.raises(UsageError, match="1x8x8 and the real ones 1x8x16 .* --resize"):
+            measure_utility(digits[0], wide, classifiers=["logreg"])
+        with pytest.raises(UsageError, match="--class_names"):
+            measure_utility(digits[0], replace(digits[1], class_names=NAMES[::-1]), classifiers=["logreg"])
+        with pytest.raises(UsageError, match="outside the 10 classes"):
+            measure_utility(replace(digits[0], labels=digits[0].labels + 1), digits[1], classifiers=["logreg"])
+
+    def test_no_images(self, digits):
+        with pytest.raises(UsageError, match="--real holds no image"):
+            measure_utility(digits[0], digits[1].subset(np.arange(0)), classifiers=["logreg"])
+
+    @pytest.mark.parametrize(
+        ("options", "flag"),
+        [({"ensemble": 0}, "--ensemble"), ({"seeds": ()}, "--seeds"), ({"selection": "test"}, "--selection")],
+    )
+    def test_values_out_of_range(self, digits, options, flag):
+        with pytest.raises(UsageError, match=flag):
+            measure_utility(*digits, classifiers=["logreg"], **options)
