@@ -1,6 +1,6 @@
 """The benchmark of record: how good are the images of each method and curriculum, at epsilon 1 and 10, for the same work?
 
-    python benchmarks/quality_cpu.py train --dataset_name path/to/mnist
+    OMP_WAIT_POLICY=PASSIVE python benchmarks/quality_cpu.py train --dataset_name path/to/mnist
     python benchmarks/quality_cpu.py evaluate --dataset_name path/to/mnist
     python benchmarks/quality_cpu.py table
 
@@ -8,7 +8,8 @@
 to what the ledger of that run has left. Noisy answers, generator and warm-up are made once for each seed and epsilon (`shared_stages.py`).
 `evaluate`, another process, verifies each release, draws from it, and appends one line to `results/quality_cpu.jsonl`: accuracy on the real test
 images of a CNN that is trained on the drawn ones only, with fixed numbers throughout. `table` writes the table of `docs/benchmarks.md`. Each of them goes on
-where it was interrupted, and what is there is not done again. `--preset gpu` runs the paper's recipes in full. Training flags after `--` replace the preset's.
+where it was interrupted, and what is there is not done again. Without `OMP_WAIT_POLICY=PASSIVE` the threads of small layers burn the time that other jobs on
+the same cores wait for. `--preset gpu` runs the paper's recipes in full. Training flags after `--` replace the preset's.
 
 Numbers that are measured on real images are private where these are; MNIST's are public.
 """
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -179,31 +181,33 @@ def train(args: argparse.Namespace) -> None:
     keep_freed_memory()
     torch.set_num_threads(number_of_cores())
     script = load_script(SCRIPT)
-    runs = list(all_runs(args))
-    for number, run in enumerate(runs, start=1):
-        if (run.folder.release / RECEIPT_NAME).exists():
-            continue
-        print(
-            f"Run {number} of {len(runs)}: epsilon {run.epsilon:g}, seed {run.seed}, curriculum {run.curriculum}",
-            flush=True,
-        )
-        train_one(script, run)
+    runs = [run for run in all_runs(args) if not (run.folder.release / RECEIPT_NAME).exists()]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    done = 0
+    for _, group in groupby(runs, key=lambda run: run.base):
+        shared = None
+        for run in group:
+            done += 1
+            print(f"Run {done} of {len(runs)}: epsilon {run.epsilon:g}, seed {run.seed}, curriculum {run.curriculum}")
+            shared = shared or SharedStages(script, run.config("spatial,frequency", "shared"), device)
+            with shared:
+                prepare(shared, run.config())
+            train_one(script, run)
 
 
 def train_one(script: ModuleType, run: Run) -> None:
-    """What precedes DP-SGD from the shared folder, then the training script as it is, from its checkpoint at step 0 or a later one."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with SharedStages(script, run.config("spatial,frequency", "shared"), device) as shared:
-        prepare(shared, run.config())
+    """The training script as it is, from its checkpoint at step 0 or a later one; DP-SGD is timed."""
     private = run.folder.private
     original = script.fine_tune
 
     def timed_fine_tune(*arguments: Any) -> None:
-        start = time.perf_counter()
+        start = time.perf_counter(), time.process_time()
         original(*arguments)
-        uninterrupted = arguments[-1].name == "checkpoint-0"
-        seconds = round(time.perf_counter() - start, 1) if uninterrupted else None
-        (private / "benchmark.json").write_text(json.dumps({"dp_sgd_seconds": seconds, "machine": machine()}))
+        seconds = [round(end - begin, 1) for end, begin in zip((time.perf_counter(), time.process_time()), start)]
+        if arguments[-1].name != "checkpoint-0":  # what came before an interruption is not known
+            seconds = [None, None]
+        facts = {"dp_sgd_seconds": seconds[0], "dp_sgd_cpu_seconds": seconds[1], "machine": machine()}
+        (private / "benchmark.json").write_text(json.dumps(facts))
 
     script.fine_tune = timed_fine_tune
     try:

@@ -144,12 +144,12 @@ def _fill(folder: RunFolder, shared: SharedStages, config: FETAProConfig) -> Non
     save_identity(folder.private, identity)
     ledger = new_ledger(config.ledger_path, config, shared.facts, identity)
     answers = NoisyAnswers(folder.private / "answers")
-    for name, row in plan_run(config, shared.facts).rows.items():
-        if name != "dp_sgd":
-            answer, meaning = shared.answer(name), shared.meaning(name)
+    for name, asks in (("central_images", config.asks_spatial), ("frequency_features", config.asks_frequency)):
+        if asks:
+            row, answer, meaning = shared.plan.rows[name], shared.answer(name), shared.meaning(name)
             _charge(ledger, shared.ledger, name)
             answers.put(row, {"answer": answer}, **meaning)
-            answers.get(row, ledger, **meaning)  # raises unless this run would have asked the same, at the same cost
+            answers.get(row, ledger, **meaning)  # raises unless the run's own ledger holds what the answer cost
     unet = shared.denoiser_after(config.curriculum_stages).unet
     shared.script.build_pipeline(config, unet, shared.facts).save_pretrained(folder.private / WARMED_UP)
     save_checkpoint(
