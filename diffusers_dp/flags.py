@@ -84,6 +84,11 @@ class PrivacyFlags:
         None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
     )
     frequency_budget_share: float = _flag(0.02, "Share of the composed RDP that the frequency features may spend.")
+    evaluation_reserve: float | None = _flag(
+        None,
+        "Share of the composed RDP that DP-SGD leaves over, for questions that an evaluation asks about the training images and is "
+        "charged for; unset: nothing is left.",
+    )
     dataset_id: str | None = _flag(
         None,
         "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one alone.",

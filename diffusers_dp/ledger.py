@@ -46,6 +46,9 @@ class PrivacyLedger:
         release_id (`str`, *optional*): name of this release in the shared file.
         others (sequence of `Release`): the other releases, for a ledger in memory.
 
+    Attributes:
+        set_aside (list of `LedgerRow`): questions of later, for which `calibrate` and `affordable_steps` leave enough.
+
     Raises:
         UsageError: if a value lies outside its range, or another process writes to the data set's ledger.
         IntegrityError: if the file is damaged, edited, or was written for another budget or other public facts.
@@ -100,6 +103,7 @@ class PrivacyLedger:
         bounds = [header["dataset_epsilon"] for header in (self.header, *(r.header for r in self._file.others))]
         self.dataset_epsilon: float | None = min((bound for bound in bounds if bound is not None), default=None)
         self._rows: list[dict[str, Any]] = self._file.rows
+        self.set_aside: list[LedgerRow] = []
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
         self._affordable: Composition = ()  # the largest composition that is known to meet the target
 
@@ -170,11 +174,11 @@ class PrivacyLedger:
         return shares
 
     def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
-        """The largest n <= `at_most` such that all reserved rows and n steps of `row` meet the target."""
+        """The largest n <= `at_most` such that all reserved rows, what is set aside and n steps of `row` meet the target."""
         low, high = 0, at_most + 1
         guess = at_most  # most callers ask for a number that was planned: try it first
         while high - low > 1:
-            if self._affords(self._composition([replace(row, steps=guess)])):
+            if self._affords(self._composition([*self.set_aside, replace(row, steps=guess)])):
                 low = guess
             else:
                 high = guess
@@ -186,7 +190,7 @@ class PrivacyLedger:
     def calibrate(
         self, sample_rate: float, steps: int, *, truncated_batch_size: int | None = None, at_least: float = 1e-2
     ) -> float:
-        """The smallest noise multiplier with which the rows so far and `steps` more steps meet the target.
+        """The smallest noise multiplier with which the rows so far, what is set aside and `steps` more steps meet the target.
 
         Found by bracketing and false position on the ledger's own accountant; the answer meets the target and is
         at most 1e-4 (relative) above the smallest that does.
@@ -202,7 +206,7 @@ class PrivacyLedger:
         """
         # First of all: it reports a wrong rate or number of steps.
         row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
-        spent = self.epsilon()
+        spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
             raise UsageError(
                 f"The questions asked before already cost epsilon {spent:.6g}, {spent - self.target_epsilon:.6g} over "
@@ -210,17 +214,20 @@ class PrivacyLedger:
                 f"epsilon that can be reached is {spent:.6g}. Raise --target_epsilon above it, or the noise "
                 "multipliers of those questions."
             )
-        sigma = self._calibrate(self._composition(), row, self.target_epsilon, spent, at_least, self.accountant)
+        before = self._composition(self.set_aside)
+        sigma = self._calibrate(before, row, self.target_epsilon, spent, at_least, self.accountant)
         if self.dataset_epsilon is not None:
-            spent = self.epsilon_of_all_releases()
+            spent = self.epsilon_of_all_releases(extra=self.set_aside)
             if not spent < self.dataset_epsilon:
                 raise UsageError(
                     f"The releases of this data set already cost epsilon {spent:.6g} together, and --dataset_epsilon "
                     f"{self.dataset_epsilon:g} (the smallest bound that one of them was given) leaves nothing: no further question can be asked."
                 )
-            together = self._with_others(self._composition())
+            together = self._with_others(before)
             sigma = max(sigma, self._calibrate(together, row, self.dataset_epsilon, spent, at_least, "pld"))
-        self._affords(self._composition([replace(row, noise_multiplier=sigma)]))  # known from here on, see there
+        self._affords(
+            self._composition([*self.set_aside, replace(row, noise_multiplier=sigma)])
+        )  # known from here on, see there
         return sigma
 
     def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:

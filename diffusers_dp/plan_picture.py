@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _STAGES = {
     "central_images": ("central images", "#4477aa"),
     "frequency_features": ("frequency features", "#ccbb44"),
+    "evaluation_reserve": ("left for evaluation", "#bbbbbb"),
     "dp_sgd": ("DP-SGD", "#228833"),
 }
 # The curve's points, as parts of the planned steps: closer to each other at its beginning, where it is steep.

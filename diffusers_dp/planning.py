@@ -27,7 +27,8 @@ class Plan:
 
     Args:
         sampling (`SamplingFacts`): N, delta, and DP-SGD's sample rate and divisor.
-        rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, and `dp_sgd`.
+        rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, `evaluation_reserve`, with
+            that flag, and `dp_sgd`.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
     """
 
@@ -124,7 +125,7 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
                 )
         sigma = config.frequency_noise_multiplier or ledger.calibrate_gaussian(config.frequency_budget_share)
         rows["frequency_features"] = _row("frequency_features", sigma, 1.0, 1)
-    spent = ledger.epsilon(extra=list(rows.values()))
+    spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     if spent >= config.target_epsilon:
         raise UsageError(_over_budget(config, spent))
     for row in rows.values():
@@ -134,8 +135,11 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
             raise UsageError(f"{error} Raise --dataset_epsilon, or the noise multipliers of the queries.") from None
     cap = sampling.truncated_batch_size
     sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
-    rows["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
-    ledger.reserve(rows["dp_sgd"])
+    later = {row.name: row for row in ledger.set_aside}
+    later["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
+    for row in later.values():
+        ledger.reserve(row)
+    rows |= later
     return Plan(sampling, rows, ledger)
 
 
@@ -160,7 +164,7 @@ def new_ledger(
             release_id=release_id,
             unit_of_privacy=config.unit_of_privacy,
         )
-    public_facts = {
+    public_facts: dict[str, Any] = {
         "image_shape": list(facts.image_shape),
         "class_names": None if facts.class_names is None else list(facts.class_names),
         "value_range": [0, 1],
@@ -168,7 +172,9 @@ def new_ledger(
     }
     if config.unit_column is not None:
         public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
-    return PrivacyLedger(
+    if config.evaluation_reserve is not None:
+        public_facts["evaluation_reserve"] = config.evaluation_reserve
+    ledger = PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
         target_delta=sampling.target_delta,
@@ -181,6 +187,11 @@ def new_ledger(
         release_id=release_id,
         others=others,
     )
+    if config.evaluation_reserve is not None:
+        ledger.set_aside.append(
+            _row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
+        )
+    return ledger
 
 
 def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
@@ -236,12 +247,17 @@ def _over_budget(config: FETAProConfig, spent: float) -> str:
     asked = [name for name, asks in (("spatial", config.asks_spatial), ("frequency", config.asks_frequency)) if asks]
     absolute = [name for name in asked if getattr(config, f"{name}_noise_multiplier") is not None]
     raised = " and ".join(f"--{name}_noise_multiplier" for name in absolute)
-    lowered = " or ".join(f"--{name}_budget_share" for name in asked if name not in absolute)
+    shares = {
+        f"--{name}_budget_share": getattr(config, f"{name}_budget_share") for name in asked if name not in absolute
+    }
+    if config.evaluation_reserve is not None:
+        shares["--evaluation_reserve"] = config.evaluation_reserve
+    lowered = " or ".join(shares)
     target = f"--target_epsilon {config.target_epsilon:g}"
     if not absolute:
-        shares = " and ".join(f"--{name}_budget_share {getattr(config, f'{name}_budget_share'):g}" for name in asked)
-        together = "are too large together" if len(asked) > 1 else "is too large"
-        return f"{shares} {together}, they leave nothing of {target} to DP-SGD: lower {lowered}."
+        given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
+        together = "are too large together" if len(shares) > 1 else "is too large"
+        return f"{given} {together}, they leave nothing of {target} to DP-SGD: lower {lowered}."
     if not math.isfinite(spent):
         cost = f"The queries alone cost more than any epsilon, let alone {target}"
     else:

@@ -50,7 +50,7 @@ _POSITIVE = (
     "generator_learning_rate",
     "sigma_data",
 )
-_SHARES = ("spatial_budget_share", "frequency_budget_share")
+_SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
 
@@ -71,10 +71,9 @@ def validate(config: FETAProConfig) -> None:
         if value is not None and not _SMALLEST <= value <= _LARGEST:
             raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST:g} to {_LARGEST:g}.")
     for name in _SHARES:
-        if not _SMALLEST_SHARE <= getattr(config, name) < 1:
-            raise UsageError(
-                f"--{name} is {getattr(config, name)}; give a number from {_SMALLEST_SHARE:g} to below 1."
-            )
+        value = getattr(config, name)
+        if value is not None and not _SMALLEST_SHARE <= value < 1:
+            raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST_SHARE:g} to below 1.")
     if config.target_delta is not None and not 0 < config.target_delta < 1:
         raise UsageError(f"--target_delta is {config.target_delta}; give a number between 0 and 1, both excluded.")
     for name in ("label_dropout", "ema_decay"):

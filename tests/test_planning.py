@@ -3,6 +3,7 @@
 
 import logging
 import re
+from dataclasses import replace
 
 import dp_accounting as dp
 import pytest
@@ -10,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, public_facts
-from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
 
@@ -234,3 +235,62 @@ def test_no_class_may_be_left_out_of_the_generator(flag):
     with pytest.raises(UsageError, match=f"--{flag} is 9: give at least 10"):
         config = load_config([f"--{flag}", "9"])
         plan_run(config, public_facts(config))
+
+
+def independent_epsilon_with(ledger, question):
+    """PLD of all rows of a ledger and one Gaussian question more, without a line of the library."""
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
+    for row in ledger.rows:
+        event = dp.GaussianDpEvent(row["noise_multiplier"])
+        if row["sampling_probability"] < 1:
+            event = dp.PoissonSampledDpEvent(row["sampling_probability"], event)
+        accountant.compose(event, row["steps_reserved"])
+    accountant.compose(dp.GaussianDpEvent(question.noise_multiplier))
+    return accountant.get_epsilon(ledger.target_delta)
+
+
+@pytest.mark.parametrize("curriculum", ["none", "spatial,frequency"])
+def test_what_is_reserved_for_evaluation_is_left_after_dp_sgd(curriculum):
+    flags = {"target_epsilon": 4.0, "curriculum": curriculum, "accountant": "pld"}
+    config, reserving = plan(**flags, evaluation_reserve=0.1)
+    later = reserving.rows["evaluation_reserve"]
+    assert reserving.ledger.budget_shares()["evaluation_reserve"] == pytest.approx(0.1, rel=0.35)
+    assert "evaluation_reserve" in reserving.table and reserving.epsilon <= 4
+    for reserve in (0.1, None):
+        config, result = plan(**flags, evaluation_reserve=reserve)
+        ledger = new_ledger(None, config, FACTS)
+        for name in result.rows.keys() - {"dp_sgd", "evaluation_reserve"}:
+            ledger.reserve(result.rows[name])
+        step = dp_sgd_row(config, result, ledger)
+        assert step.noise_multiplier == pytest.approx(result.rows["dp_sgd"].noise_multiplier, rel=1e-3)
+        assert (
+            ledger.affordable_steps(step, 1000) < 63
+        )  # lost steps, which stay spent, are not paid from the reserve either
+        ledger.reserve(replace(step, steps=config.max_train_steps))
+        if reserve:
+            assert 3.9 < independent_epsilon_with(ledger, later) <= 4
+            ledger.reserve(later)
+        else:
+            assert independent_epsilon_with(ledger, later) > 4
+            with pytest.raises(BudgetExceeded):
+                ledger.reserve(later)
+
+
+def test_a_reserve_is_a_public_fact_that_stays(tmp_path):
+    flags = {"output_dir": str(tmp_path), "curriculum": "none"}
+    config, result = plan(**flags, evaluation_reserve=0.1)
+    ledger = new_ledger(config.ledger_path, config, FACTS)
+    assert ledger.header["public_facts"]["evaluation_reserve"] == 0.1
+    ledger.reserve(result.rows["dp_sgd"])
+    config.evaluation_reserve = 0.05
+    with pytest.raises(IntegrityError, match="evaluation_reserve"):
+        new_ledger(config.ledger_path, config, FACTS)
+    config.evaluation_reserve = None
+    assert "evaluation_reserve" not in new_ledger(None, config, FACTS).header["public_facts"]
+
+
+def test_a_reserve_over_the_budget_is_to_be_lowered():
+    with pytest.raises(UsageError, match="too large together.*lower --spatial_budget_share or --evaluation_reserve"):
+        plan(curriculum="spatial", spatial_budget_share=0.6, evaluation_reserve=0.6, target_epsilon=1.0)
+    with pytest.raises(UsageError, match="--evaluation_reserve is 1.5; give a number"):
+        load_config(["--evaluation_reserve", "1.5"])
