@@ -250,6 +250,7 @@ def evaluate(args: argparse.Namespace) -> None:
     test = demo_accuracy.real_test_images(list(waiting[0].flags), args.output_dir)
     for run in tqdm(waiting, desc="Evaluating", unit="run"):
         row = {**run.key(args.preset), **evaluate_one(run, evaluation_facts(args.preset), test)}
+        RESULTS.parent.mkdir(exist_ok=True)
         with open(RESULTS, "a") as file:
             file.write(json.dumps(row) + "\n")
 

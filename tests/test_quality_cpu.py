@@ -30,7 +30,7 @@ def quality(tmp_path, monkeypatch):
     module = import_module("quality_cpu")
     preset = module.Preset({4.0: FLAGS}, {"num_images": 40, "num_inference_steps": 2})
     monkeypatch.setitem(module.PRESETS, "cpu", preset)
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "quality_cpu.jsonl")
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results" / "quality_cpu.jsonl")
     monkeypatch.setattr(module, "DOCUMENT", tmp_path / "benchmarks.md")
     monkeypatch.setattr(module.demo_accuracy, "CLASSIFIER_STEPS", 2)
     module.DOCUMENT.write_text("before\n<!-- quality_cpu -->\nold\n<!-- /quality_cpu -->\nafter\n")
