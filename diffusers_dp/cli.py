@@ -10,6 +10,7 @@ from .errors import DiffusersDPError
 
 COMMANDS = {
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
+    "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
     "sample": "Draw images from a release, as a dataset.",

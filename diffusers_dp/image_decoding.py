@@ -44,6 +44,29 @@ def decode_image(source: bytes | Path | Image.Image | None, shape: tuple[int, in
             return None
 
 
+def decode_as_it_is(source: bytes | Path | Image.Image | None) -> np.ndarray | None:
+    """
+    Decodes an image without resizing it: upright, 8 bits, grey modes with one channel and all others as RGB.
+
+    Args:
+        source (`bytes`, `Path` or `PIL.Image.Image`, *optional*): The encoded image, its file, or an opened one.
+
+    Returns:
+        `np.ndarray` of shape `[C, H, W]`, uint8, or `None` where the image is absent, unreadable or not finite.
+    """
+    if source is None:
+        return None
+    with _silence():
+        try:
+            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source))
+            if image is None:
+                return None
+            image = image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB")
+            return np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, -1).transpose(2, 0, 1)
+        except Exception:  # as in `decode_image`
+            return None
+
+
 def _open(source: bytes | Path) -> Image.Image:
     with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
         image.load()

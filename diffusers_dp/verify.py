@@ -33,7 +33,8 @@ MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that 
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
-STATUSES = ("proven", "proven_with_assumptions")
+STATUSES = ("proven", "proven_with_assumptions", "proven_except_leaky_outputs")
+MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 
@@ -131,7 +132,7 @@ def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
     """The statement that travels in `model_index.json` is that of the receipt."""
     try:
         privacy = json.loads((folder / "model_index.json").read_bytes())["privacy"]
-        if privacy["receipt_sha256"] != _receipt_digest(folder / RECEIPT_NAME):
+        if privacy["receipt_sha256"] != receipt_digest(folder / RECEIPT_NAME):
             yield f"model_index.json names another {RECEIPT_NAME}: its hash differs."
         claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
         if privacy["epsilon"] != claim or any(privacy[name] != receipt[name] for name in PRIVACY_FIELDS):
@@ -140,13 +141,15 @@ def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         yield "model_index.json carries no privacy statement."
 
 
-def _receipt_digest(path: Path) -> str:
-    """Of the receipt without its field `audit`, which may be added later; the file must be written as the library writes it."""
+def receipt_digest(path: Path) -> str:
+    """Of the receipt without what may be added later, its `audit` and the count of `private_evaluations`; the file must be written
+    as the library writes it."""
     content = path.read_bytes()
     receipt = json.loads(content)
     if content != _canonical(receipt):
         return "not canonical"
     receipt.pop("audit", None)
+    receipt["private_evaluations"] = 0  # as it was made
     return hashlib.sha256(_canonical(receipt)).hexdigest()
 
 
@@ -172,6 +175,13 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     evaluations, name = receipt.get("private_evaluations"), dataset.get("id") if isinstance(dataset, dict) else None
     if not _whole(evaluations, 0):
         yield "The number of private evaluations is no number."
+    outputs = receipt.get("leaky_outputs", [])
+    if (
+        not isinstance(outputs, list)
+        or len(outputs) > MOST_OUTPUTS
+        or not all(isinstance(output, str) and len(output) <= LONGEST_OUTPUT for output in outputs)
+    ):
+        yield "The outputs that the guarantee does not cover are no list of words."
     if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
         yield "The receipt's data set has no name."
 
@@ -381,6 +391,12 @@ def report(folder: str | Path) -> int:
         together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
         others = len(receipt.get("prior_releases", []))
         print(f"With {others} other release(s) from the same data: epsilon {together:.4f}.")
+    for output in receipt.get("leaky_outputs", []):
+        print(f"NOT covered by this guarantee: {_printable(output)}.")
+    if receipt["private_evaluations"]:
+        print(
+            f"Private images were read {receipt['private_evaluations']} time(s) to evaluate this release, outside of the guarantee."
+        )
     return 0
 
 

@@ -12,7 +12,9 @@ from test_release import make_release
 
 from diffusers_dp import cli
 from diffusers_dp.commands import sample
+from diffusers_dp.evaluation.amendments import count_evaluation
 from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.release import attach_audit
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,17 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(release, tmp_path, monkey
     assert np.array_equal(again, whole) and calls == [4, 4, 4, 2]  # the first shard was not drawn again
     run(release, tmp_path / "cut")
     assert len(calls) == 4  # nothing is left to do
+
+
+def test_what_is_added_to_a_receipt_later_does_not_stop_a_run_that_was_interrupted(release, tmp_path):
+    """An audit and a count of evaluations lie outside the hashes: the release is the same."""
+    mine = shutil.copytree(release, tmp_path / "release")
+    whole, *_ = run(mine, tmp_path / "out")
+    (tmp_path / "out" / "data" / "train-00002-of-00003.parquet").unlink()
+    attach_audit(mine, {"read_private_data": False, "verdict": "VALID"})
+    assert count_evaluation(mine) == 1
+    again, *_ = run(mine, tmp_path / "out")
+    assert np.array_equal(again, whole)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from ..errors import UsageError
 from ..flags import FETAProConfig
 from ..hub import fetch_release, load_verified
 from ..models import EDMDenoiser
+from ..output_files import write_json
 from ..pipelines import DPImagePipeline
 from .bounds import clopper_pearson
-from .report import write_json
 
 
 NOISE_LEVELS = (0.1, 0.2, 0.5, 1.0)  # for images in [-1, 1]

@@ -2,7 +2,6 @@
 """What an audit found: a verdict with its reasons, a table for people, and JSON."""
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
-from ..receipt import canonical_json
 from .checks import ESTIMATE_CONFIDENCE, FORMAL_CONFIDENCE, SIGNIFICANCE, Check, Outcome
 
 
@@ -128,22 +126,6 @@ def _plain(check: dict[str, Any]) -> dict[str, Any]:
         key: None if isinstance(value, float) and not abs(value) < float("inf") else value
         for key, value in check.items()
     }
-
-
-def write_json(content: dict[str, Any], path: Path) -> None:
-    """Puts `content` at `path`, whole or not at all, in a folder that only its owner can read.
-
-    Raises:
-        UsageError: `--output_dir` cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.chmod(0o700)
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(canonical_json(content))
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"--output_dir: {path} cannot be written ({error.strerror}); give another folder.") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> None:
     else:
         result = _training_run(own, training)
     audit, config = result
-    from ..audit.report import write_json
     from ..checkpointing import AUDIT_FILE
+    from ..output_files import write_json
 
     path = Path(config.output_dir, "private", AUDIT_FILE)
     write_json(audit.as_json(), path)

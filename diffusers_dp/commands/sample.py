@@ -7,7 +7,6 @@ take turns.
 """
 
 import argparse
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from tqdm.auto import tqdm
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
 from ..receipt import RECEIPT_NAME, canonical_json
+from ..verify import receipt_digest
 
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--num_images", type=int, required=True, help="Images to draw.")
     parser.add_argument("--output", type=Path, required=True, help="New folder, or one that the same command began.")
+    add_drawing_arguments(parser)
+
+
+def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
+    """What decides the images, besides the release and their number."""
     parser.add_argument("--batch_size", type=int, default=250, help="Images at a time, up to a shard's.")
     parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
     parser.add_argument("--solver", choices=("dpm", "heun"), default="dpm", help="heun calls the model twice a step.")
@@ -40,6 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    check(args)
+    release = fetch_release(args.release)
+    draw(load(release, args), release, args)
+    print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuses what cannot be drawn. Raises `UsageError`."""
     for name in ("num_images", "batch_size", "num_inference_steps"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
@@ -47,8 +60,10 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--guidance_scale is {args.guidance_scale}; give a number from 0 to 100.")
     if args.seed < 0:
         raise UsageError(f"--seed is {args.seed}; give an integer of at least 0.")
-    release = fetch_release(args.release)
-    pipeline = load(release, args)
+
+
+def draw(pipeline: "DPImagePipeline", release: Path, args: argparse.Namespace) -> None:
+    """Fills the folder `args.output`, or goes on with what the same arguments began there."""
     begin(args, release)
     starts = range(0, args.num_images, IMAGES_PER_SHARD)
     names = [args.output / "data" / f"train-{i:05d}-of-{len(starts):05d}.parquet" for i in range(len(starts))]
@@ -64,7 +79,6 @@ def run(args: argparse.Namespace) -> None:
                 raise UsageError(
                     f"--output {args.output} cannot be written ({error.strerror}): make room, the same command goes on."
                 ) from None
-    print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
 
 
 def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
@@ -91,7 +105,7 @@ def begin(args: argparse.Namespace, release: Path) -> None:
     asked: dict[str, Any] = {
         name: getattr(args, name) for name in ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
     }
-    asked |= {"images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": hashlib.sha256(receipt).hexdigest()}
+    asked |= {"images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": receipt_digest(release / RECEIPT_NAME)}
     parameters = args.output / PARAMETERS_NAME
     if parameters.is_file():
         if parameters.read_text() != canonical_json(asked):

@@ -1,10 +1,24 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Images that are judged, or that others are judged against."""
+"""Images that are judged, or that others are judged against: where they come from, and how they are made comparable."""
 
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
+from tqdm.auto import tqdm
+
+from ..errors import UsageError
+from ..flags import FETAProConfig
+from ..image_decoding import decode_as_it_is, decode_image
+from ..image_sources import ImageSource, load_digits_split, open_source
+
+
+Shape = tuple[int, int, int]  # channels, height, width
 
 
 @dataclass(frozen=True)
@@ -30,3 +44,216 @@ class ImageSet:
         """The images at `index`, in that order."""
         labels = None if self.labels is None else self.labels[index]
         return ImageSet(self.images[index], labels, self.class_names, self.origin)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set as flags name it: what can be read from it, split by split.
+
+    Args:
+        flag (`str`): The flag that names it, for messages.
+        name (`str`, *optional*): Hub id or folder, as `datasets.load_dataset` takes it; `None`: the embedded digits.
+        image_column, label_column, class_names: As in training; `class_names` is comma-separated.
+        split_flag (`str`): The flag that names the split, for messages.
+        facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
+    """
+
+    flag: str
+    name: str | None
+    image_column: str = "image"
+    label_column: str | None = None
+    class_names: str | None = None
+    split_flag: str = "--train_split"
+    facts: dict[str, Any] | None = None
+
+    def shape(self, split: str, cache_dir: Path) -> Shape:
+        """(channels, height, width) of the first image that can be read.
+
+        Raises:
+            UsageError: There is no such data set, split or column, or none of its images can be read.
+        """
+        for encoded, _ in self._records(split, cache_dir)[1]:
+            image = decode_as_it_is(encoded)
+            if image is not None:
+                channels, height, width = image.shape
+                return channels, height, width
+        raise UsageError(f"{self.flag} {self._words(split)} holds no image that can be read; give another data set.")
+
+    def load(self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None) -> ImageSet:
+        """All images that can be read, with their labels if there are any; an image without its label counts as unreadable.
+
+        Args:
+            split (`str`): Name of the split; that of the embedded digits is `train` or `test`.
+            shape (`tuple[int, int, int]`): What the images must be.
+            resize (`bool`): Whether others are made to fit (see `fit`) rather than refused.
+            cache_dir (`Path`): A folder as private as the images, for what `datasets` caches.
+            limit (`int`, *optional*): Images at most, from the start.
+
+        Raises:
+            UsageError: There is no such data set, split or column, no image can be read, or one has another size.
+        """
+        names, records = self._records(split, cache_dir)
+        images, labels, unreadable = [], [], 0
+        for encoded, label in tqdm(records, desc=f"Reading {self.flag[2:]} ({split})", unit="image"):
+            image = decode_as_it_is(encoded)
+            if image is None or (names is not None and label is None):
+                unreadable += 1
+                continue
+            if image.shape != shape:
+                image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
+            images.append(image)
+            labels.append(label)
+            if len(images) == limit:
+                break
+        if not images:
+            raise UsageError(
+                f"{self.flag} {self._words(split)} holds no image that can be read; give another data set."
+            )
+        origin = {**(self.facts or {"dataset": self._public_name(), "split": split}), "unreadable": unreadable}
+        array = None if names is None else np.array(labels, dtype=np.int64)
+        return ImageSet(np.stack(images), array, names, origin)
+
+    def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
+        raise UsageError(
+            f"{self.flag} {self._words(split)} holds an image of {_shape_words(found)} where {_shape_words(wanted)} are "
+            "compared; --resize makes it fit."
+        )
+
+    def _records(
+        self, split: str, cache_dir: Path
+    ) -> tuple[tuple[str, ...] | None, Iterator[tuple[bytes | Path | Image.Image | None, int | None]]]:
+        if self.name is None:
+            if split not in ("train", "test"):
+                raise UsageError(f"{self.split_flag} '{split}' does not exist; the embedded digits have: train, test.")
+            pictures, labels = load_digits_split(train=split == "train")
+            names = tuple("0123456789")
+            return names, ((Image.fromarray(image[0]), int(label)) for image, label in zip(pictures, labels))
+        config = FETAProConfig(
+            dataset_name=self.name, train_split=split, image_column=self.image_column,
+            label_column=self.label_column, class_names=self.class_names,
+        )  # fmt: skip
+        with self._own_flags():
+            source = open_source(config)
+            found = source.class_names()
+        return found, self._read(source, found, cache_dir)
+
+    def _read(self, source: ImageSource, names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Any]:
+        with self._own_flags():
+            for encoded, label, _ in source.records(names, cache_dir):
+                yield encoded, label
+
+    @contextmanager
+    def _own_flags(self) -> Iterator[None]:
+        """The messages of training, with the flags of an evaluation."""
+        try:
+            yield
+        except UsageError as error:
+            text = str(error).replace("--dataset_name", self.flag).replace("--train_split", self.split_flag)
+            raise UsageError(text) from None
+
+    def _public_name(self) -> str:
+        """The name without the folders of this machine."""
+        if self.name is None:
+            return "scikit-learn digits"
+        return Path(self.name).resolve().name if Path(self.name).expanduser().exists() else self.name
+
+    def _words(self, split: str) -> str:
+        return f"{self.name or 'digits'} ({split})"
+
+
+def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
+    """An image in another shape, as in training and in DPImageBench: its shorter side resized by Lanczos, its centre cropped, and
+    colours made grey by .299 R + .587 G + .114 B, or grey repeated.
+
+    Args:
+        image (`np.ndarray` of uint8, shape `[C, H, W]`): C is 1 or 3.
+        shape (`tuple[int, int, int]`): The wanted (channels, height, width).
+    """
+    picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+    fitted = decode_image(picture, shape)
+    assert fitted is not None  # an array can always be read
+    return fitted
+
+
+def common_shape(
+    synthetic: Shape, real: Shape, *, resize: bool, flags: tuple[str, str] = ("--images", "--real")
+) -> Shape:
+    """The shape in which both are compared: the synthetic images' size, and grey if either is grey.
+
+    Raises:
+        UsageError: They differ, and `resize` is not set.
+    """
+    if synthetic != real and not resize:
+        raise UsageError(
+            f"{flags[0]} holds images of {_shape_words(synthetic)} and {flags[1]} of {_shape_words(real)}; --resize makes them fit."
+        )
+    return min(synthetic[0], real[0]), *synthetic[1:]
+
+
+def _shape_words(shape: Shape) -> str:
+    return f"{shape[2]}x{shape[1]} pixels and {shape[0]} channel{'s' if shape[0] > 1 else ''}"
+
+
+def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
+    """Training and validation images as DPImageBench splits them: `torch.manual_seed(0)`, then `random_split`.
+
+    Raises:
+        UsageError: No image would be left to train on.
+    """
+    import torch
+
+    if size >= len(images):
+        raise UsageError(f"--validation_size {size} leaves none of the {len(images)} real images; lower it.")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).numpy()
+    return images.subset(order[: len(images) - size]), images.subset(order[len(images) - size :])
+
+
+def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list[str]]:
+    """The synthetic images with labels that mean the real images' classes, and what is to be warned of.
+
+    Classes go by name; where no name is in both sets and there are as many, by position.
+
+    Raises:
+        UsageError: The classes have nothing to do with each other.
+    """
+    if synthetic.labels is None or real.labels is None:
+        missing = " and ".join(
+            name for name, each in (("synthetic", synthetic), ("real", real)) if each.labels is None
+        )
+        return ImageSet(synthetic.images, None, None, synthetic.origin), [
+            f"The {missing} images have no labels: utility is left out."
+        ]
+    ours, theirs = synthetic.class_names or (), real.class_names or ()
+    warnings = []
+    if set(ours) <= set(theirs):
+        places = np.array([theirs.index(name) for name in ours])
+    elif len(ours) == len(theirs) and not set(ours) & set(theirs):
+        places = np.arange(len(ours))
+        warnings.append(
+            "The classes have other names in the synthetic than in the real images; they were matched by position."
+        )
+    else:
+        raise UsageError(
+            f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give --class_names."
+        )
+    labels = places[synthetic.labels]
+    counts = np.bincount(labels, minlength=len(theirs))
+    if not counts.all():
+        never = ", ".join(name for name, count in zip(theirs, counts, strict=True) if not count)
+        warnings.append(f"No synthetic image was generated of: {never}.")
+    return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
+
+
+def copies(synthetic: ImageSet, real: ImageSet) -> int:
+    """How many synthetic images equal a real one in every pixel."""
+    known = {image.tobytes() for image in real.images}
+    return sum(image.tobytes() in known for image in synthetic.images)
+
+
+def fingerprint(images: ImageSet) -> str:
+    """SHA-256 of pixels, labels and class names, for the keys of caches. As private as the images: who knows an image can test for it."""
+    digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())
+    digest.update(np.ascontiguousarray(images.images).tobytes())
+    if images.labels is not None:
+        digest.update(np.ascontiguousarray(images.labels).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,106 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Features of a small classifier that is fitted on the real training images: what a user of their labels would look at."""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..errors import UsageError
+from .extractors import hash_weights, in_batches
+from .images import ImageSet
+
+
+#: Fixed once, so that two reports mean the same by `classifier`.
+STEPS = 600
+BATCH_SIZE = 128
+LEARNING_RATE = 1e-3
+DIMENSION = 128
+
+
+class SmallCNN(nn.Module):
+    """Two convolutions, a pooled map of 4 x 4, a layer of 128, and the classes; it takes images of any size from 4 x 4."""
+
+    def __init__(self, channels: int, num_classes: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 32, 3, padding=1)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.hidden = nn.Linear(64 * 4 * 4, DIMENSION)
+        self.classes = nn.Linear(DIMENSION, num_classes)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """Images `[n, C, H, W]` in [-1, 1] to penultimate features `[n, 128]`."""
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.adaptive_avg_pool2d(F.relu(self.conv2(x)), 4)
+        return F.relu(self.hidden(x.flatten(1)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Images `[n, C, H, W]` in [-1, 1] to logits `[n, classes]`."""
+        return self.classes(self.features(x))
+
+
+class ClassifierExtractor:
+    """Penultimate features of a `SmallCNN` that is fitted on real images and **their labels**, here and now.
+
+    A fixed number of steps of Adam with a seed of its own: the same images on the same machine give the same network.
+
+    Args:
+        real (`ImageSet`): The real training split, with labels.
+        seed (`int`, defaults to 0): Of the first weights and of the batches.
+        device (`str`, defaults to `"cpu"`): Where the network is fitted and runs.
+
+    Raises:
+        UsageError: The real images have no labels, or fewer than two classes.
+    """
+
+    name = "classifier"
+    frechet_name = "Fréchet distance (classifier)"
+
+    def __init__(self, real: ImageSet, *, seed: int = 0, device: str = "cpu") -> None:
+        if real.labels is None or len(np.unique(real.labels)) < 2:
+            raise UsageError(
+                "--features classifier needs real images with labels of two classes at least: give --label_column, or choose "
+                "--features pixels."
+            )
+        self._device = device
+        num_classes = len(real.class_names) if real.class_names is not None else int(real.labels.max()) + 1
+        self._network = _fit(real.images, real.labels, num_classes, seed, device)
+        self.facts: dict[str, Any] = {
+            "weights": "fitted on the real training images and their labels: reads private labels where these are private",
+            "weights_sha256": hash_weights(self._network),
+            "fitted_on": len(real),
+            "steps": STEPS,
+            "batch_size": BATCH_SIZE,
+            "seed": seed,
+            "layer": "penultimate",
+            "dimension": DIMENSION,
+            "preprocessing": "scaled to [-1, 1]",
+        }
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        return in_batches(lambda batch: self._network.features(_scaled(batch, self._device)), images, 500)
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
+        return in_batches(lambda batch: self._network(_scaled(batch, self._device)).softmax(dim=1), images, 500)
+
+
+def _fit(images: np.ndarray, labels: np.ndarray, num_classes: int, seed: int, device: str) -> SmallCNN:
+    batches = np.random.default_rng(seed)
+    with torch.random.fork_rng(devices=[]):  # the caller's draws stay as they were
+        torch.manual_seed(seed)
+        network = SmallCNN(images.shape[1], num_classes)
+    network.to(device).train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
+    for _ in range(STEPS):
+        index = batches.integers(0, len(images), BATCH_SIZE)
+        target = torch.from_numpy(labels[index]).to(device)
+        optimizer.zero_grad()
+        F.cross_entropy(network(_scaled(images[index], device)), target).backward()
+        optimizer.step()
+    return network.eval()
+
+
+def _scaled(images: np.ndarray, device: str) -> torch.Tensor:
+    return torch.from_numpy(images).to(device, torch.float32) / 127.5 - 1

@@ -1,0 +1,253 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""From 8-bit images to the vectors that fidelity is measured on, by networks that were trained elsewhere, or by none.
+
+Only the published Inception network gives numbers that may be called FID; every other extractor says what it is. None of them sees a
+label; the one that does lies in `classifier_features.py`.
+"""
+
+import hashlib
+import io
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from ..errors import UsageError
+
+
+INCEPTION_NAME = "inception-2015-12-05.pt"
+INCEPTION_URL = f"https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/{INCEPTION_NAME}"
+#: Of the file that StyleGAN2-ADA published: k-diffusion, clean-fid's users and others state the same one.
+INCEPTION_SHA256 = "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4"
+
+DINOV2_MODEL = "facebook/dinov2-large"
+DINOV2_SIZE = 224
+#: Hidden size, layers and patch size of ViT-L/14, the network of the published FD-DINOv2.
+DINOV2_PUBLISHED = (1024, 24, 14)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class FeatureExtractor(Protocol):
+    """What a metric of fidelity needs to know of a feature space.
+
+    Attributes:
+        name (`str`): Of the extractor: `inception`, `dinov2`, `pixels` or `classifier`.
+        facts (`dict`): JSON values that tell two feature spaces apart, for the report and the cache: weights' sha256, layer,
+            dimension, preprocessing.
+        frechet_name (`str`): What a Fréchet distance between these features may be called.
+    """
+
+    name: str
+    facts: dict[str, Any]
+    frechet_name: str
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """Images `[n, C, H, W]`, uint8, to features `[n, D]`, float32."""
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
+        """Images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32; `None` without a classifying layer."""
+
+
+class PixelExtractor:
+    """The pixels themselves, divided by 255: no network, no download, and no invariance either."""
+
+    name = "pixels"
+    frechet_name = "Fréchet distance (pixels)"
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {"layer": "pixels", "preprocessing": "divided by 255, flattened", "weights": None}
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        return images.reshape(len(images), -1).astype(np.float32) / 255
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
+        return None
+
+
+class InceptionExtractor:
+    """The Inception network of the published FID, as StyleGAN2-ADA's TorchScript file.
+
+    The file is a translation of the TensorFlow graph of 2015-12-05, and resizes to 299 x 299 and scales by itself. The published tables
+    of DPImageBench and FETA-Pro were made with pytorch-fid's translation of the same weights, which resizes by PyTorch's bilinear
+    interpolation: the two agree but for that, so compare no further than the first decimals. Probabilities are the softmax of all 1008
+    outputs **with** their bias, as in these tables (StyleGAN2-ADA's own Inception Score leaves the bias out).
+
+    Args:
+        weights (`Path`, *optional*): The file; left out, it is looked for among torch's downloads and downloaded.
+        device (`str`, defaults to `"cpu"`): Where the network runs.
+        batch_size (`int`, defaults to 64): Images at a time.
+        expected_sha256 (`str`): Hash of the file, compared before it is loaded, for TorchScript is a program. Features of another file
+            than the published one are never called FID.
+
+    Raises:
+        UsageError: There is no such file and it cannot be downloaded, or it has another hash.
+    """
+
+    name = "inception"
+
+    def __init__(
+        self,
+        weights: Path | None = None,
+        *,
+        device: str = "cpu",
+        batch_size: int = 64,
+        expected_sha256: str = INCEPTION_SHA256,
+    ) -> None:
+        content = _read_inception(weights, expected_sha256)
+        self._network = torch.jit.load(io.BytesIO(content), map_location=device).eval()
+        self._device, self._batch_size = device, batch_size
+        published = expected_sha256 == INCEPTION_SHA256
+        self.frechet_name = "FID" if published else "Fréchet distance (other weights than FID's)"
+        self.facts: dict[str, Any] = {
+            "weights": INCEPTION_NAME if published else "not the published ones",
+            "weights_sha256": expected_sha256,
+            "layer": "last pooling",
+            "dimension": self(np.zeros((1, 3, 32, 32), np.uint8)).shape[1],
+            "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network itself",
+        }
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        return in_batches(
+            lambda batch: self._network(self._input(batch), return_features=True), images, self._batch_size
+        )
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
+        return in_batches(lambda batch: self._network(self._input(batch)), images, self._batch_size)
+
+    def _input(self, images: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(_as_rgb(images)).to(self._device)
+
+
+class Dinov2Extractor:
+    """The class token of a DINOv2 network, for FD-DINOv2 (Stein et al. 2023).
+
+    Images are resized to 224 x 224 by PIL's bicubic filter and normalised as ImageNet's. transformers interpolates the position
+    embeddings to that size slightly differently from the original code, so published values are met approximately. The name FD-DINOv2 is
+    used for the published architecture (ViT-L/14); its weights' hash is recorded and not compared.
+
+    Args:
+        model (`str` or `Path`, defaults to `"facebook/dinov2-large"`): Hub id, or folder of `Dinov2Model.save_pretrained`.
+        device (`str`, defaults to `"cpu"`): Where the network runs.
+        batch_size (`int`, defaults to 32): Images at a time.
+
+    Raises:
+        UsageError: There is no such model, it is not a DINOv2 network, or its weights are damaged or incomplete.
+    """
+
+    name = "dinov2"
+
+    def __init__(self, model: str | Path = DINOV2_MODEL, *, device: str = "cpu", batch_size: int = 32) -> None:
+        self._network = _load_dinov2(str(model)).to(device).eval()
+        self._device, self._batch_size = device, batch_size
+        config = self._network.config
+        architecture = (config.hidden_size, config.num_hidden_layers, config.patch_size)
+        self.frechet_name = (
+            "FD-DINOv2"
+            if architecture == DINOV2_PUBLISHED
+            else f"Fréchet distance (DINOv2, {config.num_hidden_layers} layers of {config.hidden_size})"
+        )
+        self.facts: dict[str, Any] = {
+            "weights": Path(model).name if Path(model).exists() else str(model),
+            "weights_sha256": hash_weights(self._network),
+            "layer": "class token after the last normalisation",
+            "dimension": config.hidden_size,
+            "preprocessing": f"8 bits, grey repeated three times, PIL bicubic to {DINOV2_SIZE} x {DINOV2_SIZE}, ImageNet's mean and std",
+        }
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        return in_batches(self._class_token, images, self._batch_size)
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
+        return None
+
+    def _class_token(self, images: np.ndarray) -> torch.Tensor:
+        resized = np.stack(
+            [
+                np.asarray(Image.fromarray(image).resize((DINOV2_SIZE, DINOV2_SIZE), Image.Resampling.BICUBIC))
+                for image in _as_rgb(images).transpose(0, 2, 3, 1)
+            ]
+        )
+        scaled = (resized.astype(np.float32) / 255 - np.array(IMAGENET_MEAN, np.float32)) / np.array(
+            IMAGENET_STD, np.float32
+        )
+        pixels = torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))).to(self._device)
+        return self._network(pixel_values=pixels).last_hidden_state[:, 0]
+
+
+def hash_weights(network: nn.Module) -> str:
+    """sha256 of a network's state: names, shapes and float32 bytes, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy())
+    return digest.hexdigest()
+
+
+def in_batches(function: Callable[[np.ndarray], torch.Tensor], images: np.ndarray, batch_size: int) -> np.ndarray:
+    """`function` of consecutive batches of images `[n, C, H, W]`, n > 0, without gradients: `[n, D]`, float32."""
+    with torch.inference_mode():
+        rows = [function(images[i : i + batch_size]).float().cpu().numpy() for i in range(0, len(images), batch_size)]
+    return np.concatenate(rows)
+
+
+def _as_rgb(images: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(images.repeat(3, axis=1) if images.shape[1] == 1 else images)
+
+
+def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
+    path = weights if weights is not None else Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_NAME
+    if weights is None and not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(INCEPTION_URL, str(path), hash_prefix=expected_sha256)
+        except (urllib.error.URLError, OSError, RuntimeError) as error:  # RuntimeError: what came has another hash
+            raise UsageError(
+                f"The Inception network could not be downloaded ({error}): fetch {INCEPTION_URL} on a machine with a network and give "
+                "the file by --inception_weights, or choose --features pixels."
+            ) from None
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"--inception_weights {path} cannot be read ({error.strerror}): give the file that {INCEPTION_URL} holds."
+        ) from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected_sha256:
+        raise UsageError(
+            f"--inception_weights {path} is damaged or another file (sha256 {found[:12]}..., not {expected_sha256[:12]}...): remove it "
+            f"and fetch {INCEPTION_URL} again."
+        )
+    return content
+
+
+def _load_dinov2(model: str) -> Any:
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, Dinov2Model
+
+    try:
+        config = AutoConfig.from_pretrained(model)
+        if config.model_type != "dinov2":
+            raise UsageError(
+                f"--dinov2_model {model} is a {config.model_type} model: give one of DINOv2, as {DINOV2_MODEL}."
+            )
+        # Safetensors only, for a pickle is a program.
+        loaded: Any = Dinov2Model.from_pretrained(
+            model, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise UsageError(
+            f"--dinov2_model {model} cannot be loaded ({type(error).__name__}): give a folder or a Hub id with undamaged safetensors "
+            f"weights of DINOv2, as {DINOV2_MODEL}."
+        ) from None
+    network, report = loaded
+    if report["missing_keys"]:
+        raise UsageError(
+            f"--dinov2_model {model} lacks {len(report['missing_keys'])} of the network's weights: fetch it again."
+        )
+    return network

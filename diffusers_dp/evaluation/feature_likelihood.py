@@ -1,0 +1,148 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Feature Likelihood Divergence: how likely real images are under a density that sits on the synthetic ones.
+
+It sees copies, which Fréchet distances reward: a Gaussian that sits on a training image shrinks to a spike there, and leaves nothing to
+all the others.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..errors import UsageError
+from .fidelity import check_features
+
+
+LIKELIHOOD_IMAGES = 10_000
+EPOCHS = 50
+LEARNING_RATE = 0.5
+POINTS_PER_STEP = 10_000
+ROWS_AT_A_TIME = 1000
+NEAREST_OFFSET = 1e-3  # a squared distance of 0 has no logarithm
+LOG_VARIANCES = (-40.0, 20.0)
+#: The base component of a point lies a tenth of the way from the mean of all points to it.
+BASE_SHRINKAGE = 0.9**2
+
+
+def feature_likelihood_divergence(
+    train: np.ndarray, test: np.ndarray, synthetic: np.ndarray, *, seed: int, device: str = "cpu"
+) -> float:
+    """FLD (Jiralerspong et al. 2023, Section 3) as the published tables have it: judged on the training images, with the test images
+    for the normalisation and for the baseline only.
+
+    Features are brought to the test images' mean 0 and variance 1 (a feature that is constant there is only centred). The density is
+    `p(x) = 1/m sum_j N(x; s_j, v_j I)` with a centre s_j at each synthetic image, 10,000 at most, and variances v_j by
+    `fit_log_variances` to the training images. With `NLL = -mean log p / D`, the value is `100 (NLL - baseline)`, where the baseline is
+    that of the test images under a density that sits on one part of the training images (as many as synthetic ones, half at most) and is
+    fitted to the rest.
+
+    Args:
+        train, test, synthetic (`np.ndarray`, shapes `[n, D]`, `[t, D]` and `[m, D]`): Features of real training images, of real test
+            images and of synthetic images.
+        seed (`int`): Of the synthetic images taken, of the halves and of the order of points.
+        device (`str`, defaults to `"cpu"`): Where it is computed: 4 n m bytes there, 2.2 GB for 55,000 and 10,000 images.
+
+    Returns:
+        `float`: Lower is better; near 0 for images as good as real ones, negative if they are better, in the thousands for copies.
+
+    Raises:
+        UsageError: Fewer than 4 training images, 2 test images or 1 synthetic image, or features are not finite.
+    """
+    for features, whose in ((train, "real training"), (test, "real test"), (synthetic, "synthetic")):
+        check_features(features, whose)
+    if len(train) < 4 or len(test) < 2 or len(synthetic) < 1:
+        raise UsageError(
+            f"FLD needs 4 real training, 2 real test images and a synthetic one, and there are {len(train)}, {len(test)} and "
+            f"{len(synthetic)}: give more, or leave fld out of --metrics."
+        )
+    draws = np.random.default_rng(seed)
+    mean, deviation = test.mean(axis=0), test.std(axis=0, ddof=1)
+    deviation[deviation == 0] = 1
+    standard = [torch.from_numpy((x - mean) / deviation).to(device, torch.float32) for x in (train, test, synthetic)]
+    points, held_out, centres = standard
+    centres = centres[torch.from_numpy(draws.permutation(len(centres))[:LIKELIHOOD_IMAGES]).to(device)]
+    points = points[torch.from_numpy(draws.permutation(len(points))).to(device)]
+    value = negative_log_likelihood(points, centres, fit_log_variances(points, centres))
+    part = min(len(centres), len(points) // 2)
+    base_variances = fit_log_variances(points[part:], points[:part])
+    return 100 * (value - negative_log_likelihood(held_out, points[:part], base_variances))
+
+
+def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
+    """The variances under which `points` are most likely, one per centre, as the authors' library finds them: from the variance that is
+    best for each centre's nearest point, 50 epochs of Adam at rate 0.5 over batches of 10,000.
+
+    A base component `N(x; c + 0.1 (x - c), v_0 I)` with c the mean of the points, its variance fitted as well, keeps the likelihood of
+    points far from all centres away from 0 in the fit; it is not part of the density.
+
+    Args:
+        points (`torch.Tensor`, shape `[n, D]`, float32): In random order.
+        centres (`torch.Tensor`, shape `[m, D]`, float32).
+
+    Returns:
+        `torch.Tensor`: Logarithms, shape `[m]`, in [-40, 20].
+    """
+    dimension = points.shape[1]
+    # Kept for all epochs: they are what takes the time.
+    distances = [_squared_distances(rows, centres) for rows in points.split(ROWS_AT_A_TIME)]
+    to_base = (BASE_SHRINKAGE * (points - points.mean(dim=0)).square().sum(dim=1)).split(ROWS_AT_A_TIME)
+    nearest = torch.stack([rows.amin(dim=0) for rows in distances]).amin(dim=0)
+    log_variances = ((nearest + NEAREST_OFFSET) / dimension).log()
+    base = torch.zeros((), device=points.device)
+    optimizer = torch.optim.Adam([log_variances, base], lr=LEARNING_RATE)
+    per_step = POINTS_PER_STEP // ROWS_AT_A_TIME
+    for _ in range(EPOCHS):
+        for start in range(0, len(distances), per_step):
+            step = slice(start, start + per_step)
+            log_variances.grad, base.grad = _gradients(distances[step], to_base[step], log_variances, base, dimension)
+            optimizer.step()
+            log_variances.clamp_(*LOG_VARIANCES)
+    return log_variances
+
+
+def negative_log_likelihood(points: torch.Tensor, centres: torch.Tensor, log_variances: torch.Tensor) -> float:
+    """`-mean log p(x) / D` of points `[n, D]` under the mixture with centres `[m, D]` and log variances `[m]`, natural logarithm."""
+    total = sum(
+        float(
+            _log_densities(_squared_distances(rows, centres), log_variances, points.shape[1])
+            .logsumexp(dim=1)
+            .sum(dtype=torch.float64)
+        )
+        for rows in points.split(ROWS_AT_A_TIME)
+    )
+    return -(total / len(points) - math.log(len(centres))) / points.shape[1]
+
+
+def _squared_distances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
+    return torch.cdist(points, centres).square_()
+
+
+def _log_densities(distances: torch.Tensor, log_variances: torch.Tensor, dimension: int) -> torch.Tensor:
+    """`log N(x; s, v I)` from squared distances `[n, m]` and log variances `[m]`."""
+    constant = -dimension / 2 * (log_variances + math.log(2 * math.pi))
+    return torch.addcmul(constant, distances, -0.5 * torch.exp(-log_variances))
+
+
+def _gradients(
+    distances: Sequence[torch.Tensor],
+    to_base: Sequence[torch.Tensor],
+    log_variances: torch.Tensor,
+    base: torch.Tensor,
+    dimension: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of `-mean log (p(x) + base) / D` by the log variances `[m]` and by the base's: with r the share that a component has in the
+    likelihood of x, `d/dlog v = -r (|x - s|^2 / (2 v) - D / 2)`. Written out, for it takes a third of the memory of autograd."""
+    of_centres, of_base, count = torch.zeros_like(log_variances), torch.zeros_like(base), 0
+    for rows, base_rows in zip(distances, to_base, strict=True):
+        logs = _log_densities(rows, log_variances, dimension).sub_(math.log(len(log_variances)))
+        base_logs = _log_densities(base_rows, base, dimension)
+        total = torch.logaddexp(logs.logsumexp(dim=1), base_logs)
+        shares = logs.sub_(total[:, None]).exp_()
+        base_shares = (base_logs - total).exp()
+        weight = 0.5 * torch.exp(-log_variances)
+        of_centres += weight * (shares * rows).sum(dim=0) - dimension / 2 * shares.sum(dim=0)
+        of_base += (base_shares * (0.5 * torch.exp(-base) * base_rows - dimension / 2)).sum()
+        count += len(rows)
+    return -of_centres / (count * dimension), -of_base / (count * dimension)

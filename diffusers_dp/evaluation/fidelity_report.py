@@ -1,0 +1,261 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Fidelity of a set of synthetic images: the metrics of the published tables in one feature space, each number with its protocol."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from . import fidelity
+from .extractors import FeatureExtractor
+from .feature_cache import FeatureCache
+from .feature_likelihood import LIKELIHOOD_IMAGES, feature_likelihood_divergence
+from .images import ImageSet
+from .measurement import Measurement
+
+
+FRECHET_IMAGES = 50_000  # synthetic ones, as published
+#: Real and synthetic images in what compares every image with every other, where no table asks for all of them.
+PAIRED_IMAGES = 10_000
+
+
+@dataclass(frozen=True)
+class _Material:
+    """What the metrics of one report are computed from."""
+
+    extractor: FeatureExtractor
+    cache: FeatureCache
+    real_set: ImageSet
+    synthetic_set: ImageSet
+    real: np.ndarray
+    synthetic: np.ndarray
+    test: np.ndarray | None
+    seed: int
+    device: str
+    warning: str | None
+
+    @property
+    def published(self) -> bool:
+        """Whether the features are those of the published tables, so that names and counts are theirs."""
+        return self.extractor.frechet_name == "FID"
+
+    def name(self, published: str, own: str) -> str:
+        return published if self.published else f"{own} ({self.extractor.name})"
+
+    def draw(self, features: np.ndarray, count: int) -> np.ndarray:
+        """At most `count` rows, shuffled by the seed."""
+        return features[np.random.default_rng(self.seed).permutation(len(features))[:count]]
+
+    def protocol(self, real: np.ndarray, synthetic: np.ndarray, **more: Any) -> dict[str, Any]:
+        counts = {"real_images": len(real), "synthetic_images": len(synthetic), "seed": self.seed}
+        facts = {"extractor": self.extractor.name, "features": self.extractor.facts}
+        return facts | counts | more | ({"warning": self.warning} if self.warning else {})
+
+
+def measure(
+    extractor: FeatureExtractor,
+    real_train: ImageSet,
+    synthetic: ImageSet,
+    real_test: ImageSet | None,
+    *,
+    metrics: Sequence[str],
+    seed: int,
+    cache: FeatureCache,
+    device: str = "cpu",
+) -> list[Measurement]:
+    """The fidelity of synthetic images in one feature space. It reads real images: private, unless these are declared public.
+
+    With the published Inception features, names and counts are those of the published tables (FETA-Pro Appendix C.3): synthetic features
+    shuffled and cut to 50,000 for the Fréchet distance, all images for precision and recall, 10,000 synthetic ones for FLD. Elsewhere
+    no table asks for more, and precision, recall and FLD take 10,000 real and synthetic images each. Every count is in the protocol.
+
+    Args:
+        extractor (`FeatureExtractor`): The feature space.
+        real_train, synthetic (`ImageSet`): The reference, without the validation images, and what is judged.
+        real_test (`ImageSet`, *optional*): For FLD.
+        metrics (`Sequence[str]`): Of `METRICS`. `inception_score` gives nothing for an extractor without class probabilities.
+        seed (`int`): Of every shuffle and subset.
+        cache (`FeatureCache`): Where features are kept.
+        device (`str`, defaults to `"cpu"`): Where pairs of images are compared.
+
+    Returns:
+        `list[Measurement]`: In the order of `metrics`. `protocol["warning"]` where synthetic images are copies of real ones.
+
+    Raises:
+        UsageError: No such metric, images of two shapes, no image at all, no labels for `class_fid`, no test images for `fld`, too few
+            images, or features that are not finite.
+    """
+    for metric in metrics:
+        if metric not in METRICS:
+            raise UsageError(f"--metrics holds '{metric}', which is none of {', '.join(METRICS)}.")
+    check_same_shape(real_train, synthetic, "synthetic")
+    if "fld" in metrics and real_test is None:
+        raise UsageError(
+            "FLD needs real test images: name a dataset with a test split by --real, or leave fld out of --metrics."
+        )
+    if real_test is not None:
+        check_same_shape(real_train, real_test, "real test")
+    real = cache.features(extractor, real_train.images)
+    judged = cache.features(extractor, synthetic.images)
+    material = _Material(
+        extractor=extractor,
+        cache=cache,
+        real_set=real_train,
+        synthetic_set=synthetic,
+        real=real,
+        synthetic=judged,
+        test=cache.features(extractor, real_test.images) if real_test is not None and "fld" in metrics else None,
+        seed=seed,
+        device=device,
+        warning=fidelity.copies_warning(real, judged),
+    )
+    return [measurement for metric in metrics for measurement in METRICS[metric](material)]
+
+
+def measure_domain(
+    extractor: FeatureExtractor,
+    private: ImageSet,
+    public: ImageSet,
+    synthetic: ImageSet,
+    *,
+    seed: int,
+    cache: FeatureCache,
+) -> list[Measurement]:
+    """Are the images closer to the private set or to the public one? See `fidelity.domain_discriminator`.
+
+    Returns:
+        `list[Measurement]`: The share of synthetic images that are taken for private ones, with its standard error, and the accuracy of
+            the discriminator, without which the share means nothing.
+
+    Raises:
+        UsageError: Images of two shapes, too few images, or features that are not finite.
+    """
+    check_same_shape(private, public, "public")
+    check_same_shape(private, synthetic, "synthetic")
+    judgement = fidelity.domain_discriminator(
+        *(cache.features(extractor, images.images) for images in (private, public, synthetic)), seed=seed
+    )
+    protocol = {
+        "extractor": extractor.name,
+        "features": extractor.facts,
+        "classifier": "logistic regression on standardised features",
+        "images_per_domain": judgement.images_per_domain,
+        "synthetic_images": len(synthetic),
+        "public_origin": public.origin,
+        "seed": seed,
+    }
+    error = judgement.share_private_error
+    return [
+        Measurement(f"share taken for private images ({extractor.name})", judgement.share_private, protocol, error),
+        Measurement(
+            f"accuracy of the domain discriminator ({extractor.name})",
+            judgement.accuracy,
+            protocol | {"folds": fidelity.DOMAIN_FOLDS, "chance": 0.5},
+        ),
+    ]
+
+
+def check_same_shape(reference: ImageSet, images: ImageSet, whose: str) -> None:
+    """Raises `UsageError` unless both sets hold images, of one number of channels and one size."""
+    for one, name in ((reference, "real"), (images, whose)):
+        if not len(one):
+            raise UsageError(
+                f"There is no {name} image: look at the path and the split that --real and --images name."
+            )
+    expected, found = reference.images.shape[1:], images.images.shape[1:]
+    if expected != found:
+        raise UsageError(
+            f"The {whose} images have {found[0]} channels of {found[1]}x{found[2]} pixels and the real ones {expected[0]} of "
+            f"{expected[1]}x{expected[2]}: give --resize to bring them to the real ones' shape."
+        )
+
+
+def _fid(m: _Material) -> list[Measurement]:
+    synthetic = m.draw(m.synthetic, FRECHET_IMAGES)
+    # A network's features are refused where they are too few; pixels are many, and nobody compares them with a table.
+    shrink = m.extractor.name == "pixels" and min(len(m.real), len(synthetic)) <= m.real.shape[1]
+    distance = fidelity.frechet_distance(m.real, synthetic, shrink=shrink)
+    protocol = m.protocol(m.real, synthetic, covariance=distance.covariance)
+    return [Measurement(m.extractor.frechet_name, distance.value, protocol)]
+
+
+def _kid(m: _Material) -> list[Measurement]:
+    distance = fidelity.kernel_distance(m.real, m.synthetic, seed=m.seed)
+    more = {"kernel": "(x.y / D + 1)^3", "subsets": fidelity.KERNEL_SUBSETS, "subset_size": distance.subset_size}
+    protocol = m.protocol(m.real, m.synthetic, **more, standard_error_of="the draw of the subsets")
+    return [Measurement(m.name("KID", "kernel distance"), distance.value, protocol, distance.standard_error)]
+
+
+def _inception_score(m: _Material) -> list[Measurement]:
+    probabilities = m.cache.probabilities(m.extractor, m.synthetic_set.images)
+    if probabilities is None:
+        return []
+    protocol = m.protocol(m.real[:0], probabilities, classes=probabilities.shape[1], splits=1)
+    return [Measurement(m.name("Inception Score", "score"), fidelity.inception_score(probabilities), protocol)]
+
+
+def _precision_recall(m: _Material) -> list[Measurement]:
+    real, synthetic = m.real, m.synthetic
+    if not m.published:
+        real, synthetic = (m.draw(features, PAIRED_IMAGES) for features in (real, synthetic))
+    protocol = m.protocol(real, synthetic, k=fidelity.NEIGHBOURS, neighbours="without the image itself")
+    values = fidelity.precision_recall(real, synthetic, device=m.device)
+    names = (m.name("precision", "precision"), m.name("recall", "recall"))
+    return [Measurement(name, value, protocol) for name, value in zip(names, values, strict=True)]
+
+
+def _fld(m: _Material) -> list[Measurement]:
+    assert m.test is not None  # measure looked
+    real = m.real if m.published else m.draw(m.real, PAIRED_IMAGES)
+    value = feature_likelihood_divergence(real, m.test, m.synthetic, seed=m.seed, device=m.device)
+    protocol = m.protocol(
+        real, m.synthetic[:LIKELIHOOD_IMAGES], real_test_images=len(m.test), judged_on="real training images"
+    )
+    return [Measurement(m.name("FLD", "feature likelihood divergence"), value, protocol)]
+
+
+def _class_fid(m: _Material) -> list[Measurement]:
+    real_labels, labels, names = m.real_set.labels, m.synthetic_set.labels, m.real_set.class_names
+    if real_labels is None or labels is None or names is None:
+        whose = "real" if real_labels is None or names is None else "synthetic"
+        raise UsageError(
+            f"The {whose} images have no labels, and class_fid compares class by class: give --label_column, or leave class_fid out of "
+            "--metrics."
+        )
+    if m.synthetic_set.class_names not in (None, names):
+        raise UsageError(
+            f"The synthetic images have the classes {m.synthetic_set.class_names} and the real ones {names}: give --class_names in the "
+            "order of the real ones."
+        )
+    found = fidelity.class_frechet_distances(m.real, real_labels, m.synthetic, labels, names)
+    counts = {name: (int((real_labels == i).sum()), int((labels == i).sum())) for i, name in enumerate(names)}
+    left_out = [name for name in names if name not in found]
+    never = [name for name in names if counts[name][1] == 0]
+    return [
+        Measurement(
+            f"{m.extractor.frechet_name} of class {name}",
+            distance.value,
+            m.protocol(m.real, m.synthetic, covariance=distance.covariance)
+            | {"class": name, "real_images": counts[name][0], "synthetic_images": counts[name][1]},
+        )
+        for name, distance in found.items()
+    ] + [
+        Measurement(
+            f"classes that cannot be compared ({m.extractor.name})",
+            float(len(left_out)),
+            m.protocol(m.real, m.synthetic, needed_of_both=2, classes=left_out, never_generated=never),
+        )
+    ]
+
+
+#: What `--metrics` may name, and what computes it.
+METRICS: dict[str, Callable[[_Material], list[Measurement]]] = {
+    "fid": _fid,
+    "kid": _kid,
+    "inception_score": _inception_score,
+    "precision_recall": _precision_recall,
+    "fld": _fld,
+    "class_fid": _class_fid,
+}

@@ -1,0 +1,111 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`report.html`: one page that needs nothing else, neither a network nor a script."""
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+from .amendments import protocol_words
+from .measurement import Measurement
+from .report import Evaluation
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture of the page.
+
+    Args:
+        title (`str`): What it answers.
+        svg (`str`): From `figures`: markup, not escaped.
+        alt (`str`): The picture in words, for those who do not see it.
+        caption (`str`): What has to be known to read it.
+    """
+
+    title: str
+    svg: str
+    alt: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Images in one row: name, `data:` URI of a PNG, the picture in words, and how many images there are."""
+
+    name: str
+    uri: str
+    alt: str
+    count: int
+
+
+def build_page(
+    evaluation: Evaluation, charts: list[Chart], samples: list[Strip], neighbours: list[tuple[Strip, Strip]]
+) -> str:
+    """The whole page. Everything but the charts is escaped: names of classes and of data sets come from outside.
+
+    Args:
+        evaluation (`Evaluation`): What was found.
+        charts (`list[Chart]`): In the order of the page.
+        samples (`list[Strip]`): Synthetic images, a strip for each class.
+        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** ones nearest to each; empty unless asked for.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = files("diffusers_dp").joinpath("templates", "report.html").read_text(encoding="utf-8")
+    return environment.from_string(template).render(
+        evaluation=evaluation,
+        facts=evaluation.as_json(),
+        groups=_groups(evaluation.measurements),
+        charts=charts,
+        samples=samples,
+        neighbours=neighbours,
+        origins={
+            name: protocol_words({key: value for key, value in images.origin.items() if key != "num_images"})
+            for name, images in evaluation.image_sets.items()
+        },
+    )
+
+
+def number(value: float | None, metric: str = "", digits: int = 4) -> str:
+    """A number as it is read: accuracies, shares, precision and recall in percent."""
+    if value is None:
+        return "–"
+    if any(word in metric for word in ("accuracy", "share", "precision", "recall")):
+        return f"{value:.1%}"
+    return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Numbers that share a part of their protocol, which is said once."""
+
+    title: str
+    shared: str
+    rows: list[dict[str, str]]
+
+
+def _groups(measurements: list[Measurement]) -> list[Group]:
+    """Numbers by what they speak of; those of single classes are left to the chart and to `report.json`."""
+    found: dict[str, list[Measurement]] = {}
+    for each in measurements:
+        title = "Utility: trained on synthetic, tested on real images"
+        if "extractor" in each.protocol:
+            title = f"Fidelity: features of {each.protocol['extractor']}"
+        if "class" not in each.protocol:
+            found.setdefault(title, []).append(each)
+    return [_group(title, group) for title, group in found.items()]
+
+
+def _group(title: str, measurements: list[Measurement]) -> Group:
+    first = measurements[0].protocol
+    shared = {
+        key: value
+        for key, value in first.items()
+        if all(each.protocol.get(key, ...) == value for each in measurements)
+    }
+    rows = []
+    for each in measurements:
+        own = {key: value for key, value in each.protocol.items() if key not in shared}
+        spread = "" if each.standard_error is None else f" ± {number(each.standard_error, each.metric, digits=2)}"
+        value = number(each.value, each.metric) + spread
+        rows.append({"metric": each.metric, "value": value, "protocol": protocol_words(own)})
+    return Group(title, protocol_words(shared), rows)

@@ -1,0 +1,146 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`report.json`: every number with its protocol, what was read for it, and which release it speaks of. No torch."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..output_files import write_json, write_text
+from ..receipt import RECEIPT_NAME
+from ..verify import receipt_digest
+from .images import ImageSet
+from .measurement import Measurement
+
+
+SCHEMA_VERSION = 1
+REPORT_NAME, PAGE_NAME = "report.json", "report.html"
+PRIVATE = "PRIVATE: this evaluation read private images, outside of any privacy guarantee. It stays in the house."
+PUBLIC = "The real images were declared public by whoever ran this evaluation."
+
+
+@dataclass
+class Evaluation:
+    """What was found.
+
+    Args:
+        read_private_data (`bool`): Whether the real images are private, which marks the whole report.
+        settings (`dict`): The flags that decide numbers: JSON values, no path of this machine.
+        image_sets (`dict[str, ImageSet]`): What was compared: `synthetic`, `real training`, `real test`, ...
+        release (`dict`, *optional*): What `release_facts` returned.
+        measurements (`list[Measurement]`): All numbers.
+        confusion (`dict`): By classifier the counts `[true class][predicted class]` on the real test images.
+        size_curves (`dict`): By classifier its accuracy against the number of synthetic images, `(number, accuracy)`.
+        warnings (`list[str]`): What a reader has to know, one sentence each.
+    """
+
+    read_private_data: bool
+    settings: dict[str, Any]
+    image_sets: dict[str, ImageSet]
+    release: dict[str, Any] | None = None
+    measurements: list[Measurement] = field(default_factory=list)
+    confusion: dict[str, list[list[int]]] = field(default_factory=dict)
+    size_curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Of the synthetic images, which were matched with the real ones; empty without labels."""
+        return self.image_sets["synthetic"].class_names or ()
+
+    @property
+    def marking(self) -> str:
+        return PRIVATE if self.read_private_data else PUBLIC
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "marking": self.marking,
+            "read private data": "yes" if self.read_private_data else "no",
+            "library": {"name": "diffusers_dp", "version": __version__},
+            "versions": {name: version(name) for name in ("numpy", "scikit-learn", "scipy", "torch")},
+            "settings": self.settings,
+            "image_sets": {name: _facts(images) for name, images in self.image_sets.items()},
+            "release": self.release,
+            "warnings": self.warnings,
+            "measurements": [found.as_json() for found in self.measurements],
+            "confusion": {
+                name: {
+                    "rows": "true class, real test images",
+                    "counts": counts,
+                    "per_class": class_rates(counts, self.class_names),
+                }
+                for name, counts in self.confusion.items()
+            },
+        }
+
+
+def write_report(evaluation: Evaluation, page: str, folder: Path) -> None:
+    """Puts `report.json` and `report.html` into `folder`, each whole or not at all.
+
+    Raises:
+        UsageError: `--output_dir` cannot be written.
+        ValueError: A number is not finite.
+    """
+    write_json(evaluation.as_json(), folder / REPORT_NAME)
+    write_text(page, folder / PAGE_NAME)
+
+
+def class_rates(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[dict[str, Any]]:
+    """Who is served worse: of each class its accuracy (recall) and precision, `None` where there is nothing to divide by.
+
+    Args:
+        counts (shape `[classes, classes]`): Rows are true classes.
+        class_names (sequence of `str`): Their names.
+    """
+    matrix = np.asarray(counts)
+    right, real, predicted = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
+    return [
+        {
+            "class": name,
+            "real_test_images": int(real[i]),
+            "accuracy": int(right[i]) / int(real[i]) if real[i] else None,
+            "precision": int(right[i]) / int(predicted[i]) if predicted[i] else None,
+        }
+        for i, name in enumerate(class_names)
+    ]
+
+
+def release_facts(folder: Path) -> dict[str, Any] | None:
+    """The guarantee of the release that the receipt in `folder` describes, and the receipt's hash; `None` where there is none.
+
+    The folder is a verified release, or what `diffusers-dp sample` wrote, which holds a copy of the receipt.
+    """
+    path = folder / RECEIPT_NAME
+    try:
+        receipt = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            "epsilon": receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"],
+            "delta": receipt["delta"],
+            "accountant": receipt["accountant"],
+            "unit_of_privacy": receipt["unit_of_privacy"],
+            "status": receipt["status"],
+            "method": receipt["method"]["name"],
+            "receipt_sha256": receipt_digest(path),
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _facts(images: ImageSet) -> dict[str, Any]:
+    channels, height, width = images.images.shape[1:]
+    names = None if images.class_names is None else list(images.class_names)
+    return {
+        **images.origin,
+        "num_images": len(images),
+        "image_shape": [channels, height, width],
+        "class_names": names,
+        "images_per_class": None
+        if images.labels is None or names is None
+        else np.bincount(images.labels, minlength=len(names)).tolist(),
+    }

@@ -1,0 +1,159 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The report: every number with its protocol, a page that needs nothing else, and no word from outside taken for markup."""
+
+import json
+import stat
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from diffusers_dp.evaluation import figures
+from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.evaluation.measurement import Measurement
+from diffusers_dp.evaluation.page import build_page, number
+from diffusers_dp.evaluation.pictures import build_charts, build_samples
+from diffusers_dp.evaluation.report import Evaluation, class_rates, release_facts, write_report
+
+
+NAMES = ("<script>alert(1)</script>", "$x^2$ & \"quoted\" 'twice'", "_ordinary_")
+COUNTS = [[8, 2, 0], [1, 9, 0], [0, 0, 0]]
+VOID = {"meta", "img", "br", "path", "use", "rect", "link", "image", "stop"}
+
+
+class Reader(HTMLParser):
+    """Every tag is closed; collects tags, addresses and words."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.addresses, self.words, self.alt = [], [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.alt += [value for name, value in attrs if tag == "img" and name == "alt"]
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "xlink:href", "action", "data")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+
+def read(page):
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture
+def evaluation():
+    rng = np.random.default_rng(0)
+    images = ImageSet(
+        rng.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8), np.arange(20) % 2, NAMES, {"dataset": "<b>"}
+    )
+    fidelity = {"extractor": "pixels", "seed": 0}
+    return Evaluation(
+        True,
+        {"seed": 0},
+        {"synthetic": images, "real training": images},
+        None,
+        [
+            Measurement("Fréchet distance (pixels)", 3.25, fidelity),
+            Measurement("Fréchet distance (pixels) of class <i>", 4.0, {**fidelity, "class": NAMES[0]}),
+            Measurement("accuracy (cnn)", 0.85, {"classifier": "cnn"}, 0.01),
+            Measurement("share taken for private images (pixels)", 0.75, {**fidelity, "public_origin": {}}, 0.02),
+            Measurement("accuracy of the domain discriminator (pixels)", 0.9, {**fidelity, "public_origin": {}}),
+        ],
+        {"cnn": COUNTS},
+        {"cnn": [(2, 0.5), (20, 0.85)], "logreg": [(2, 0.6), (20, 0.84)]},
+        ["No synthetic image was generated of: <img src=x onerror=alert(2)>."],
+    )
+
+
+@pytest.fixture
+def page(evaluation):
+    points = np.random.default_rng(0).normal(size=(40, 2))
+    return build_page(evaluation, build_charts(evaluation, (points, 20, "pixels")), build_samples(evaluation), [])
+
+
+def test_the_page_needs_nothing_else(page):
+    reader = read(page)
+    assert not {"script", "link", "iframe", "object", "form", "base"} & set(reader.tags)
+    assert reader.tags.count("svg") == 6 and reader.tags.count("img") == 2
+    assert all(address.startswith(("data:image/png;base64,", "#")) for address in reader.addresses)
+    assert all(reader.alt) and "default-src 'none'" in page and "url(http" not in page and "@import" not in page
+
+
+def test_names_from_outside_are_words(page):
+    reader = read(page)
+    words = "".join(reader.words)
+    assert NAMES[0] in words and NAMES[1] in words and "onerror=alert(2)" in words
+    assert "<img src=x" not in page and "<script" not in page and "<b>" not in page
+
+
+def test_the_page_says_that_it_is_private(evaluation, page):
+    assert page.count("PRIVATE") == 2 and "Read private data: <strong>yes</strong>" in page
+    evaluation.read_private_data = False
+    page = build_page(evaluation, [], [], [])
+    assert "PRIVATE" not in page and "declared public" in page and "Read private data: <strong>no</strong>" in page
+
+
+def test_the_json_has_everything(evaluation, page, tmp_path):
+    write_report(evaluation, page, tmp_path / "private" / "evaluation")
+    found = json.loads((tmp_path / "private" / "evaluation" / "report.json").read_text())
+    assert found["marking"].startswith("PRIVATE") and found["read private data"] == "yes"
+    assert [each["value"] for each in found["measurements"]] == [3.25, 4.0, 0.85, 0.75, 0.9]
+    assert found["measurements"][0]["protocol"] == {"extractor": "pixels", "seed": 0}
+    assert found["image_sets"]["synthetic"]["images_per_class"] == [10, 10, 0]
+    assert found["confusion"]["cnn"]["per_class"][0] == {
+        "class": NAMES[0], "real_test_images": 10, "accuracy": 0.8, "precision": 8 / 9,
+    }  # fmt: skip
+    assert str(tmp_path) not in page + json.dumps(found)
+    assert stat.S_IMODE((tmp_path / "private" / "evaluation").stat().st_mode) == 0o700
+
+
+def test_a_number_that_is_none_is_not_written(evaluation, tmp_path):
+    evaluation.measurements.append(Measurement("FID", float("nan")))
+    with pytest.raises(ValueError):
+        write_report(evaluation, "", tmp_path / "evaluation")
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_class_rates():
+    rates = class_rates(COUNTS, NAMES)
+    assert [row["accuracy"] for row in rates] == [0.8, 0.9, None]
+    assert [row["precision"] for row in rates] == [8 / 9, 9 / 11, None]
+
+
+def test_numbers_as_they_are_read():
+    assert number(0.93125, "accuracy (cnn)") == "93.1%" and number(None) == "–"
+    assert number(3.14159) == "3.142" and number(12345.6) == "12,346"
+
+
+def test_many_classes_are_drawn(evaluation):
+    names = tuple(f"class {i}" for i in range(100))
+    counts = np.eye(100, dtype=int).tolist()
+    assert figures.draw_confusion(counts, names) and figures.draw_class_rates(class_rates(counts, names))
+
+
+def test_a_picture_is_the_same_twice():
+    points = np.random.default_rng(0).normal(size=(10, 2))
+    assert figures.draw_embedding(points, 5) == figures.draw_embedding(points, 5)
+
+
+def test_release_facts(release, tmp_path):
+    facts = release_facts(release)
+    assert 0 < facts["epsilon"] <= 10 and facts["delta"] == 1e-5 and len(facts["receipt_sha256"]) == 64
+    assert release_facts(tmp_path) is None
