@@ -124,11 +124,12 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):
         (["--dataset_id", "a/b"], "--dataset_id is 'a/b'"),
     ],
 )
-def test_what_cannot_work_is_refused(script, tmp_path, flags, named):
+def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where an empty --ledger_dir would be, if it were not refused
     write_dataset(tmp_path / "scans")
     with pytest.raises(UsageError, match=named):
         script.main([*unit_flags(tmp_path / "scans", tmp_path / "run"), *flags])
-    assert not list(tmp_path.glob("run/*"))
+    assert not list(tmp_path.glob("run/*")) and not list(tmp_path.glob("*.jsonl*"))
 
 
 def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):
