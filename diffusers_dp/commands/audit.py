@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..hub import intact_receipt
 
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ def run(args: argparse.Namespace) -> None:
         return main(args.flags)
     own, training = _parser(args.tier).parse_known_args(args.flags)
     if own.attach is not None:
-        from ..release import attachable_receipt
-
-        attachable_receipt(own.attach)  # before the audit, which takes long
+        intact_receipt(own.attach, "--attach")  # before the audit, which takes long
     if args.tier == "mechanism":
         result = _mechanism(training)
     else:
