@@ -233,7 +233,9 @@ def test_the_cache_of_the_hub_may_link_to_its_own_blobs(release, tmp_path):
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a", "b"], 2), (["--help"], 0), (["-h"], 0)])
 def test_usage_is_one_line(arguments, code):
     done = subprocess.run([sys.executable, verify.__file__, *arguments], capture_output=True, text=True)
-    assert done.returncode == code and (done.stdout if code == 0 else done.stderr) == "usage: python verify.py FOLDER\n"
+    assert (
+        done.returncode == code and (done.stdout if code == 0 else done.stderr) == "usage: python verify.py FOLDER\n"
+    )
 
 
 def test_the_command(release, capsys, tmp_path, monkeypatch):
