@@ -58,7 +58,7 @@ class DataFlags:
     num_train_images: int | None = _flag(
         None,
         "N, the declared, public number of images to train on, without the validation images; "
-        "unset: the length of the split minus --validation_size.",
+        "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the most images that there are.",
     )
     validation_size: int = _flag(
         0,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import IntegrityError, UsageError
-from .verify import Unreadable, verify
+from .verify import NO_CARD, Damaged, Unreadable, card_agrees, check_files, read_receipt, verify
 
 
 if TYPE_CHECKING:
@@ -29,15 +29,47 @@ def fetch_release(release: str | Path, revision: str | None = None) -> Path:
     if folder.exists():
         return folder
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
         return Path(snapshot_download(str(release), revision=revision))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise UsageError(
-            f"'{release}' is not a folder here, and the Hub did not give it ({type(error).__name__}): give the path of a "
-            "release, or log in if it is private."
-        ) from None
+    except HFValidationError:
+        reason = "it cannot be a name on the Hub: give the path of a release."
+    except RepositoryNotFoundError:
+        reason = "the Hub has no model of that name for you: give the path of a release, or log in if it is private."
+    except RevisionNotFoundError:
+        reason = f"the Hub has no revision {revision} of it: give another."
+    except (LocalEntryNotFoundError, OSError):  # the Hub's other errors are OSErrors
+        reason = "the Hub could not be reached or did not give it: give the path of a release, or try again."
+    raise UsageError(f"'{release}' is not a folder here, and {reason}")
+
+
+def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
+    """The receipt of a release whose files are those that it lists, before something is added to it.
+
+    Args:
+        folder (`Path`): Of the release.
+        flag (`str`): That named it.
+
+    Raises:
+        UsageError: The folder holds no release.
+        IntegrityError: The release is not what its receipt says.
+    """
+    try:
+        receipt = read_receipt(folder)
+    except Damaged as error:
+        raise IntegrityError(f"{flag}: {error} Restore the release first.") from None
+    except Unreadable as error:
+        raise UsageError(f"{flag}: {error} Give the folder of a release.") from None
+    problem = next(check_files(folder, receipt), None)
+    if problem is not None:
+        raise IntegrityError(f"{flag} {folder}: {problem} Restore the release first.")
+    return receipt
 
 
 def load_verified(
@@ -60,13 +92,15 @@ def load_verified(
     """
     folder = fetch_release(release, revision)
     try:
-        problems = verify(folder)[1]
+        receipt, problems = verify(folder)
     except Unreadable as error:
-        problems = [str(error)]
+        receipt, problems = {}, [str(error)]
     if problems and require_dp:
         raise IntegrityError(f"'{release}' was not loaded: {' '.join(problems)}")
     for problem in problems:
         logger.warning("'%s' is NOT verified, do not take it for private: %s", release, problem)
+    if not problems and not card_agrees(folder, receipt):
+        logger.warning("'%s': %s, so trust the receipt and not the card.", release, NO_CARD)
     from .pipelines import DPImagePipeline
 
     return DPImagePipeline.from_pretrained(folder, **{**arguments, "use_safetensors": True})

@@ -18,6 +18,9 @@ from .ledger_file import Release, other_releases
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
 
 
+LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
+NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
+
 logger = logging.getLogger(__name__)
 
 
@@ -49,7 +52,7 @@ class Plan:
     @property
     def table(self) -> str:
         """All of it for a person to read."""
-        return _table(self.ledger, self.rows)
+        return "\n".join([*_table(self.ledger, self.rows), *_limits(self.ledger)])
 
     def epsilon_by_accountant(self) -> dict[str, float | None]:
         """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling.
@@ -97,7 +100,8 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     leave of the budget. A delta of 1/N or more is only warned of, here and nowhere else.
 
     Raises:
-        UsageError: The queries alone exceed the budget, or a flag is out of range.
+        UsageError: The queries alone exceed the budget, other releases of the data set leave too little of it, or a flag is out of
+            range.
     """
     sampling = resolve(config, facts.num_units)
     if sampling.target_delta >= 1 / facts.num_units:
@@ -110,6 +114,7 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     ledger = new_ledger(
         None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
     )
+    left = _left_of_dataset(config, ledger, sampling)
     rows = {}
     if config.asks_spatial:
         sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
@@ -132,7 +137,9 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
         try:
             ledger.reserve(row)
         except BudgetExceeded as error:  # of the data set: this release's was checked above
-            raise UsageError(f"{error} Raise --dataset_epsilon, or the noise multipliers of the queries.") from None
+            raise UsageError(
+                f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of the queries."
+            ) from None
     cap = sampling.truncated_batch_size
     sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
     later = {row.name: row for row in ledger.set_aside}
@@ -241,6 +248,32 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
             )
 
 
+def _left_of_dataset(config: FETAProConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> float:
+    """Epsilon that a release can spend at most: what DP-SGD alone would get under both bounds.
+
+    Raises:
+        UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has spent some of it
+            already, and goes on.
+    """
+    if ledger.dataset_epsilon is None:
+        return config.target_epsilon
+    cap = sampling.truncated_batch_size
+    sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
+    left = ledger.epsilon(extra=[_row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)])
+    if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
+        raise UsageError(
+            f"{_others(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} of --dataset_epsilon "
+            f"{ledger.dataset_epsilon:g}, less than a tenth of --target_epsilon {config.target_epsilon:g}; lower --target_epsilon to that, "
+            "or use other data."
+        )
+    return left
+
+
+def _others(ledger: PrivacyLedger) -> str:
+    number = len(ledger.prior_releases)
+    return f"{number} other release{'' if number == 1 else 's'} of {ledger.header['dataset_id']}"
+
+
 def _over_budget(config: FETAProConfig, spent: float) -> str:
     """What to do about queries that leave nothing. A higher target helps only where all their noise is absolute, for noise
     that comes from a share scales with the target."""
@@ -273,7 +306,7 @@ def _row(name: str, sigma: float, sample_rate: float, steps: int, cap: int | Non
     return LedgerRow(name, mechanism_of(sample_rate, cap), sigma, sample_rate, steps, truncated_batch_size=cap)
 
 
-def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:
+def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
     shares = ledger.budget_shares()
     lines = [
         f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'share':>7} {'epsilon so far':>15}"
@@ -296,4 +329,19 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> str:
             f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
             f"{ledger.epsilon_of_all_releases():.4f}{limit}"
         )
-    return "\n".join(lines)
+    return lines
+
+
+def _limits(ledger: PrivacyLedger) -> list[str]:
+    """Where the data set's bound is not what this run asked for, or leaves less than it asked for."""
+    lines, bound, asked = [], ledger.dataset_epsilon, ledger.header["dataset_epsilon"]
+    if bound is not None and asked is not None and bound < asked:
+        lines.append(
+            f"--dataset_epsilon {asked:g} has no effect: an earlier release was promised {bound:g}, which holds for all."
+        )
+    if bound is not None and ledger.epsilon() < NEARLY * ledger.target_epsilon:
+        lines.append(
+            f"this release gets epsilon {ledger.epsilon():.4g} and not --target_epsilon {ledger.target_epsilon:g}, for with "
+            f"{_others(ledger)} no more is left of --dataset_epsilon {bound:g}."
+        )
+    return lines

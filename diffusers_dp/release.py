@@ -17,13 +17,14 @@ from diffusers import EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DM
 from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
 
-from .errors import IntegrityError, UsageError
+from .errors import UsageError
+from .hub import intact_receipt
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
-from .verify import Unreadable, check_files, read_receipt
+from .verify import guarantee
 
 
 COMPONENT_FILES = (
@@ -115,23 +116,6 @@ def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str,
     }
 
 
-def attachable_receipt(folder: Path) -> dict[str, Any]:
-    """The receipt of a release that an audit can be attached to.
-
-    Raises:
-        UsageError: The folder holds no release.
-        IntegrityError: The release is not what its receipt says.
-    """
-    try:
-        receipt = read_receipt(folder)
-    except Unreadable as error:
-        raise UsageError(f"--attach: {error} Give the folder of a release.") from None
-    problem = next(check_files(folder, receipt), None)
-    if problem is not None:
-        raise IntegrityError(f"--attach {folder}: {problem} Restore the release first.")
-    return receipt
-
-
 def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
     """Puts an audit's summary into the receipt of a release, in its field `audit`.
 
@@ -149,7 +133,7 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
     if summary["read_private_data"]:
         raise ValueError("An audit that read private data stays in the house.")
     folder = Path(release)
-    receipt = attachable_receipt(folder)
+    receipt = intact_receipt(folder, "--attach")
     temporary = folder / f".{RECEIPT_NAME}.tmp"
     try:
         _write(temporary, canonical_json({**receipt, "audit": summary}))
@@ -159,11 +143,10 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
 
 
 def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> ModelCard:
-    """The card of a release, filled from its receipt; epsilon is rounded up to four decimals, never down."""
+    """The card of a release, filled from its receipt. The guarantee is in the verifier's words, which looks for them."""
     tags = ["differential-privacy", "dp-sgd", "image-generation"]
     if id2label is not None:
         tags.append("class-conditional")
-    epsilon = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     return ModelCard.from_template(
         ModelCardData(library_name="diffusers", pipeline_tag="unconditional-image-generation", tags=tags),
         template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
@@ -171,16 +154,10 @@ def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> Mode
         receipt=receipt,
         questions=_questions(receipt["events"]),
         unit=receipt["unit_of_privacy"],
-        epsilon=_rounded_up(epsilon),
-        total=_rounded_up(receipt["dataset"]["epsilon_of_all_releases"]["pld"]) if receipt["dataset"] else None,
-        delta=f"{receipt['delta']:.4g}",
+        guarantee=guarantee(receipt),
         labels=id2label,
         arguments="batch_size=8" if id2label is None else f"class_labels={list(range(len(id2label)))}",
     )
-
-
-def _rounded_up(epsilon: float) -> str:
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def sample_grid(

@@ -179,6 +179,11 @@ def _validate_units(config: FETAProConfig) -> None:
             raise UsageError(
                 f"--unit_column needs --{name}, declared and public: counted, it would tell who is there."
             )
+    if (config.num_train_units or 0) > (config.num_train_images or 0):
+        raise UsageError(
+            f"--num_train_units {config.num_train_units} is more than --num_train_images {config.num_train_images}, and each unit has an "
+            "image: lower the one or raise the other."
+        )
     if config.truncated_poisson:
         raise UsageError(
             "--truncated_poisson and --unit_column exclude each other: units have no common number of images."

@@ -5,12 +5,13 @@ This one file needs `pip install dp-accounting` and nothing else. It rebuilds th
 and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a receipt is the trainer's statement, and
 nobody can see from the weights whether the events are all that happened.
 
-Exit codes: 0 consistent, 2 nothing to check, 4 something does not match; each mismatch is one line.
+Exit codes: 0 consistent, 2 nothing to check, 4 something does not match or is damaged; each mismatch is one line.
 """
 
 import hashlib
 import json
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -22,10 +23,10 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 
-RECEIPT_NAME = "privacy_receipt.json"
+RECEIPT_NAME, CARD_NAME = "privacy_receipt.json", "README.md"
 NEWEST_SCHEMA = 1
 TOLERANCE = 1e-3
-OUTSIDE = ("README.md", RECEIPT_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
+OUTSIDE = (CARD_NAME, RECEIPT_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
 FOLDERS_OUTSIDE = (".cache", ".git")
 # A stranger's receipt must not keep this machine busy for days.
 MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 10_000_000, 1_000
@@ -37,10 +38,20 @@ STATUSES = ("proven", "proven_with_assumptions", "proven_except_leaky_outputs")
 MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
+NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
+EDITED = f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, and its hash differs."
 
 
 class Unreadable(Exception):
     """There is no receipt that could be checked."""
+
+    exit_code = 2
+
+
+class Damaged(Unreadable):
+    """There is one, but it is none that the library wrote."""
+
+    exit_code = 4
 
 
 def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
@@ -53,34 +64,35 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
         `tuple[dict, list[str]]`: The receipt, and one sentence for each mismatch; none if all is consistent.
 
     Raises:
-        Unreadable: There is no receipt, it is no JSON object, or a newer version wrote it.
+        Unreadable: There is no receipt, or a newer version wrote it. `Damaged`: it is no receipt.
     """
     folder = Path(folder)
     receipt = read_receipt(folder)
     problems = list(check_files(folder, receipt))
     wrong = list(check_statement(receipt)) + list(check_numbers(receipt))
     try:
-        return receipt, problems + (wrong or list(check_claims(receipt)))
+        problems += wrong or list(check_claims(receipt))
     except (ArithmeticError, ValueError) as error:  # numbers within bounds that dp_accounting has no answer for
-        return receipt, [*problems, f"Epsilon cannot be computed from these events: {error}."]
+        problems.append(f"Epsilon cannot be computed from these events: {error}.")
+    return receipt, sorted(problems, key=EDITED.__eq__)  # what explains least comes last
 
 
 def read_receipt(folder: Path) -> dict[str, Any]:
     path = folder / RECEIPT_NAME
+    if not folder.is_dir():
+        raise Unreadable(f"{folder} is not a folder here.")
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise Unreadable(f"{path} has more than {MOST_BYTES} bytes, which no receipt has.")
+            raise Damaged(f"{path} has more than {MOST_BYTES} bytes, which no receipt has.")
         receipt = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise Unreadable(f"{folder} holds no {RECEIPT_NAME}.") from None
     except (ValueError, RecursionError):
-        raise Unreadable(f"{path} is not valid JSON.") from None
-    if not isinstance(receipt, dict) or not isinstance(receipt.get("schema_version"), int):
-        raise Unreadable(f"{path} is not a privacy receipt.")
+        raise Damaged(f"{path} is damaged: it is not valid JSON.") from None
+    if not isinstance(receipt, dict) or not _whole(receipt.get("schema_version"), 1):
+        raise Damaged(f"{path} is damaged: it is not a privacy receipt.")
     if receipt["schema_version"] > NEWEST_SCHEMA:
-        raise Unreadable(
-            f"{path} was written by a newer version (schema {receipt['schema_version']}): update this program."
-        )
+        raise Unreadable(f"A newer version wrote {path} (schema {receipt['schema_version']}): update this program.")
     return receipt
 
 
@@ -94,14 +106,15 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         yield "The receipt lists no files."
         return
     stated = {file["name"]: file["sha256"] for file in listed}
+    blobs = folder.resolve().parent.parent / "blobs"  # where the Hub's cache keeps the files of a snapshot
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if (
-            path.is_file()
-            and name not in OUTSIDE
-            and not name.startswith(tuple(f"{part}/" for part in FOLDERS_OUTSIDE))
-        ):
+        if name.startswith(tuple(f"{part}/" for part in FOLDERS_OUTSIDE)):
+            continue
+        if path.is_symlink() and not (path.is_file() and path.resolve().parent == blobs):
+            yield f"{name} is a link to elsewhere: a release holds files."
+        elif path.is_file() and name not in OUTSIDE:
             found[name] = path
     for name in sorted({*stated, *found}):
         if name not in found:
@@ -133,10 +146,11 @@ def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
     try:
         privacy = json.loads((folder / "model_index.json").read_bytes())["privacy"]
         if privacy["receipt_sha256"] != receipt_digest(folder / RECEIPT_NAME):
-            yield f"model_index.json names another {RECEIPT_NAME}: its hash differs."
-        claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
-        if privacy["epsilon"] != claim or any(privacy[name] != receipt[name] for name in PRIVACY_FIELDS):
-            yield "model_index.json states another guarantee than the receipt."
+            yield EDITED
+        stated = {**receipt, "epsilon": receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]}
+        others = [name.replace("_", " ") for name in ("epsilon", *PRIVACY_FIELDS) if privacy[name] != stated[name]]
+        if others:
+            yield f"model_index.json states another guarantee than the receipt: {', '.join(others)}."
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         yield "model_index.json carries no privacy statement."
 
@@ -192,10 +206,13 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"Adjacency {receipt.get('adjacency')!r} is unknown; this program computes epsilon for 'zero_out'."
     if not _between(receipt.get("delta"), 0, 1):
         yield "delta does not lie between 0 and 1."
-    facts = receipt.get("public_facts")
-    size = "num_images" if receipt.get("unit_of_privacy") == "image" else "num_units"
-    parallel = receipt.get("unit_of_privacy") == "image"
-    yield from _check_events(receipt.get("events"), facts.get(size) if isinstance(facts, dict) else None, parallel)
+    facts, unit = receipt.get("public_facts"), receipt.get("unit_of_privacy")
+    facts, parallel = facts if isinstance(facts, dict) else {}, unit == "image"
+    if ("num_units" in facts) == parallel:
+        counted = "units of several images" if parallel else "images"
+        yield f"The unit of privacy is {ascii(unit)}, but the public facts count {counted}: one of the two was edited."
+    count = facts.get("num_units", facts.get("num_images"))
+    yield from _check_events(receipt.get("events"), count, parallel)
     prior = receipt.get("prior_releases", [])
     if not isinstance(prior, list) or len(prior) > MOST_EVENTS or not all(isinstance(other, dict) for other in prior):
         yield "The receipt's prior releases are not a list of them."
@@ -220,14 +237,18 @@ def _check_events(events: Any, num_images: Any, parallel: bool) -> Iterator[str]
         yield f"The receipt needs from 1 to {MOST_EVENTS} events."
         return
     total = 0
+    wrong: dict[str, list[int]] = {}
     for number, event in enumerate(events):
         problem = "it is not an object" if not isinstance(event, dict) else _wrong(event, num_images)
-        if problem:
-            yield f"Event {number} cannot be accounted: {problem}."
-        else:
+        if problem is None:
             total += event["steps_reserved"]
             if event.get("partition") not in ((None, "label") if parallel else (None,)):
-                yield f"Event {number} calls parts parallel that one unit can lie in together."
+                problem = "it calls parts parallel that one unit can lie in together"
+        if problem is not None:
+            wrong.setdefault(problem, []).append(number)
+    for problem, numbers in wrong.items():
+        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+        yield f"Event {numbers[0]}{more} cannot be accounted: {problem}."
     if len(_kinds([event for event in events if isinstance(event, dict)])) > MOST_KINDS:
         yield f"The events are of more than {MOST_KINDS} kinds."
     if total > MOST_STEPS:
@@ -349,15 +370,39 @@ def epsilon(receipt: dict[str, Any], accountant: dp.PrivacyAccountant) -> float:
     return float(accountant.get_epsilon(receipt["delta"]))
 
 
+def guarantee(receipt: dict[str, Any]) -> str:
+    """What a receipt claims, in the words of the card, which must hold them; epsilon is rounded up to four decimals, never down."""
+    unit, accountant, delta = receipt["unit_of_privacy"], receipt["accountant"], f"{receipt['delta']:.4g}"
+    epsilon = _rounded_up(receipt["claimed_epsilon"][accountant]["epsilon"])
+    whose = "any one training image was" if unit == "image" else f"all training images of any one {unit} were"
+    text = (
+        f"Whether {whose} used or contributed nothing (the number of {unit}s unchanged) changes the probability of everything in this "
+        f"release by at most a factor of e^{epsilon}, but for a probability of {delta}: **(epsilon = {epsilon}, delta = "
+        f"{delta})-differential privacy for each {unit}**, computed by {accountant.upper()}."
+    )
+    if receipt.get("dataset") and receipt.get("prior_releases"):
+        total = _rounded_up(receipt["dataset"]["epsilon_of_all_releases"]["pld"])
+        others = len(receipt["prior_releases"])
+        text += f" With {others} other release(s) from the same data the sum is epsilon = {total}."
+    return text
+
+
+def _rounded_up(epsilon: float) -> str:
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
+
+
+def card_agrees(folder: str | Path, receipt: dict[str, Any]) -> bool:
+    """Whether the card says `guarantee`, however its lines are broken. It lies outside the hashes, and may say more besides."""
+    try:
+        with open(Path(folder, CARD_NAME), encoding="utf-8", errors="replace") as card:
+            return " ".join(guarantee(receipt).split()) in " ".join(card.read(MOST_BYTES).split())
+    except OSError:
+        return False
+
+
 def _printable(text: str) -> str:
     """A stranger's words on one line, in characters that every terminal has."""
-    return (
-        text.encode("ascii", "backslashreplace")
-        .decode()
-        .replace("\n", "\\n")
-        .replace("\r", "\\r")
-        .replace("\x1b", "\\x1b")
-    )
+    return text.encode("unicode_escape").decode()
 
 
 def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
@@ -380,7 +425,7 @@ def report(folder: str | Path) -> int:
         receipt, problems = verify(folder)
     except Unreadable as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return error.exit_code
     if problems:
         print("does NOT match:", *(f"- {_printable(problem)}" for problem in problems), sep="\n")
         return 4
@@ -397,10 +442,14 @@ def report(folder: str | Path) -> int:
         print(
             f"Private images were read {receipt['private_evaluations']} time(s) to evaluate this release, outside of the guarantee."
         )
+    if not card_agrees(folder, receipt):
+        print(f"NOTE: {NO_CARD}, so trust the numbers above and not the card.")
     return 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python verify.py FOLDER")
+    asked = {"-h", "--help"} & set(sys.argv[1:])
+    if asked or len(sys.argv) != 2:
+        print("usage: python verify.py FOLDER", file=sys.stdout if asked else sys.stderr)
+        sys.exit(0 if asked else 2)
     sys.exit(report(sys.argv[1]))

@@ -50,6 +50,16 @@ def test_an_untrained_model_tells_nothing(tmp_path, digits, capsys):
     assert "private data read: yes" in said and "no proof" in said
 
 
+@pytest.mark.parametrize("common", [120, 1])
+def test_images_on_both_sides_are_refused(tmp_path, digits, capsys, common):
+    """Also beyond the images that are looked at: what was trained on is no holdout."""
+    others = np.concatenate([digits[120 : 240 - common], digits[:common]])
+    with pytest.raises(SystemExit) as stop:
+        run_audit(tmp_path, make_release(tmp_path, None), digits[:120], others, "--max_images", "20")
+    assert stop.value.code == 2
+    assert f"{common} of the 120 images of --holdout are in --members as well" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_model_that_learned_its_images_by_heart_is_noticed(tmp_path, digits, capsys):
     """Ordinary training without privacy on 40 images."""

@@ -10,14 +10,15 @@ import torch
 from test_release import make_release
 
 from diffusers_dp import cli, sensitive, verify
-from diffusers_dp.audit import training_run
+from diffusers_dp.audit import preflight, training_run
+from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.training_run import RunAudit, load_script
 from diffusers_dp.commands import audit as audit_command
 from diffusers_dp.config import load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.dpsgd import step
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.planning import plan_run
+from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.receipt import canonical_json
 from diffusers_dp.release import attach_audit
 
@@ -164,8 +165,51 @@ def command(*arguments):
     return stop.value.code
 
 
+def trained(folder, *flags):
+    """A release as the script would make it with these flags."""
+    config = load_config([*FLAGS, *flags])
+    facts = public_facts(config)
+    plan, ledger = plan_run(config, facts), new_ledger(None, config, facts)
+    ledger.reserve(dp_sgd_row(config, plan, ledger))
+    folder.mkdir()
+    return make_release(folder, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("tier", "flags", "named"),
+    [
+        ("run", ["--sample_rate", "1/4"], "sample rate 0.125, and these flags mean 0.25"),
+        ("run", ["--max_grad_norm", "1"], "clip norm 0.001, and these flags mean 1.0"),
+        ("run", ["--noise_multiplicity", "3"], "noise multiplicity 2, and these flags mean 3"),
+        ("run", ["--num_train_images", "1500"], "number of images 1437, and these flags mean 1500"),
+        ("run", ["--truncated_poisson", "--accountant", "pld"], "truncated batch size None, and these flags mean"),
+        ("mechanism", ["--target_epsilon", "5"], "noise multiplier"),
+        ("mechanism", ["--max_train_steps", "5"], "noise multiplier"),
+    ],
+)
+def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, monkeypatch, capsys):
+    for audit_of in ("preflight.audit_mechanism", "training_run.RunAudit.__call__"):
+        monkeypatch.setattr(f"diffusers_dp.audit.{audit_of}", lambda *_, **__: pytest.fail("too late"))
+    release = trained(tmp_path / "run")
+    attach = [tier, *FLAGS, *flags, "--output_dir", tmp_path, "--attach", release]
+    assert command(*attach, *(("--script", SCRIPT) if tier == "run" else ())) == 2
+    said = capsys.readouterr().err
+    assert f"this release was made with {named}" in said and "repeat the flags of the run that made it" in said
+    assert "audit" not in verify.read_receipt(release)
+
+
+def test_the_audit_of_a_mechanism_is_attached_to_its_run(tmp_path, monkeypatch):
+    release = trained(tmp_path / "run")
+    settings = {"sample_rate": 0.125, "truncated_poisson": False, "steps": [3, 2, 2], "script": "a.py"}
+    monkeypatch.setattr(preflight, "audit_mechanism", lambda *_: Audit("mechanism", settings, {}, [], 1.0))
+    assert command("mechanism", *FLAGS, "--output_dir", tmp_path, "--attach", release) == 4
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"
+    assert receipt["audit"]["settings"] == {"sample_rate": 0.125, "truncated_poisson": False}, "numbers of the plan"
+
+
 def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
-    release = make_release(tmp_path / "trained")
+    release = trained(tmp_path / "trained")
     before = verify.read_receipt(release)
     code = command(
         "run", "--script", SCRIPT, *FLAGS, "--audit_steps", 3, "--num_canaries", 500, "--output_dir", tmp_path / "run",
@@ -202,6 +246,7 @@ def test_the_mechanism_by_command(tmp_path, capsys):
         (["run", "--audit_steps", "0"], "--audit_steps"),
         (["run", "--num_canaries", "3"], "--num_canaries"),
         (["mechanism", "--noise", "1"], "--noise"),
+        ([], "the following arguments are required: tier\n"),
     ],
 )
 def test_wrong_flags(arguments, words, capsys, tmp_path):

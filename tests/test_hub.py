@@ -8,6 +8,7 @@ import pytest
 
 import diffusers_dp
 from diffusers_dp import DPImagePipeline, IntegrityError, UsageError, load_verified
+from diffusers_dp.hub import intact_receipt
 
 
 RECEIPT = "privacy_receipt.json"
@@ -16,7 +17,7 @@ WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
 
 def test_a_verified_release_is_loaded(release, caplog):
     pipeline = load_verified(release)
-    assert isinstance(pipeline, DPImagePipeline) and "NOT verified" not in caplog.text
+    assert isinstance(pipeline, DPImagePipeline) and "verified" not in caplog.text and "card" not in caplog.text
     assert len(pipeline(batch_size=2, num_inference_steps=2).images) == 2
     assert isinstance(diffusers_dp.load_verified(str(release)), DPImagePipeline)
 
@@ -72,7 +73,21 @@ def test_from_the_hub_the_whole_snapshot_is_verified(release, monkeypatch):
         load_verified("someone/scans")
 
 
-def test_what_is_nowhere_is_said(monkeypatch):
+@pytest.mark.parametrize("name", ["no/such-model", "no such/model/at all"])
+def test_what_is_nowhere_is_said(name, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UsageError, match="not a folder here"):
-        load_verified("no/such-model")
+    with pytest.raises(UsageError, match="is not a folder here, and .* give the path of a release") as refusal:
+        load_verified(name)
+    assert "Error" not in str(refusal.value)
+
+
+def test_a_card_that_lacks_the_guarantee_is_warned_of(release, caplog):
+    (release / "README.md").write_text("Epsilon 0.01.\n")
+    assert isinstance(load_verified(release), DPImagePipeline)
+    assert "README.md does not carry the guarantee" in caplog.text and "NOT verified" not in caplog.text
+
+
+def test_a_damaged_receipt_is_no_wrong_flag(release):
+    (release / RECEIPT).write_text("{")
+    with pytest.raises(IntegrityError, match="--attach: .* is damaged"):
+        intact_receipt(release, "--attach")

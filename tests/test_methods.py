@@ -55,7 +55,9 @@ def test_the_command(capsys):
     for line, method in zip(lines, METHODS.values(), strict=True):
         assert line[: header.index("status")].strip() == method.title
         assert line[header.index("status") : header.index("script")].strip() == method.status
-        assert line[header.index("script") : header.index("paper")].strip() == (method.script or "to come")
+        assert line[header.index("script") : header.index("paper")].strip() == (
+            "none" if method.status == "no_guarantee" else method.script or "to come"
+        )
         assert line[header.index("paper") :] == method.paper
 
 

@@ -12,6 +12,7 @@ from dp_accounting.pld import PLDAccountant
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, public_facts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.identity import RunIdentity
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
 
@@ -212,6 +213,59 @@ def test_dp_sgd_gets_what_the_queries_left():
     ledger.reserve(row)
     again, other = plan(max_train_steps=90)
     assert dp_sgd_row(again, other, ledger).noise_multiplier == row.noise_multiplier
+
+
+@pytest.fixture
+def release_of_scans(tmp_path):
+    """Plans a release of one data set in a shared ledger, or writes down that it was made, at epsilon 2 of 2.4."""
+    flags = {
+        "curriculum": "none",
+        "target_epsilon": 2.0,
+        "dataset_id": "scans",
+        "ledger_dir": str(tmp_path / "ledgers"),
+    }
+    flags |= {"target_delta": 1e-5, "dataset_epsilon": 2.4}
+
+    def release(name, made=False, **changes):
+        config, result = plan(**{**flags, **changes, "output_dir": str(tmp_path / name)})
+        if made:
+            ledger = new_ledger(config.ledger_path, config, FACTS, RunIdentity("scans", name, str(config.ledger_path)))
+            ledger.reserve(result.rows["dp_sgd"])
+            ledger.close()
+        return result
+
+    return release
+
+
+def test_a_release_that_gets_less_because_of_others_says_so(release_of_scans):
+    assert "this release gets" not in release_of_scans("first", made=True).table
+    second = release_of_scans("second")
+    assert second.epsilon < 1.7
+    assert (
+        f"this release gets epsilon {second.epsilon:.4g} and not --target_epsilon 2, for with 1 other release of scans no more is left of "
+        "--dataset_epsilon 2.4."
+    ) in second.table
+    assert "this release gets" not in release_of_scans("second", target_epsilon=0.5).table
+
+
+def test_next_to_nothing_is_refused(release_of_scans):
+    """The third release would be trained with hardly any budget. What is named as left can be asked for."""
+    for name in ("first", "second"):
+        release_of_scans(name, made=True)
+    with pytest.raises(UsageError) as refusal:
+        release_of_scans("third", curriculum="spatial,frequency")
+    left = re.search(r"2 other releases of scans leave epsilon ([\d.e-]+) of --dataset_epsilon 2.4, .* lower --target_epsilon to that", str(refusal.value))  # fmt: skip
+    assert "or use other data" in str(refusal.value)
+    assert release_of_scans("third", target_epsilon=float(left[1])).epsilon <= float(left[1])
+    release_of_scans("third", resume_from_checkpoint="latest")  # spent some already: goes on with what is left
+
+
+def test_a_bound_that_is_raised_has_no_effect_and_that_is_said(release_of_scans):
+    release_of_scans("first", made=True)
+    raised = release_of_scans("second", dataset_epsilon=9.0).table
+    assert "--dataset_epsilon 9 has no effect: an earlier release was promised 2.4, which holds for all." in raised
+    assert "no effect" not in release_of_scans("second", dataset_epsilon=2.3).table
+    assert "no effect" not in release_of_scans("second", dataset_epsilon=None).table
 
 
 def test_a_plan_leaves_no_file(tmp_path, monkeypatch):

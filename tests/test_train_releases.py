@@ -117,6 +117,7 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):
         (["--unit_column", "nobody"], "--unit_column 'nobody' does not exist"),
         (["--max_physical_batch_size", "3"], "--max_images_per_unit 4 is more than"),
         (["--truncated_poisson", "true"], "exclude each other"),
+        (["--num_train_units", "31"], "--num_train_units 31 is more than --num_train_images 30"),
         (["--dataset_epsilon", "3"], "--dataset_epsilon needs --dataset_id"),
         (["--ledger_dir", "x"], "--ledger_dir needs --dataset_id"),
         (["--dataset_id", "scans"], "--dataset_id needs --ledger_dir"),
@@ -124,11 +125,12 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):
         (["--dataset_id", "a/b"], "--dataset_id is 'a/b'"),
     ],
 )
-def test_what_cannot_work_is_refused(script, tmp_path, flags, named):
+def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where an empty --ledger_dir would be, if it were not refused
     write_dataset(tmp_path / "scans")
     with pytest.raises(UsageError, match=named):
         script.main([*unit_flags(tmp_path / "scans", tmp_path / "run"), *flags])
-    assert not list(tmp_path.glob("run/*"))
+    assert not list(tmp_path.glob("run/*")) and not list(tmp_path.glob("*.jsonl*"))
 
 
 def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):

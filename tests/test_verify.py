@@ -137,15 +137,105 @@ def test_a_hopeless_receipt_ends_in_good_time(release):
     assert "no guarantee" in forge(release, hopeless)[0]
 
 
-@pytest.mark.parametrize(
-    "content", [None, "{", "[]", "{}", '{"schema_version": 99}', '{"schema_version": "1"}', "[" * 100_000]
-)
-def test_nothing_to_check_is_2(release, content, capsys):
-    if content is None:
-        (release / RECEIPT).unlink()
+NONE = ("[]", "null", "{}", '{"schema_version": "1"}', '{"schema_version": 0}', '{"schema_version": true}')
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"a": "\xff"}', *NONE])
+def test_a_damaged_receipt_is_4(release, content, capsys):
+    (release / RECEIPT).write_bytes(content.encode("latin-1"))
+    assert verify.report(release) == 4
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ") and "is damaged: " in said.err and not said.out
+
+
+def test_nothing_to_check_is_2(release, capsys):
+    (release / RECEIPT).write_text('{"schema_version": 2}')
+    assert verify.report(release) == 2 and "newer version" in capsys.readouterr().err
+    (release / RECEIPT).unlink()
+    assert verify.report(release) == 2 and "holds no" in capsys.readouterr().err
+    assert verify.report(release / "nothing") == 2 and "is not a folder here" in capsys.readouterr().err
+
+
+LIES = {
+    "another epsilon": lambda card: card.replace("(epsilon = ", "(epsilon = 0."),
+    "another unit": lambda card: card.replace("privacy for each image", "privacy for each patient"),
+    "another delta": lambda card: card.replace("delta = 1e-05", "delta = 1e-15"),
+    "no guarantee": lambda card: card[: card.index("**Guarantee")],
+}
+
+
+@pytest.mark.parametrize("lie", [None, *LIES])
+def test_a_card_that_lacks_the_guarantee_is_noted(release, lie, capsys):
+    """It lies outside the hashes on purpose, so that this is no mismatch."""
+    card = release / "README.md"
+    honest = card.read_text()
+    if lie is None:
+        card.unlink()
     else:
-        (release / RECEIPT).write_text(content)
-    assert verify.report(release) == 2 and "error: " in capsys.readouterr().err
+        card.write_text(LIES[lie](honest))
+        assert card.read_text() != honest
+    assert verify.report(release) == 0
+    note = capsys.readouterr().out.splitlines()[-1]
+    assert note.startswith("NOTE: README.md does not carry the guarantee of the receipt") and "not the card" in note
+    card.write_text(honest.replace(" ", "\n") + "In French, too.\n")
+    assert verify.report(release) == 0 and "NOTE" not in capsys.readouterr().out
+
+
+def test_what_was_edited_is_said_plainly_and_last(release):
+    (release / RECEIPT).write_text((release / RECEIPT).read_text().replace('"zero_out"', '"replace_one"'))
+    *others, last = verify.verify(release)[1]
+    assert "was edited after the release was made" in last and "names another" not in last
+    assert [problem for problem in others if "Adjacency" in problem]
+
+
+def test_what_is_wrong_with_many_events_is_said_once(release):
+    def change(receipt):
+        receipt["public_facts"]["num_images"] = 99
+
+    (problem,) = forge(release, change)
+    assert problem.startswith("Event 0 and 2 more cannot be accounted: its data set has another size")
+    problems = forge(release, _event("noise_multiplier", 0))
+    assert problems[-1].startswith("Event 2 cannot be accounted: a noise multiplier")
+
+
+def test_an_edited_unit_is_called_that(release):
+    problems = forge(release, lambda receipt: receipt.update(unit_of_privacy="patient_id"))
+    assert problems == [
+        "The unit of privacy is 'patient_id', but the public facts count images: one of the two was edited."
+    ]
+    (release / RECEIPT).write_text((release / RECEIPT).read_text().replace('"patient_id"', '"slide"'))
+    assert any("another guarantee than the receipt: unit of privacy." in p for p in verify.verify(release)[1])
+
+
+@pytest.mark.parametrize("name", ["README.md", RECEIPT, WEIGHTS, "unet", "more", "dangling"])
+def test_a_link_is_refused(release, tmp_path, name):
+    """It may point elsewhere tomorrow, and what lies behind a linked folder is not looked at."""
+    path, target = release / name, tmp_path / "elsewhere"
+    if path.exists():
+        path.rename(target)
+    elif name == "more":
+        target.mkdir()
+    path.symlink_to(target)
+    assert f"{name} is a link to elsewhere: a release holds files." in verify.verify(release)[1]
+    assert verify.report(release) == 4
+
+
+def test_the_cache_of_the_hub_may_link_to_its_own_blobs(release, tmp_path):
+    snapshot = Path(shutil.move(release, tmp_path / "models--a--b" / "snapshots" / "0123"))
+    blobs = tmp_path / "models--a--b" / "blobs"
+    blobs.mkdir()
+    for number, path in enumerate([path for path in snapshot.rglob("*") if path.is_file()]):
+        path.rename(blobs / str(number))
+        path.symlink_to(blobs / str(number))
+    assert verify.verify(snapshot)[1] == [] and verify.report(snapshot) == 0
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a", "b"], 2), (["--help"], 0), (["-h"], 0)])
+def test_usage_is_one_line(arguments, code):
+    done = subprocess.run([sys.executable, verify.__file__, *arguments], capture_output=True, text=True)
+    assert (
+        done.returncode == code and (done.stdout if code == 0 else done.stderr) == "usage: python verify.py FOLDER\n"
+    )
 
 
 def test_the_command(release, capsys, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ model that was over-fitted without privacy. The result is as private as the imag
 """
 
 import argparse
+import hashlib
 import math
 import os
 from dataclasses import dataclass
@@ -192,6 +193,14 @@ def main(flags: list[str]) -> None:
     print(f"This reads private data: the result stays in {unprotected}.")
     pipeline = load_verified(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
     members, others = (_load(name, pipeline, args, unprotected / "cache") for name in (args.members, args.holdout))
+    known = set(_digests(members[0]))
+    common = sum(digest in known for digest in _digests(others[0]))
+    if common:
+        raise UsageError(
+            f"{common} of the {len(others[0])} images of --holdout are in --members as well: give a --holdout without images that were "
+            "trained on, for the audit tells the two apart."
+        )
+    members, others = (_first(images, args.max_images) for images in (members, others))
     result = audit_release(pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples)
     table = result.pop("table")
     write_json(result, unprotected / "audit_release.json")
@@ -213,8 +222,16 @@ def _load(
         resolution=unet.sample_size * patch, num_channels=unet.in_channels // patch**2,
     )  # fmt: skip
     arrays = load_images(config, public_facts(config), cache_dir)
-    there = np.flatnonzero(arrays.readable)[: args.max_images]
+    there = np.flatnonzero(arrays.readable)
     if len(there) < 2:
         raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")
     labels = None if names is None or arrays.labels is None else arrays.labels[there]
     return arrays.images[there], labels
+
+
+def _digests(images: np.ndarray) -> list[bytes]:
+    return [hashlib.sha256(image.tobytes()).digest() for image in images]
+
+
+def _first(images: tuple[np.ndarray, np.ndarray | None], count: int) -> tuple[np.ndarray, np.ndarray | None]:
+    return images[0][:count], None if images[1] is None else images[1][:count]

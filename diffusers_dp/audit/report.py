@@ -80,6 +80,7 @@ class Audit:
             "verdict": self.verdict,
             "reasons": self.reasons,
             "read_private_data": False,
+            "settings": {name: value for name, value in self.settings.items() if isinstance(value, (int, float))},
             "library": {"name": "diffusers_dp", "version": __version__},
             "created_utc": datetime.now(timezone.utc).date().isoformat(),
             "confidence": {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..hub import intact_receipt
 
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(f"{name}: {text}" for name, text in TIERS.items())
     parser.add_argument("tier", choices=TIERS, help="What is audited; `diffusers-dp audit TIER --help` has its flags.")
-    parser.add_argument(
+    flags = parser.add_argument(
         "flags", nargs=argparse.REMAINDER, help="Of the tier; for mechanism and run also the training's."
     )
+    flags.required = False  # argparse would name them together with a tier that is missing
 
 
 def run(args: argparse.Namespace) -> None:
@@ -43,11 +45,9 @@ def run(args: argparse.Namespace) -> None:
         return main(args.flags)
     own, training = _parser(args.tier).parse_known_args(args.flags)
     if own.attach is not None:
-        from ..release import attachable_receipt
-
-        attachable_receipt(own.attach)  # before the audit, which takes long
+        intact_receipt(own.attach, "--attach")  # before the audit, which takes long
     if args.tier == "mechanism":
-        result = _mechanism(training)
+        result = _mechanism(own, training)
     else:
         result = _training_run(own, training)
     audit, config = result
@@ -70,7 +70,12 @@ def _parser(tier: str) -> argparse.ArgumentParser:
         prog=f"diffusers-dp audit {tier}", description=TIERS[tier], allow_abbrev=False,
         epilog="All other flags are those of the training, --config among them.",
     )  # fmt: skip
-    parser.add_argument("--attach", type=Path, metavar="RELEASE", help="Put the summary into this release's receipt.")
+    parser.add_argument(
+        "--attach",
+        type=Path,
+        metavar="RELEASE",
+        help="Put the summary into this release's receipt; give the flags of the run that made it.",
+    )
     if tier == "run":
         parser.add_argument("--script", type=Path, default=Path("training/train_feta_pro.py"), help="Training script.")
         parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
@@ -78,20 +83,26 @@ def _parser(tier: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _planned(flags: list[str]) -> "tuple[FETAProConfig, PublicFacts, Plan]":
+def _planned(tier: str, attach: Path | None, flags: list[str]) -> "tuple[FETAProConfig, PublicFacts, Plan]":
+    """What is audited. An audit of another run than made the release to which it is attached is refused here."""
     from ..config import load_config
     from ..data import public_facts
     from ..planning import plan_run
 
     config = load_config(flags)
     facts = public_facts(config)
-    return config, facts, plan_run(config, facts)
+    plan = plan_run(config, facts)
+    if attach is not None:
+        from ..audit.attach import check_same_run
+
+        check_same_run(attach, intact_receipt(attach, "--attach"), tier, config, plan)
+    return config, facts, plan
 
 
-def _mechanism(flags: list[str]) -> tuple[Any, "FETAProConfig"]:
+def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETAProConfig"]:
     from ..audit.preflight import audit_mechanism
 
-    config, facts, plan = _planned(flags)
+    config, facts, plan = _planned("mechanism", own.attach, flags)
     return audit_mechanism(config, facts, plan), config
 
 
@@ -106,7 +117,7 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETA
     from ..memory import keep_freed_memory
 
     script = load_script(own.script)
-    config, facts, plan = _planned(flags)
+    config, facts, plan = _planned("run", own.attach, flags)
     canaries = default_canaries(plan.sampling, own.num_canaries)
     steps = own.audit_steps or config.max_train_steps
     broken = broken_steps(steps)

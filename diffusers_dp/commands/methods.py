@@ -3,7 +3,7 @@
 
 import argparse
 
-from ..methods import METHODS, STATUSES
+from ..methods import METHODS, STATUSES, Method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     rows = [("method", "status", "script", "paper")]
-    rows += [(m.title, m.status, m.script or "to come", m.paper) for m in METHODS.values()]
+    rows += [(m.title, m.status, _script(m), m.paper) for m in METHODS.values()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -22,3 +22,9 @@ def run(args: argparse.Namespace) -> None:
     print()
     for status, meaning in STATUSES.items():
         print(f"{status}: {meaning}.")
+
+
+def _script(method: Method) -> str:
+    if method.status == "no_guarantee":
+        return "none"  # nor will there be one
+    return method.script or "to come"

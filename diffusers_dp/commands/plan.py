@@ -30,13 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep",
         metavar="FLAG=V1,V2,...",
-        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own.",
+        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own. Not with "
+        "--picture.",
     )
     parser.add_argument(
         "--picture",
         type=Path,
         metavar="FILE",
-        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD.",
+        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD. Of one plan, so not with --sweep.",
     )
     parser.set_defaults(training_flags=[])  # the command line's other flags
 

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import IntegrityError, UsageError
+from ..errors import UsageError
+from ..hub import intact_receipt
 from ..receipt import RECEIPT_NAME, canonical_json
-from ..verify import Unreadable, check_files, read_receipt, receipt_digest
+from ..verify import receipt_digest
 from .measurement import Measurement
 
 
@@ -36,7 +37,7 @@ def count_evaluation(release: str | Path) -> int:
     """
     folder = Path(release)
     with _locked(folder):
-        receipt = _intact(folder)
+        receipt = intact_receipt(folder, "--model")
         count = receipt["private_evaluations"] + 1
         temporary = folder / f".{RECEIPT_NAME}.tmp"
         try:
@@ -64,7 +65,7 @@ def publish(release: str | Path, measurements: Sequence[Measurement], *, read_pr
     """
     folder = Path(release).resolve()
     with _locked(folder), tempfile.TemporaryDirectory(dir=folder.parent, prefix=".release-") as temporary:
-        receipt = _intact(folder)
+        receipt = intact_receipt(folder, "--model")
         made = Path(shutil.copytree(folder, Path(temporary, "release")))
         if read_private_data:
             _lower(made, receipt, measurements)
@@ -81,7 +82,7 @@ def check_writable(release: str | Path) -> None:
         UsageError: The folder holds no release, or cannot be written.
         IntegrityError: The release is not what its receipt says.
     """
-    _intact(Path(release))
+    intact_receipt(Path(release), "--model")
     if not os.access(release, os.W_OK):
         raise UsageError(f"--model {release} cannot be written; copy the release to a folder that can.")
 
@@ -148,18 +149,6 @@ def _with_section(card: str, section: str) -> str:
         before, after = card.split(BEGIN, 1)[0], card.split(END, 1)[1]
         return f"{before}{section}{after}"
     return f"{card.rstrip()}\n\n{section}\n"
-
-
-def _intact(folder: Path) -> dict[str, Any]:
-    """The receipt of a release whose files are those that it lists."""
-    try:
-        receipt = read_receipt(folder)
-    except Unreadable as error:
-        raise UsageError(f"--model: {error} Give the folder of a release.") from None
-    problem = next(check_files(folder, receipt), None)
-    if problem is not None:
-        raise IntegrityError(f"--model {folder}: {problem} Restore the release first.")
-    return receipt
 
 
 @contextmanager

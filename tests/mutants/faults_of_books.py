@@ -185,7 +185,7 @@ RELEASED = (
     ),
     Fault(
         "the card rounds epsilon down",
-        "diffusers_dp/release.py",
+        "diffusers_dp/verify.py",
         'f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"',
         'f"{math.floor(epsilon * 1e4) / 1e4:.4f}"',
         ("test_release.py::TestStatement::test_card",),

@@ -1,0 +1,61 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Whether an audit is one of the run that made a release: its planned settings are those of the receipt. No torch."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..flags import FETAProConfig
+from ..planning import Plan
+
+
+def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: FETAProConfig, plan: Plan) -> None:
+    """Compares what would be audited with what the release was made with, before the audit runs.
+
+    Args:
+        folder (`Path`): The release, for the message.
+        receipt (`dict`): Its own.
+        tier (`str`): `mechanism` audits the run's own noise; `run` calibrates another.
+        config, plan: Of the audit's flags.
+
+    Raises:
+        UsageError: They differ; names the first difference.
+    """
+    events = [event for event in receipt.get("events", []) if event.get("stage") == "dp_sgd"]
+    if not events:
+        raise UsageError(
+            f"--attach {folder}: the release was made without DP-SGD, which is what is audited; leave --attach out."
+        )
+    for event in events:
+        query = event.get("query") or {}
+        made = {
+            "unit of privacy": receipt.get("unit_of_privacy"),
+            f"number of {plan.unit}s": event.get("dataset_size"),
+            "sample rate": event.get("sampling_probability"),
+            "truncated batch size": event.get("truncated_batch_size"),
+            "clip norm": query.get("clip_norm"),
+            "normaliser": query.get("normaliser"),
+            "noise multiplicity": query.get("noise_multiplicity"),
+            "images per unit": query.get("max_images_per_unit"),
+        }
+        sampling, row = plan.sampling, plan.rows["dp_sgd"]
+        audited = [
+            config.unit_of_privacy, sampling.num_units, sampling.sample_rate, sampling.truncated_batch_size, config.max_grad_norm,
+            sampling.normaliser, config.noise_multiplicity, None if config.unit_column is None else config.images_per_unit,
+        ]  # fmt: skip
+        if tier == "mechanism":
+            made["noise multiplier"] = event.get("noise_multiplier")
+            audited.append(row.noise_multiplier)
+        for (name, there), here in zip(made.items(), audited, strict=True):
+            if not _same(there, here):
+                raise UsageError(
+                    f"--attach {folder}: this release was made with {name} {there}, and these flags mean {here}, so that the audit would be of "
+                    "another run; repeat the flags of the run that made it."
+                )
+
+
+def _same(there: Any, here: Any) -> bool:
+    if isinstance(there, (int, float)) and isinstance(here, (int, float)):
+        return math.isclose(there, here, rel_tol=1e-6)
+    return bool(there == here)
