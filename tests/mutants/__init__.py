@@ -2,6 +2,7 @@
 """Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests answer for what."""
 
 from .faults_of_books import LEDGER_FAULTS, RELEASED
+from .faults_of_evaluation import EVALUATION
 from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
 from .faults_of_units import RELEASES, UNITS
@@ -18,4 +19,5 @@ FAULTS = (
     *RELEASED,
     *UNITS,
     *RELEASES,
+    *EVALUATION,
 )

@@ -62,8 +62,8 @@ RELEASES = (
     Fault(
         "noise is calibrated as if there were no other release",
         LEDGER,
-        "            together = self._with_others(self._composition())",
-        "            together = self._composition()",
+        "            together = self._with_others(before)",
+        "            together = before",
         ("test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
     ),
     Fault(

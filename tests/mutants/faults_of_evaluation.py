@@ -1,0 +1,46 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Questions that are asked when a model is judged, and what an evaluation leaves in a release."""
+
+from .fault import LEDGER, Fault
+
+
+SELECTION = "diffusers_dp/evaluation/selection.py"
+AMENDMENTS = "diffusers_dp/evaluation/amendments.py"
+
+EVALUATION = (
+    Fault(
+        "a choice among many candidates pays for one",
+        SELECTION,
+        "    return math.sqrt(num_candidates)",
+        "    return 1.0",
+        ("test_selection.py::test_the_private_choice",),
+    ),
+    Fault(
+        "validation images answer again and again",
+        SELECTION,
+        "        if ledger.rows:",
+        "        if False:",
+        ("test_selection.py::test_a_second_choice_finds_nothing_left",),
+    ),
+    Fault(
+        "DP-SGD takes what is set aside for evaluation",
+        LEDGER,
+        "        before = self._composition(self.set_aside)",
+        "        before = self._composition()",
+        ("test_planning.py::test_what_is_reserved_for_evaluation_is_left_after_dp_sgd",),
+    ),
+    Fault(
+        "an evaluation against private images is not counted",
+        AMENDMENTS,
+        '        count = receipt["private_evaluations"] + 1',
+        '        count = receipt["private_evaluations"]',
+        ("test_evaluation_amendments.py::test_the_count_lies_outside_the_hashes",),
+    ),
+    Fault(
+        "published numbers from private images leave the status as it was",
+        AMENDMENTS,
+        '    receipt["status"] = LOWERED_STATUS',
+        "    pass",
+        ("test_evaluation_amendments.py::test_numbers_from_private_images_lower_the_status_and_are_named",),
+    ),
+)
