@@ -1,0 +1,189 @@
+"""What precedes DP-SGD, made once per seed and budget: noisy answers, auxiliary generator, warmed-up weights.
+
+A training run that is prepared here finds them in its own folder, with its noisy answers charged to its own ledger, and a checkpoint at
+step 0: the training script, unchanged, goes on from there. One noisy answer may serve several releases: each of them is a function of
+that answer and of its own DP-SGD, and its ledger counts both, so that each guarantee holds by itself. Publishing several of them costs no more than
+the sum of their ledgers says.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from accelerate.utils import set_seed
+from diffusers import UNet2DModel
+from diffusers.training_utils import EMAModel
+
+from diffusers_dp import FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages
+from diffusers_dp.checkpointing import NoisyAnswers, RunFolder, find_checkpoint, position_of, save_checkpoint
+from diffusers_dp.config import FETAProConfig
+from diffusers_dp.data import load_images, public_facts
+from diffusers_dp.identity import read_identity, save_identity
+from diffusers_dp.ledger_row import LedgerRow
+from diffusers_dp.models import EDMDenoiser, FeatureGenerator
+from diffusers_dp.planning import new_ledger, plan_run
+from diffusers_dp.queries import RandomFourierFeatures
+
+
+WARMED_UP = "warmed_up"  # the folder, in a run's private folder, of the pipeline before DP-SGD
+
+
+class SharedStages:
+    """A run folder that stops before DP-SGD; use it in a `with` statement, which holds the folder's lock.
+
+    Args:
+        script (`ModuleType`): The training script.
+        config (`FETAProConfig`): Of a curriculum that asks both questions; its `output_dir` is the shared folder.
+        device (`str`): Where the warm-up runs.
+    """
+
+    def __init__(self, script: ModuleType, config: FETAProConfig, device: str):
+        self.script, self.config, self.device = script, config, device
+        self.facts = public_facts(config)
+        self.plan = plan_run(config, self.facts)
+        self.folder = RunFolder(config.output_dir)
+        self._images: SensitiveImages | None = None
+
+    def __enter__(self) -> "SharedStages":
+        self.folder.create(resume=self.folder.private.exists())
+        self.ledger = new_ledger(self.config.ledger_path, self.config, self.facts)
+        self.answers = NoisyAnswers(self.folder.private / "answers")
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.ledger.close()
+        self.folder.close()
+
+    def answer(self, name: str) -> torch.Tensor:
+        """The noisy answer to `central_images` or `frequency_features`; it is asked for the first time only."""
+        row = self.plan.rows[name]
+        if self.answers.get(row, self.ledger, **self.meaning(name)) is None:
+            if name == "central_images":
+                self.script.ask_central_images(self.answers, self._door(), row, self.ledger)
+            else:
+                self.script.ask_frequency_features(self.answers, self._door(), self._features(), row, self.ledger)
+        return self.answers.get(row, self.ledger, **self.meaning(name))["answer"]
+
+    def meaning(self, name: str) -> dict:
+        """What else decides how an answer is to be read."""
+        return self._features().facts if name == "frequency_features" else {}
+
+    def denoiser_after(self, stages: tuple[str, ...]) -> EDMDenoiser:
+        """The denoiser after these stages of warm-up; curricula that begin alike share what they begin with."""
+        set_seed(self.config.seed)
+        denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
+        if stages:
+            path = self.folder.private / f"{WARMED_UP}_{'_'.join(stages)}"
+            if not path.exists():
+                before = self.denoiser_after(stages[:-1])
+                self._warm_up(before, loss, stages[-1])
+                _save(self.script.build_pipeline(self.config, before.unet, self.facts), path)
+            denoiser.unet.load_state_dict(UNet2DModel.from_pretrained(path / "unet").state_dict())
+        return denoiser
+
+    def _warm_up(self, denoiser: EDMDenoiser, loss: torch.nn.Module, name: str) -> None:
+        set_seed(self.config.seed)  # a stage draws the same, whether those before it were made in this process or not
+        flags = {key: getattr(self.config, key) for key in FrequencyWarmupScheduler().config if key[0] != "_"}
+        scheduler = FrequencyWarmupScheduler(**{**flags, "curriculum": name})
+        sources = {}
+        if scheduler.needs("spatial"):
+            central = self.answer("central_images")
+            sources["spatial"] = self.script.CentralImages(central, self.facts.image_shape, self.config.seed)
+        if scheduler.needs("frequency"):
+            sources["frequency"] = self.script.AuxiliaryImages(self._generator(), self.config.num_auxiliary_images)
+        self.script.warm_up(self.config, scheduler, scheduler.stages[0], sources, denoiser, loss)
+
+    def _generator(self) -> FeatureGenerator:
+        path = self.folder.private / "auxiliary_generator"
+        if not path.exists():
+            embedding = self.answer("frequency_features").to(self.device)
+            set_seed(self.config.seed)
+            _save(self.script.fit_generator(self.config, self._features(), embedding, self.facts.image_shape), path)
+        set_seed(self.config.seed)
+        return FeatureGenerator.from_pretrained(path).to(self.device)
+
+    def _features(self) -> RandomFourierFeatures:
+        config = self.config
+        return RandomFourierFeatures(
+            self.facts.image_shape, config.num_frequency_features, config.length_scale, config.seed
+        )
+
+    def _door(self) -> SensitiveImages:
+        if self._images is None:
+            arrays = load_images(self.config, self.facts, self.folder.private / "cache")
+            self._images = SensitiveImages(
+                arrays.images, arrays.labels, arrays.readable,
+                num_images=self.facts.num_images, image_shape=self.facts.image_shape, class_names=self.facts.class_names,
+                device=self.device,
+            )  # fmt: skip
+        return self._images
+
+
+def prepare(shared: SharedStages, config: FETAProConfig) -> None:
+    """Puts into a run's folder all that precedes DP-SGD, unless DP-SGD has begun there.
+
+    Args:
+        config (`FETAProConfig`): Of the run: as the shared one, but for `curriculum` and `output_dir`.
+    """
+    folder = RunFolder(config.output_dir)
+    if find_checkpoint(folder.private, "latest") is not None:
+        return
+    # Without a checkpoint nothing was asked in this run's name: what lies there is a preparation that was interrupted.
+    shutil.rmtree(config.output_dir, ignore_errors=True)
+    folder.create()
+    try:
+        _fill(folder, shared, config)
+    finally:
+        folder.close()
+
+
+def _fill(folder: RunFolder, shared: SharedStages, config: FETAProConfig) -> None:
+    identity = read_identity(folder.private, config.dataset_id, config.ledger_path)
+    save_identity(folder.private, identity)
+    ledger = new_ledger(config.ledger_path, config, shared.facts, identity)
+    answers = NoisyAnswers(folder.private / "answers")
+    for name, asks in (("central_images", config.asks_spatial), ("frequency_features", config.asks_frequency)):
+        if asks:
+            row, answer, meaning = shared.plan.rows[name], shared.answer(name), shared.meaning(name)
+            _charge(ledger, shared.ledger, name)
+            answers.put(row, {"answer": answer}, **meaning)
+            answers.get(row, ledger, **meaning)  # raises unless the run's own ledger holds what the answer cost
+    unet = shared.denoiser_after(config.curriculum_stages).unet
+    shared.script.build_pipeline(config, unet, shared.facts).save_pretrained(folder.private / WARMED_UP)
+    save_checkpoint(
+        folder.private, 0,
+        unet=unet,
+        ema=EMAModel(unet.parameters(), decay=config.ema_decay),
+        optimizer=torch.optim.Adam(unet.parameters(), lr=config.learning_rate),
+        ledger_position=position_of(ledger),
+    )  # fmt: skip
+    ledger.close()
+
+
+def _charge(ledger: PrivacyLedger, asked: PrivacyLedger, stage: str) -> None:
+    """Writes what was asked for a shared answer, with every fact, into the ledger of a run that uses it."""
+    for row in asked.rows:
+        if row["stage"] == stage:
+            reservation = ledger.reserve(
+                LedgerRow(
+                    name=stage,
+                    mechanism=row["mechanism"],
+                    noise_multiplier=row["noise_multiplier"],
+                    sampling_probability=row["sampling_probability"],
+                    steps=row["steps_reserved"],
+                    query=row["query"],
+                    partition=row["partition"],
+                    truncated_batch_size=row["truncated_batch_size"],
+                )
+            )
+            ledger.executed(reservation, row["steps_executed"])
+
+
+def _save(model, path: Path) -> None:
+    """Whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    model.save_pretrained(temporary)
+    os.replace(temporary, path)
