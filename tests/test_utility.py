@@ -177,7 +177,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize(
         ("options", "flag"),
-        [({"ensemble": 0}, "--ensemble"), ({"seeds": ()}, "--seeds"), ({"selection": "test"}, "--selection")],
+        [({"ensemble": 0}, "--ensemble"), ({"seeds": ()}, "--repetitions"), ({"selection": "test"}, "--selection")],
     )
     def test_values_out_of_range(self, digits, options, flag):
         with pytest.raises(UsageError, match=flag):
