@@ -193,10 +193,13 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection) -> dict[str, Any]:
     """Puts each classifier into the epoch that one private question chose; what the answer may say of itself."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
-    choice = choose_privately(
-        groups, selection.validation,
-        epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path,
-    )  # fmt: skip
+    try:
+        choice = choose_privately(
+            groups, selection.validation,
+            epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path,
+        )  # fmt: skip
+    except UsageError as error:  # the ledger speaks of the flags of training
+        raise UsageError(str(error).replace("target_", "selection_")) from None
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
     return choice.facts
