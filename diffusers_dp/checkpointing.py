@@ -8,7 +8,6 @@ the ledger was.
 """
 
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -18,18 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
+from .sealed_folder import open_sealed, seal, sync_folder, write_synced
 
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "state.json"
 CHECKPOINT_PREFIX = "checkpoint-"
 AUDIT_FILE = "audit.json"  # of `diffusers-dp audit`, which may come before a run
 
@@ -127,9 +125,9 @@ class RunFolder:
         if self._lock is None:
             return
         temporary = self.private / ".status.json.tmp"
-        _write(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
+        write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
         os.replace(temporary, self.private / "status.json")
-        _sync_folder(self.private)
+        sync_folder(self.private)
 
     def close(self) -> None:
         """Give the lock back."""
@@ -176,7 +174,7 @@ class NoisyAnswers:
         folder = self.folder / row.name
         if not folder.exists():
             return None
-        state, tensors = _open_sealed(folder)
+        state, tensors = open_sealed(folder)
         for name, value in _question(row, meaning).items():
             if state["question"].get(name) != value:
                 raise UsageError(
@@ -205,7 +203,7 @@ class NoisyAnswers:
         folder = self.folder / row.name
         if folder.exists():
             raise IntegrityError(f"{folder} holds an answer already; a noisy answer is never replaced.")
-        _seal(folder, {"answer": tensors}, {"question": _question(row, meaning)})
+        seal(folder, {"answer": tensors}, {"question": _question(row, meaning)})
 
 
 def _question(row: LedgerRow, meaning: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +256,7 @@ def save_checkpoint(
     state["optimizer"] = optimizer_state["param_groups"]
     checkpoint = folder / f"{CHECKPOINT_PREFIX}{step}"
     _clear_leftovers(folder)
-    _seal(checkpoint, tensors, state, replace=True)
+    seal(checkpoint, tensors, state, replace=True)
     _clear_leftovers(folder)
     kept = [past for past in _steps(folder) if past <= step][-keep:]
     for needless in set(_steps(folder)) - set(kept):
@@ -288,13 +286,13 @@ def find_checkpoint(folder: str | Path, which: str) -> Path | None:
             raise UsageError(
                 f"--resume_from_checkpoint {which} is no checkpoint of this run: give 'latest', or a name in {folder}."
             )
-        _open_sealed(checkpoint)
+        open_sealed(checkpoint)
         return checkpoint
     damage = None
     for step in reversed(_steps(folder)):
         checkpoint = folder / f"{CHECKPOINT_PREFIX}{step}"
         try:
-            _open_sealed(checkpoint)
+            open_sealed(checkpoint)
             return checkpoint
         except IntegrityError as error:
             logger.warning("%s The checkpoint before it is tried.", error)
@@ -302,6 +300,33 @@ def find_checkpoint(folder: str | Path, which: str) -> Path | None:
     if damage is not None:
         raise damage
     return None
+
+
+def checkpoints(folder: str | Path) -> dict[int, Path]:
+    """The checkpoints in the private folder of a run, by training step, ascending; they are not looked into."""
+    return {step: Path(folder) / f"{CHECKPOINT_PREFIX}{step}" for step in _steps(Path(folder))}
+
+
+def load_averaged_weights(checkpoint: str | Path, unet: torch.nn.Module) -> None:
+    """
+    Put the moving average of a checkpoint into a model, as the release of a run that ended there would have it.
+
+    Args:
+        checkpoint (`str` or `Path`): Folder of a checkpoint.
+        unet (`torch.nn.Module`): Built as for the run, on any device; changed only if everything fits.
+
+    Raises:
+        IntegrityError: A file is damaged or missing (named).
+        UsageError: The model has other weights.
+    """
+    averages = open_sealed(Path(checkpoint))[1]["ema"]
+    parameters = list(unet.parameters())
+    averaged = [averages[str(index)] for index in range(len(averages))]
+    if [each.shape for each in averaged] != [each.shape for each in parameters]:
+        raise UsageError(f"{checkpoint} was made by a model of another shape than the release: it is of another run.")
+    with torch.no_grad():
+        for parameter, average in zip(parameters, averaged, strict=True):
+            parameter.copy_(average)
 
 
 def load_checkpoint(
@@ -329,7 +354,7 @@ def load_checkpoint(
         IntegrityError: A file is damaged or missing (named), or the ledger is shorter than the checkpoint says.
         UsageError: The model has other weights.
     """
-    state, tensors = _open_sealed(Path(checkpoint))
+    state, tensors = open_sealed(Path(checkpoint))
     for name, saved in state["ledger_position"].items():
         if ledger_position[name] < saved:
             raise IntegrityError(
@@ -361,70 +386,3 @@ def _clear_leftovers(folder: Path) -> None:
     """Remove what a crash in the middle of `save_checkpoint` leaves, and a checkpoint that was replaced."""
     for leftover in folder.glob(f".{CHECKPOINT_PREFIX}*"):
         shutil.rmtree(leftover)
-
-
-def _seal(
-    folder: Path, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any], *, replace: bool = False
-) -> None:
-    """Write `folder`, whole or not at all: a safetensors file per entry of `tensors`, and `state` with all hashes."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    if temporary.exists():
-        shutil.rmtree(temporary)
-    temporary.mkdir(parents=True)
-    hashes = {}
-    for name, group in tensors.items():
-        # Cloned, for safetensors refuses tensors that share memory.
-        data = safetensors.torch.save(
-            {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in group.items()}
-        )
-        _write(temporary / f"{name}.safetensors", data)
-        hashes[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
-    state = {**state, "sha256": hashes}
-    state["sha256_of_state"] = _hash_state(state)
-    _write(temporary / STATE_FILE, json.dumps(state, indent=2).encode())
-    _sync_folder(temporary)
-    if replace and folder.exists():
-        os.replace(folder, folder.with_name(f".{folder.name}.old"))
-    os.replace(temporary, folder)  # fails if `folder` exists
-    _sync_folder(folder.parent)
-
-
-def _open_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
-    """Read what [`_seal`] wrote. Raises `IntegrityError`, which names the file, if a hash does not fit."""
-    try:
-        state = json.loads(_read(folder / STATE_FILE))
-    except ValueError:
-        raise IntegrityError(f"{folder / STATE_FILE} is damaged.") from None
-    if state.pop("sha256_of_state", None) != _hash_state(state):
-        raise IntegrityError(f"{folder / STATE_FILE} is damaged.")
-    tensors = {}
-    for name, expected in state.pop("sha256").items():
-        data = _read(folder / name)
-        if hashlib.sha256(data).hexdigest() != expected:
-            raise IntegrityError(f"{folder / name} is damaged.")
-        tensors[name.removesuffix(".safetensors")] = safetensors.torch.load(data)
-    return state, tensors
-
-
-def _hash_state(state: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise IntegrityError(f"{path} is missing.") from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)

@@ -117,8 +117,7 @@ def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path
         `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown.
     """
     capacity = facts.num_images + config.validation_size
-    held_out = np.zeros(capacity, dtype=bool)
-    held_out[np.random.default_rng(_VALIDATION_SEED).permutation(capacity)[: config.validation_size]] = True
+    held_out = validation_positions(capacity, config.validation_size)
     images = np.zeros((facts.num_images, *facts.image_shape), dtype=np.uint8)
     labels = np.zeros(facts.num_images, dtype=np.int64)
     readable = np.zeros(facts.num_images, dtype=bool)
@@ -155,6 +154,18 @@ def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path
         readable[:row],
         None if config.unit_column is None else units[:row],
     )
+
+
+def validation_positions(capacity: int, size: int) -> np.ndarray:
+    """Which records of a split are validation images, bool, shape `[capacity]`: the same in every run and every evaluation.
+
+    Args:
+        capacity (`int`): Declared number of records of the split.
+        size (`int`): `--validation_size`.
+    """
+    held_out = np.zeros(capacity, dtype=bool)
+    held_out[np.random.default_rng(_VALIDATION_SEED).permutation(capacity)[:size]] = True
+    return held_out
 
 
 def _source_words(config: FETAProConfig) -> str:

@@ -203,6 +203,10 @@ class RunFlags:
     checkpointing_steps: int | None = _flag(
         None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
     )
+    checkpoints_total_limit: int = _flag(
+        2,
+        "Checkpoints of DP-SGD that stay in private/; with more, `diffusers-dp evaluate --training_curve` shows the way.",
+    )
     resume_from_checkpoint: str | None = _flag(None, "'latest', or the path of a checkpoint to go on from.")
     num_inference_steps: int = _flag(20, "Sampling steps for samples.png.")
     leaky_logs: bool = _flag(

@@ -31,6 +31,7 @@ _AT_LEAST = {
     "layers_per_block": 1,
     "patch_size": 1,
     "checkpointing_steps": 1,
+    "checkpoints_total_limit": 1,
     "num_inference_steps": 1,
     "seed": 0,
 }

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_evaluation_images import write_dataset
 from test_release import make_release
 
+from diffusers_dp.data import load_digits_split
 
+
+NAMES = ("class 0", "class 1", "class 2")
 SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.py"
 
 
@@ -21,6 +25,25 @@ def script(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Evaluations draw their map by the first two features, for t-SNE takes longer than all the rest of a tiny one."""
+    monkeypatch.setattr("diffusers_dp.evaluation.evaluator.tsne", lambda features, seed: features[:, :2])
+
+
+@pytest.fixture(scope="session")
+def judged_data(tmp_path_factory):
+    """Real digits 0 to 2 as a data set, and others of them in the place of synthetic images."""
+    folder = tmp_path_factory.mktemp("data")
+    images, labels = load_digits_split(train=True)
+    images, labels = images[labels < 3], labels[labels < 3]
+    write_dataset(folder / "real", images[:200], labels[:200], NAMES)
+    write_dataset(folder / "real", images[200:260], labels[200:260], NAMES, split="test")
+    write_dataset(folder / "synthetic", images[300:380], labels[300:380], NAMES)
+    write_dataset(folder / "public", 255 - images[:100])
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,15 @@ from diffusers import UNet2DModel
 from diffusers.training_utils import EMAModel
 from safetensors import safe_open
 
-from diffusers_dp.checkpointing import NoisyAnswers, RunFolder, find_checkpoint, load_checkpoint, save_checkpoint
+from diffusers_dp.checkpointing import (
+    NoisyAnswers,
+    RunFolder,
+    checkpoints,
+    find_checkpoint,
+    load_averaged_weights,
+    load_checkpoint,
+    save_checkpoint,
+)
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 
@@ -229,6 +237,25 @@ class TestPruning:
         trained.save(tmp_path)
         assert names(tmp_path) == ["checkpoint-3"]
         assert find_checkpoint(tmp_path, "latest") is not None
+
+    def test_the_averaged_weights_are_those_of_a_release(self, trained, tmp_path):
+        trained.save(tmp_path, 3)
+        other, folder = Trainee(seed=1), checkpoints(tmp_path)[3]
+        load_averaged_weights(folder, other.unet)
+        expected = trained.ema.shadow_params
+        assert all(map(torch.equal, other.unet.parameters(), expected))
+        assert not all(map(torch.equal, trained.unet.parameters(), expected))
+        with pytest.raises(UsageError, match="another shape than the release"):
+            load_averaged_weights(folder, Trainee(channels=(8, 16)).unet)
+        flip(folder / "ema.safetensors", 500)
+        with pytest.raises(IntegrityError, match="ema.safetensors"):
+            load_averaged_weights(folder, other.unet)
+
+    def test_checkpoints_by_step(self, trained, tmp_path):
+        for step in (9, 10):
+            trained.save(tmp_path, step)
+        assert checkpoints(tmp_path) == {step: tmp_path / f"checkpoint-{step}" for step in (9, 10)}
+        assert checkpoints(tmp_path / "elsewhere") == {}
 
     def test_keeping_none_is_refused(self, trained, tmp_path):
         with pytest.raises(ValueError, match="keep"):

@@ -122,6 +122,7 @@ def test_absent_recipe_is_refused():
         (["--num_frequency_features", "3"], ["--num_frequency_features", "even"]),
         (["--curriculum", "spatial,time"], ["--curriculum", "mix"]),
         (["--accountant", "moments"], ["--accountant", "pld"]),
+        (["--checkpoints_total_limit", "0"], ["--checkpoints_total_limit"]),
         (["--mixed_precision", "fp16"], ["--mixed_precision", "fp16", "clipped", "bf16"]),
         (["--mixed_precision", "fp8"], ["--mixed_precision", "fp8", "bf16"]),
         (["--max_physical_batch_size", "0"], ["--max_physical_batch_size", "auto"]),

@@ -1,37 +1,38 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp evaluate`: the same numbers twice, nothing private where it may be seen, and one sentence for what cannot be."""
 
+import argparse
+import fcntl
 import json
+import os
+import re
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import NAMES
 from test_evaluation_images import write_dataset
 
 from diffusers_dp import cli, verify
+from diffusers_dp.commands import evaluate
 from diffusers_dp.data import load_digits_split
 from diffusers_dp.evaluation import evaluator
 from diffusers_dp.pipelines import DPImagePipeline
 
 
 RECEIPT = "privacy_receipt.json"
-NAMES = ("class 0", "class 1", "class 2")
-FAST = ("--extractors", "pixels", "--classifiers", "logreg", "--metrics", "fid", "class_fid")
+FAST = ("--extractors", "pixels", "--classifiers", "logreg", "--metrics", "fid", "class_fid", "--utility_sizes", "20")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Real digits 0 to 2 as a data set, and others of them in the place of synthetic images."""
-    folder = tmp_path_factory.mktemp("data")
-    images, labels = load_digits_split(train=True)
-    images, labels = images[labels < 3], labels[labels < 3]
-    write_dataset(folder / "real", images[:200], labels[:200], NAMES)
-    write_dataset(folder / "real", images[200:300], labels[200:300], NAMES, split="test")
-    write_dataset(folder / "synthetic", images[300:], labels[300:], NAMES)
-    write_dataset(folder / "public", 255 - images[:100])
-    return folder
+@pytest.fixture
+def data(judged_data, quick):
+    return judged_data
+
+
+PRIVATE = ("--selection", "private", "--selection_epsilon", "8", "--validation_size", "60")
 
 
 def run(*flags):
@@ -63,10 +64,11 @@ def of_images(data, out, *flags):
     run("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *FAST, *flags)
 
 
-def test_images_are_judged_and_everything_stays_in_the_house(data, tmp_path, capsys):
-    of_images(data, tmp_path / "out", "--public_images", data / "public")
+def test_images_are_judged_and_everything_stays_in_the_house(judged_data, tmp_path, capsys):
+    of_images(judged_data, tmp_path / "out", "--public_images", judged_data / "public")
     folder = tmp_path / "out" / "private" / "unprotected" / "evaluation"
-    assert modes(folder) == {0o700} and list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "private"]
+    inner = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_dir()}
+    assert modes(folder) == inner == {0o700} and list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "private"]
     found = read(folder)
     assert found["marking"].startswith("PRIVATE") and found["read private data"] == "yes" and found["release"] is None
     page = (folder / "report.html").read_text()
@@ -77,7 +79,8 @@ def test_images_are_judged_and_everything_stays_in_the_house(data, tmp_path, cap
     assert values["share taken for private images (pixels)"]["value"] > 0.9
     assert "Nearest real images" not in page
     said = capsys.readouterr()
-    assert "private data read: yes" in said.out
+    assert "private data read: yes" in said.out and "not counted in any receipt" in said.out
+    assert any("not counted in any receipt" in warning for warning in found["warnings"])
     assert not any(f"{each['value']:.3g}" in said.out for each in found["measurements"] if each["value"] % 1)
 
 
@@ -176,7 +179,7 @@ def test_classifiers_are_trained_as_asked(data, tmp_path):
     trained = [(each["protocol"]["trained_on"], each["protocol"]["num_train"]) for each in accuracies]
     assert trained[0] == ("synthetic", 36) and trained[1][0] == "synthetic" and trained[2][0] == "real"
     assert all(each["protocol"]["seeds"] == [0, 1] and each["protocol"]["epochs"] == 2 for each in accuracies)
-    assert np.sum(found["confusion"]["mlp"]["counts"]) == 2 * 100  # two seeds on all test images
+    assert np.sum(found["confusion"]["mlp"]["counts"]) == 2 * 60  # two seeds on all test images
 
 
 def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
@@ -185,6 +188,50 @@ def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp
     run("--images", tmp_path / "sampled", "--real", data / "real", "--output_dir", tmp_path / "out", *FAST)
     assert read(tmp_path / "out/private/unprotected/evaluation")["release"]["epsilon"] > 0
     assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
+def test_complexity_is_of_the_synthetic_images_alone(data, tmp_path, monkeypatch):
+    images, labels = load_digits_split(train=True)
+    monkeypatch.setattr(evaluator, "measure", None)  # nothing of fidelity
+    folder = tmp_path / "private/unprotected/evaluation"
+    found = []
+    for real in (data / "real", write_dataset(tmp_path / "other", images[:200] // 2, labels[:200] % 3, "012")):
+        write_dataset(tmp_path / "other", images[:20], labels[:20] % 3, "012", split="test")
+        run("--images", data / "synthetic", "--real", real, "--output_dir", tmp_path, *FAST, "--metrics", "complexity")
+        values = {each["metric"]: each["value"] for each in read(folder)["measurements"]}
+        found.append((values["entropy"], values["texture_complexity"]))
+    assert found[0] == found[1] and all(value > 0 for value in found[0])
+    assert "Complexity of the synthetic images" in (folder / "report.html").read_text()
+
+
+def test_one_evaluation_at_a_time(data, tmp_path, capsys):
+    folder = tmp_path / "private/unprotected/evaluation"
+    folder.mkdir(parents=True)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    flags = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path, *FAST)
+    assert "in use by another evaluation" in refused(capsys, *flags)
+    os.close(lock)
+    run(*flags)
+    assert (folder / "report.json").is_file()
+
+
+def test_a_release_that_cannot_be_written_is_not_counted_and_says_so(judged, release, monkeypatch, capsys):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert "the release cannot be written here: keep count of it yourself" in " ".join(judged()["warnings"])
+    assert "not counted" in capsys.readouterr().out
+    assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
+def test_every_message_names_flags_that_exist():
+    parser = argparse.ArgumentParser()
+    evaluate.add_arguments(parser)
+    known = {option for action in parser._actions for option in action.option_strings}
+    package = Path(evaluate.__file__).parent.parent
+    for path in (*(package / "evaluation").glob("*.py"), *(package / "commands").glob("evaluate*.py")):
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_]+", path.read_text()))
+        # Of styles; of training, put back into evaluation's words; of `diffusers-dp sample`, put into evaluation's.
+        assert named - known <= {"--faint", "--real", "--synthetic", "--dataset_name", "--output"}, path
 
 
 def test_what_a_reader_must_know_is_said(data, tmp_path):
@@ -213,6 +260,15 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         (["--validation_size", "-1"], "--validation_size is -1"),
         (["--validation_size", "200"], "--validation_size 200 leaves none"),
         (["--publish_metrics"], "--publish_metrics needs a release"),
+        (["--training_curve"], "--training_curve needs a release"),
+        (["--utility_sizes", "81"], "--utility_sizes asks for 81 of 80 synthetic images"),
+        (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
+        (["--selection_epsilon", "1"], "give --selection private as well"),
+        (["--selection", "private"], "give --selection_epsilon"),
+        ([*PRIVATE[:4]], "give --validation_size"),
+        ([*PRIVATE, "--selection_epsilon", "0"], "--selection_epsilon is 0"),
+        ([*PRIVATE, "--selection_delta", "1"], "--selection_delta is 1"),
+        ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
         (["--test_split", "dev"], "--test_split 'dev' does not exist"),
         (["--image_column", "scan"], "--image_column 'scan' does not exist"),

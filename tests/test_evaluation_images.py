@@ -4,10 +4,10 @@
 import datasets
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.config import FETAProConfig
+from diffusers_dp.data import load_digits_split, load_images, public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import (
     ImageSet,
@@ -112,15 +112,24 @@ def test_what_is_not_there_is_named_by_its_flag(tmp_path, digits, change, words,
         Source("--real", **{"name": str(folder), **change}).shape(split, tmp_path / "cache")
 
 
-def test_the_validation_split_is_that_of_the_published_tables(digits):
-    images = ImageSet(*digits)
-    train, validation = validation_split(images, 437)
-    torch.manual_seed(0)
-    wanted = torch.utils.data.random_split(range(1437), [1000, 437])
-    assert np.array_equal(train.images, digits[0][wanted[0].indices])
-    assert np.array_equal(validation.labels, digits[1][wanted[1].indices])
-    with pytest.raises(UsageError, match="--validation_size 1437"):
-        validation_split(images, 1437)
+def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digits):
+    """Also where an image cannot be read: both go by position."""
+    folder = write_dataset(tmp_path / "real", digits[0][:40], digits[1][:40], "0123456789")
+    table = datasets.load_dataset(str(folder), split="train").cast_column("image", datasets.Image(decode=False))
+    rows = [{"image": {"bytes": b"damaged"}, "label": 1} if i == 7 else row for i, row in enumerate(table)]
+    damaged = datasets.Dataset.from_list(rows, features=table.features)
+    damaged.to_parquet(folder / "train-00000-of-00001.parquet")
+    config = FETAProConfig(dataset_name=str(folder), validation_size=15, resolution=8, num_channels=1)
+    arrays = load_images(config, public_facts(config), tmp_path / "training")
+    images = Source("--real", str(folder)).load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache")
+    train, validation = validation_split(images, 15)
+    assert np.array_equal(train.images, arrays.images[arrays.readable])
+    assert np.array_equal(train.labels, arrays.labels[arrays.readable])
+    together = {image.tobytes() for image in (*train.images, *validation.images)}
+    assert len(train) + len(validation) == 39 and len(together) == len(set(map(bytes, images.images)))
+    assert not {int(i) for i in train.positions} & {int(i) for i in validation.positions}
+    with pytest.raises(UsageError, match="--validation_size 40"):
+        validation_split(images, 40)
 
 
 def make_set(labels, names, images=None):

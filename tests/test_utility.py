@@ -141,6 +141,12 @@ def test_epochs_chosen_privately_for_all_fits_at_once(digits, tmp_path):
     json.dumps([row.as_json() for row in measurements], allow_nan=False)
 
 
+def test_a_budget_that_cannot_be_is_named_by_its_flag(digits):
+    selection = PrivateSelection(digits[1], epsilon=1.0, delta=2.0)
+    with pytest.raises(UsageError, match="--selection_delta"):
+        measure_utility(digits[0].subset(np.arange(60)), digits[1], classifiers=["mlp"], epochs=2, selection=selection)
+
+
 def test_the_reference_is_the_same_on_real_images(digits):
     ours, _ = measure_utility(*digits, classifiers=["logreg"])
     reference, _ = reference_real(*digits, classifiers=["logreg"])
@@ -177,7 +183,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize(
         ("options", "flag"),
-        [({"ensemble": 0}, "--ensemble"), ({"seeds": ()}, "--seeds"), ({"selection": "test"}, "--selection")],
+        [({"ensemble": 0}, "--ensemble"), ({"seeds": ()}, "--repetitions"), ({"selection": "test"}, "--selection")],
     )
     def test_values_out_of_range(self, digits, options, flag):
         with pytest.raises(UsageError, match=flag):

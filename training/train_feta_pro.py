@@ -357,8 +357,9 @@ def fine_tune(
             if step % checkpointing_steps == 0 or step == last_step:
                 ledger.flush_executed()
                 save_checkpoint(
-                    folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
-                )
+                    folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
+                    keep=args.checkpoints_total_limit,
+                )  # fmt: skip
     ema.copy_to(unet.parameters())
 
 

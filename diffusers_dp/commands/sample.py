@@ -128,10 +128,8 @@ def begin(args: argparse.Namespace, release: Path) -> None:
         ) from None
 
 
-def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any) -> None:
-    """One parquet file with the columns `image` (PNG) and, if the model has classes, `label`; there whole or not at all."""
-    import datasets
-
+def draw_images(pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any = None) -> list[Any]:
+    """The images of these numbers, as PIL makes them; classes take turns."""
     images: list[Any] = []
     for start in range(0, len(indices), args.batch_size):
         part = indices[start : start + args.batch_size]
@@ -143,8 +141,16 @@ def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: a
             solver=args.solver,
             guidance_scale=args.guidance_scale,
         ).images
-        bar.update(len(part))
-    columns: dict[str, Any] = {"image": images}
+        if bar is not None:
+            bar.update(len(part))
+    return images
+
+
+def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any) -> None:
+    """One parquet file with the columns `image` (PNG) and, if the model has classes, `label`; there whole or not at all."""
+    import datasets
+
+    columns: dict[str, Any] = {"image": draw_images(pipeline, indices, args, bar)}
     features = {"image": datasets.Image()}
     if pipeline.num_classes is not None:
         columns["label"] = [i % pipeline.num_classes for i in indices]

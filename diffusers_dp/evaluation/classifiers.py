@@ -344,9 +344,7 @@ def labels_of(images: ImageSet) -> np.ndarray:
         UsageError: There are none.
     """
     if images.labels is None:
-        raise UsageError(
-            "A classifier needs labelled images: name their column with --label_column, or leave utility out of --metrics."
-        )
+        raise UsageError("A classifier needs labelled images: name their column with --label_column.")
     return images.labels
 
 

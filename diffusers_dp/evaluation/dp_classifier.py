@@ -97,7 +97,7 @@ def reference_dp(
     real_train, real_test = common_classes(real_train, real_test, "real training")
     if steps < 1 or expected_batch_size < 1:
         raise UsageError(
-            f"A DP classifier takes at least 1 step of 1 image, not {steps} of {expected_batch_size}; leave it out of --references."
+            f"A DP classifier takes at least 1 step of 1 image, not {steps} of {expected_batch_size}; leave out --dp_reference."
         )
     network, facts = _train(
         real_train,

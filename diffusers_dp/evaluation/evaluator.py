@@ -3,8 +3,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,18 @@ from ..output_files import write_json
 from ..receipt import canonical_json, hash_source
 from . import fidelity
 from .classifier_features import ClassifierExtractor
+from .complexity import feature_complexity
+from .dp_classifier import reference_dp
 from .extractors import Dinov2Extractor, FeatureExtractor, InceptionExtractor, PixelExtractor
 from .feature_cache import FeatureCache
-from .fidelity_report import measure, measure_domain
+from .fidelity_report import METRICS, measure, measure_domain
 from .images import ImageSet, fingerprint
 from .measurement import Measurement
+from .model_selection import measure_model_selection
 from .report import Evaluation
-from .utility import measure_utility, reference_real
+from .selection import refuse_second_choice
+from .training_curve import CurvePoint
+from .utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
 
 
 MOST_POINTS = 1000  # of t-SNE, real and synthetic ones each
@@ -38,8 +43,11 @@ class Plan:
         classifier_epochs (`int`, *optional*): Instead of the published number.
         utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; by default a tenth and a third.
         reference (`bool`): Whether classifiers are trained on real images as well.
+        model_selection (`bool`): Whether the rankings of models are compared.
         inception_weights (`Path`, *optional*), dinov2_model (`str`): Where the networks are.
         device (`str`): Of networks.
+        selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs; synthetic ones otherwise.
+        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier that is trained on real images with DP-SGD.
     """
 
     metrics: Sequence[str]
@@ -51,9 +59,12 @@ class Plan:
     classifier_epochs: int | None
     utility_sizes: Sequence[int] | None
     reference: bool
+    model_selection: bool
     inception_weights: Path | None
     dinov2_model: str
     device: str
+    selection: PrivateSelection | None = None
+    dp_budget: tuple[float, float] | None = None
 
 
 class FinishedSteps:
@@ -81,102 +92,160 @@ class Evaluator:
     Args:
         plan (`Plan`): What is to be measured.
         folder (`Path`): For features and finished steps; as private as the images.
-        synthetic, real_train, real_test, public (`ImageSet`, the last two *optional*): Of one shape and one label set.
+        sets (`dict[str, ImageSet]`): `synthetic`, `real training`, `real test` and, where there are some, `public`; of one shape and one
+            label set.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        synthetic: ImageSet,
-        real_train: ImageSet,
-        real_test: ImageSet | None,
-        public: ImageSet | None,
-    ):
-        self.plan, self.synthetic, self.real_train, self.real_test, self.public = (
-            plan,
-            synthetic,
-            real_train,
-            real_test,
-            public,
+    def __init__(self, plan: Plan, folder: Path, sets: dict[str, ImageSet]):
+        self.plan = plan
+        self.synthetic, self.real_train, self.real_test = (
+            sets[name] for name in ("synthetic", "real training", "real test")
         )
+        self.public = sets.get("public")
         self.cache = FeatureCache(folder / "features")
         self.steps = FinishedSteps(folder / "steps")
-        sets = {"synthetic": synthetic, "real_train": real_train, "real_test": real_test, "public": public}
-        self._images = {name: None if images is None else fingerprint(images) for name, images in sets.items()}
+        self._images = {name: fingerprint(images) for name, images in sets.items() if name != "real validation"}
         self._extractors: dict[str, FeatureExtractor] = {}
 
-    def fill(self, evaluation: Evaluation) -> None:
-        """Adds all numbers, and what has to be known to read them, to a report."""
+    def fill(self, evaluation: Evaluation, points: Iterable[CurvePoint] = ()) -> None:
+        """Adds all numbers, and what has to be known to read them, to a report.
+
+        Args:
+            points (iterable of `CurvePoint`): States on the way to the release.
+        """
+        fits = self.utility()  # first: a private choice may be refused
         for name in self.plan.extractors:
             evaluation.measurements += self.fidelity(name)
-        for name in self.plan.classifiers:
-            self._add_utility(name, evaluation)
+        evaluation.measurements += self.training_curve(points)
+        if "complexity" in self.plan.metrics:
+            evaluation.measurements += feature_complexity({"synthetic images": self.synthetic})
+        for fit in fits:
+            evaluation.measurements += [Measurement(**each) for each in fit["measurements"]]
+            if fit["trained_on"] == "synthetic":
+                curve = evaluation.size_curves.setdefault(fit["classifier"], [])
+                curve.append((fit["size"], fit["accuracy"] / 100))
+                evaluation.confusion[fit["classifier"]] = fit["confusion"]  # the last: of all images
+        if self.plan.model_selection:
+            evaluation.measurements += self.model_selection()
+        if self.plan.dp_budget is not None:
+            evaluation.measurements += self.dp_reference(*self.plan.dp_budget)
         cautions = (each.protocol.get("warning") for each in evaluation.measurements)
         evaluation.warnings += dict.fromkeys(caution for caution in cautions if caution)
 
     def fidelity(self, name: str) -> list[Measurement]:
         """`METRICS` in one feature space, and the domain discriminator where there are public images."""
-        key = {**self._images, **self._extractor_key(name), "metrics": list(self.plan.metrics)}
+        metrics = [metric for metric in self.plan.metrics if metric in METRICS]
+        key = {**self._images, **self._extractor_key(name), "metrics": metrics}
 
         def compute() -> dict[str, Any]:
-            extractor = self.extractor(name)
-            found = measure(
-                extractor, self.real_train, self.synthetic, self.real_test, metrics=self.plan.metrics, seed=self.plan.seed,
-                cache=self.cache, device=self.plan.device,
-            )  # fmt: skip
+            extractor, found = self.extractor(name), []
+            if metrics:
+                found = measure(
+                    extractor, self.real_train, self.synthetic, self.real_test, metrics=metrics, seed=self.plan.seed, cache=self.cache,
+                    device=self.plan.device,
+                )  # fmt: skip
             if self.public is not None:
                 found += measure_domain(
                     extractor, self.real_train, self.public, self.synthetic, seed=self.plan.seed, cache=self.cache
                 )
-            return {"measurements": [each.as_json() for each in found]}
+            return _as_json(found)
 
-        return [Measurement(**each) for each in self.steps.get(f"fidelity-{name}", key, compute)["measurements"]]
+        return self._measurements(f"fidelity-{name}", key, compute)
 
-    def _add_utility(self, name: str, evaluation: Evaluation) -> None:
-        """A classifier that was trained on fewer synthetic images, on all of them, and on real ones for reference."""
-        count, curve = len(self.synthetic), []
-        sizes = self.plan.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
-        for size in [*sorted({size for size in sizes if size != count}), None]:
-            found = self.utility(name, size)
-            curve.append((size or count, found["accuracy"] / 100))
-            evaluation.measurements += [Measurement(**each) for each in found["measurements"]]
-        evaluation.size_curves[name] = curve
-        evaluation.confusion[name] = found["confusion"]
-        if self.plan.reference:
-            reference = self.utility(name, None, train=self.real_train)
-            evaluation.measurements += [Measurement(**each) for each in reference["measurements"]]
+    def training_curve(self, points: Iterable[CurvePoint]) -> list[Measurement]:
+        """The Fréchet distance of each state's images in the first feature space."""
+        return [measurement for point in points for measurement in self._curve_point(point)]
 
-    def utility(self, name: str, size: int | None, train: ImageSet | None = None) -> dict[str, Any]:
-        """One classifier, trained on `size` synthetic images (all, if `None`) or on other images, and tested on real ones.
-
-        Returns:
-            `dict`: `accuracy` in per cent, `confusion` (counts `[true class][predicted class]`) and `measurements`.
-        """
-
-        fitting: dict[str, Any] = {
-            "classifiers": [name],
-            "seeds": [self.plan.seed + i for i in range(self.plan.repetitions)],
-            "ensemble": self.plan.ensemble,
-            "epochs": self.plan.classifier_epochs,
-            "device": self.plan.device,
-        }
+    def _curve_point(self, point: CurvePoint) -> list[Measurement]:
+        name = self.plan.extractors[0]
+        key = {"real": self._images["real training"], **self._extractor_key(name), "drawing": point.drawing}
 
         def compute() -> dict[str, Any]:
-            assert self.real_test is not None
-            if train is None:
-                sizes = None if size is None else [size]
-                measurements, details = measure_utility(self.synthetic, self.real_test, sizes=sizes, **fitting)
-            else:
-                measurements, details = reference_real(train, self.real_test, **fitting)
-            return {
-                "accuracy": measurements[0].value,
-                "confusion": details[0].confusion.tolist(),
-                "measurements": [each.as_json() for each in measurements],
-            }
+            images = ImageSet(point.draw())
+            return _as_json(
+                measure(
+                    self.extractor(name), self.real_train, images, None, metrics=["fid"], seed=self.plan.seed, cache=self.cache,
+                    device=self.plan.device,
+                )
+            )  # fmt: skip
 
-        key = {**self._images, **fitting, "size": size, "real": train is not None}
-        return self.steps.get(f"utility-{name}", key, compute)
+        state = {"state": point.state.name, "dp_sgd_step": point.state.step, "drawing": point.drawing}
+        found = self._measurements("curve", key, compute)
+        return [replace(each, protocol={**each.protocol, **state}) for each in found]
+
+    def utility(self) -> list[dict[str, Any]]:
+        """Each classifier, trained on fewer synthetic images, on all of them, and on real ones for reference; tested on real ones.
+
+        Returns:
+            `list[dict]`: `classifier`, `trained_on`, `size` (images), `accuracy` in per cent, `confusion` (counts
+                `[true class][predicted class]`) and `measurements`.
+        """
+        count = len(self.synthetic)
+        asked = self.plan.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
+        sizes = [*sorted({size for size in asked if size != count}), None]
+        names = list(self.plan.classifiers)
+        if self.plan.selection is not None and names:  # one question to the validation images, for all fits
+            fits = self._fit(names, sizes, self.plan.selection)
+        else:
+            fits = [fit for name in names for size in sizes for fit in self._fit([name], [size])]
+        if self.plan.reference:
+            fits += [fit for name in names for fit in self._fit([name], [None], real=True)]
+        return sorted(fits, key=lambda fit: names.index(fit["classifier"]))
+
+    def _fit(
+        self,
+        names: list[str],
+        sizes: Sequence[int | None],
+        selection: PrivateSelection | None = None,
+        real: bool = False,
+    ) -> list[dict[str, Any]]:
+        fitting: dict[str, Any] = {
+            "classifiers": names, "seeds": [self.plan.seed + i for i in range(self.plan.repetitions)], "ensemble": self.plan.ensemble,
+            "epochs": self.plan.classifier_epochs, "device": self.plan.device, "sizes": list(sizes),
+        }  # fmt: skip
+        key = {**self._images, **fitting, "real": real}
+        if selection is not None:
+            key |= {"validation": fingerprint(selection.validation), "budget": [selection.epsilon, selection.delta]}
+
+        def compute() -> dict[str, Any]:
+            if selection is not None:
+                refuse_second_choice(selection.ledger_path)
+            if real:
+                details = reference_real(self.real_train, self.real_test, **fitting)[1]
+            else:
+                chosen_on = "synthetic" if selection is None else selection
+                details = measure_utility(self.synthetic, self.real_test, **fitting, selection=chosen_on)[1]
+            return {"fits": [_fit_as_json(each) for each in details]}
+
+        kind = "reference" if real else "utility"
+        return self.steps.get(f"{kind}-{'-'.join(names)}", key, compute)["fits"]
+
+    def model_selection(self) -> list[Measurement]:
+        """See `measure_model_selection`."""
+        options: dict[str, Any] = {
+            "seed": self.plan.seed, "epochs": self.plan.classifier_epochs, "device": self.plan.device,
+        }  # fmt: skip
+
+        def compute() -> dict[str, Any]:
+            return _as_json(measure_model_selection(self.synthetic, self.real_test, **options)[0])
+
+        return self._measurements("model_selection", {**self._images, **options}, compute)
+
+    def dp_reference(self, epsilon: float, delta: float) -> list[Measurement]:
+        """See `reference_dp`; its ledger is not kept, for nothing of it is released."""
+        options: dict[str, Any] = {
+            "epsilon": epsilon, "delta": delta, "seed": self.plan.seed, "device": self.plan.device,
+        }  # fmt: skip
+
+        def compute() -> dict[str, Any]:
+            return _as_json(reference_dp(self.real_train, self.real_test, **options)[0])
+
+        return self._measurements("dp_reference", {**self._images, **options}, compute)
+
+    def _measurements(
+        self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]
+    ) -> list[Measurement]:
+        return [Measurement(**each) for each in self.steps.get(name, key, compute)["measurements"]]
 
     def embedding(self, name: str) -> tuple[np.ndarray, int]:
         """t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many synthetic ones.
@@ -219,6 +288,22 @@ class Evaluator:
         """What decides the features; those of `classifier` follow from the images and the seed, so that none is fitted in vain."""
         facts = None if name == "classifier" else self.extractor(name).facts
         return {"extractor": name, "facts": facts, "seed": self.plan.seed, "device": self.plan.device}
+
+
+def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    return {"measurements": [each.as_json() for each in measurements]}
+
+
+def _fit_as_json(details: UtilityDetails) -> dict[str, Any]:
+    protocol, measurements = details.protocol, details.measurements()
+    return {
+        "classifier": protocol["classifier"],
+        "trained_on": protocol["trained_on"],
+        "size": protocol["num_train"] + protocol["num_validation"],
+        "accuracy": measurements[0].value,
+        "confusion": details.confusion.tolist(),
+        **_as_json(measurements),
+    }
 
 
 def tsne(features: np.ndarray, seed: int) -> np.ndarray:

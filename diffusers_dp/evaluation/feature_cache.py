@@ -62,7 +62,7 @@ class FeatureCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.folder.chmod(0o700)
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             with tqdm(total=len(images), unit="image", desc=f"{kind.capitalize()} ({extractor.name})") as bar:
                 for index, start in enumerate(range(0, len(images), IMAGES_PER_CHUNK)):
                     chunk = images[start : start + IMAGES_PER_CHUNK]

@@ -27,6 +27,8 @@ MOST_NAMES = 20  # classes whose cells are labelled
 INK, FAINT, REAL, SYNTHETIC = "#010203", "#040506", "#070809", "#0a0b0c"
 #: Stand-ins that matplotlib writes, and what the page's style makes of them.
 COLOURS = {INK: "currentColor", FAINT: "var(--faint)", REAL: "var(--real)", SYNTHETIC: "var(--synthetic)"}
+MARKS = (("●", "o"), ("◆", "D"), ("▲", "^"))
+COLOURS_OF_MARKS = (SYNTHETIC, REAL, INK)
 STYLE: Any = {
     "svg.fonttype": "path",  # the same everywhere
     "svg.hashsalt": "diffusers_dp",  # the same bytes every time
@@ -173,6 +175,61 @@ def draw_class_distances(distances: dict[str, float], title: str) -> str:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.margins(x=0.12)
         axes.set_xlabel(f"{title}; lower is better")
+        return _svg(figure)
+
+
+def draw_training_curve(points: Sequence[tuple[str, int | None, float]], title: str) -> str:
+    """A distance against the step of DP-SGD; stages of the warm-up, whose steps are others, come before step 0 at even distances.
+
+    Args:
+        points (sequence of `tuple`): Name, step (`None` before step 0) and value, in the order of the run.
+    """
+    early = sum(step is None for _, step, _ in points)
+    last = max((step or 0 for _, step, _ in points), default=0) or early or 1
+    places = [last * 0.25 * (i - early) if step is None else step for i, (_, step, _) in enumerate(points)]
+    with _styled():
+        figure, axes = _axes(3.4)
+        axes.plot(places, [value for *_, value in points], "-o", color=SYNTHETIC, markersize=5)
+        every = math.ceil(len(points) / 10)
+        shown = {*range(0, len(points), every), len(points) - 1} | {
+            i for i, (_, step, _) in enumerate(points) if not step
+        }
+        names = [f"{step:,}" if step else _short(name, 24) for name, step, _ in points]
+        axes.set_xticks([places[i] for i in sorted(shown)], [names[i] for i in sorted(shown)], rotation=45, ha="right")
+        for i in (0, len(points) - 1):
+            axes.annotate(
+                f"{points[i][2]:.3g}",
+                (places[i], points[i][2]),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="center",
+            )
+        axes.margins(x=0.07, y=0.15)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("step of DP-SGD")
+        axes.set_ylabel(_short(title, 34))
+        axes.grid(axis="y", color=FAINT, alpha=0.4)
+        return _svg(figure)
+
+
+def draw_ranking(names: Sequence[str], synthetic: Sequence[float], real: Sequence[float], chosen: int) -> str:
+    """Accuracies of the same models on held-out synthetic and on real images, in per cent; a mark for each kind of model."""
+    kinds = list(dict.fromkeys(name.split(",")[0] for name in names))
+    with _styled():
+        figure, axes = _axes(3.4)
+        for i, kind in enumerate(kinds):
+            which = [j for j, name in enumerate(names) if name.split(",")[0] == kind]
+            places = [synthetic[j] for j in which], [real[j] for j in which]
+            axes.plot(*places, MARKS[i % 3][1], color=COLOURS_OF_MARKS[i % 3], markersize=6)
+        axes.plot(synthetic[chosen], real[chosen], "o", color=INK, markersize=13, fillstyle="none")
+        axes.margins(0.1)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g} %")
+        axes.set_xlabel("accuracy on held-out synthetic images")
+        axes.set_ylabel("accuracy on real test images")
+        axes.grid(color=FAINT, alpha=0.4)
+        words = [(f"{MARKS[i % 3][0]} {kind}", COLOURS_OF_MARKS[i % 3]) for i, kind in enumerate(kinds)]
+        _key(axes, [*words, ("○ chosen on synthetic images", INK)])
         return _svg(figure)
 
 

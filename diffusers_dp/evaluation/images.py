@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
+from ..data import validation_positions
 from ..errors import UsageError
 from ..flags import FETAProConfig
 from ..image_decoding import decode_as_it_is, decode_image
@@ -30,20 +31,22 @@ class ImageSet:
         labels (`np.ndarray` of int64, shape `[N]`, *optional*): Indices of `class_names`.
         class_names (`tuple[str, ...]`, *optional*): Of all classes, also of those without an image.
         origin (`dict`): Where they come from, for the report: JSON values, no path of this machine.
+        positions (`np.ndarray` of int64, shape `[N]`, *optional*): Of each image in its split, unreadable ones counted.
     """
 
     images: np.ndarray
     labels: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     origin: dict[str, Any] = field(default_factory=dict)
+    positions: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.images)
 
     def subset(self, index: np.ndarray) -> "ImageSet":
         """The images at `index`, in that order."""
-        labels = None if self.labels is None else self.labels[index]
-        return ImageSet(self.images[index], labels, self.class_names, self.origin)
+        labels, positions = (None if each is None else each[index] for each in (self.labels, self.positions))
+        return ImageSet(self.images[index], labels, self.class_names, self.origin, positions)
 
 
 @dataclass(frozen=True)
@@ -93,25 +96,28 @@ class Source:
             UsageError: There is no such data set, split or column, no image can be read, or one has another size.
         """
         names, records = self._records(split, cache_dir)
-        images, labels, unreadable = [], [], 0
-        for encoded, label in tqdm(records, desc=f"Reading {self.flag[2:]} ({split})", unit="image"):
+        images, labels, positions, position = [], [], [], -1
+        for position, (encoded, label) in enumerate(
+            tqdm(records, desc=f"Reading {self.flag[2:]} ({split})", unit="image")
+        ):
             image = decode_as_it_is(encoded)
             if image is None or (names is not None and label is None):
-                unreadable += 1
                 continue
             if image.shape != shape:
                 image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
             images.append(image)
             labels.append(label)
+            positions.append(position)
             if len(images) == limit:
                 break
         if not images:
             raise UsageError(
                 f"{self.flag} {self._words(split)} holds no image that can be read; give another data set."
             )
+        unreadable = position + 1 - len(images)
         origin = {**(self.facts or {"dataset": self._public_name(), "split": split}), "unreadable": unreadable}
         array = None if names is None else np.array(labels, dtype=np.int64)
-        return ImageSet(np.stack(images), array, names, origin)
+        return ImageSet(np.stack(images), array, names, origin, np.array(positions))
 
     def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
         raise UsageError(
@@ -195,17 +201,24 @@ def _shape_words(shape: Shape) -> str:
 
 
 def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
-    """Training and validation images as DPImageBench splits them: `torch.manual_seed(0)`, then `random_split`.
+    """Training and validation images as `--validation_size` splits them when a model is trained, which goes by position: what a generator
+    was not trained on then is the same that is held out here. (DPImageBench draws as many, others, by torch's `random_split`.)
+
+    Args:
+        images (`ImageSet`): A whole split, as `Source.load` returns it.
+        size (`int`): `--validation_size`.
 
     Raises:
-        UsageError: No image would be left to train on.
+        UsageError: No image would be left on one of the sides.
     """
-    import torch
-
-    if size >= len(images):
-        raise UsageError(f"--validation_size {size} leaves none of the {len(images)} real images; lower it.")
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).numpy()
-    return images.subset(order[: len(images) - size]), images.subset(order[len(images) - size :])
+    assert images.positions is not None  # Source.load puts them
+    capacity = len(images) + images.origin["unreadable"]
+    if size >= capacity:
+        raise UsageError(f"--validation_size {size} leaves none of the {capacity} real images; lower it.")
+    held_out = validation_positions(capacity, size)[images.positions]
+    if held_out.all() or not held_out.any():
+        raise UsageError(f"--validation_size {size} leaves no readable image on one side; give another number.")
+    return images.subset(np.flatnonzero(~held_out)), images.subset(np.flatnonzero(held_out))
 
 
 def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list[str]]:

@@ -87,12 +87,22 @@ def _groups(measurements: list[Measurement]) -> list[Group]:
     """Numbers by what they speak of; those of single classes are left to the chart and to `report.json`."""
     found: dict[str, list[Measurement]] = {}
     for each in measurements:
-        title = f"Fidelity: features of {each.protocol.get('extractor')}"
-        if "classifier" in each.protocol and "extractor" not in each.protocol:
-            title = f"Utility: {each.protocol['classifier']}, tested on real images"
         if "class" not in each.protocol:
-            found.setdefault(title, []).append(each)
+            found.setdefault(_title(each), []).append(each)
     return [_group(title, group) for title, group in found.items()]
+
+
+def _title(measurement: Measurement) -> str:
+    protocol = measurement.protocol
+    if "state" in protocol:
+        return f"Along the training: features of {protocol['extractor']}"
+    if "extractor" in protocol:
+        return f"Fidelity: features of {protocol['extractor']}"
+    if "hypothetical" in protocol:
+        return "Utility: a classifier trained on real images with DP-SGD"
+    if "classifier" in protocol:
+        return f"Utility: {protocol['classifier']}, tested on real images"
+    return "Model selection" if "models" in protocol else "Complexity of the synthetic images, which reads no real one"
 
 
 def _group(title: str, measurements: list[Measurement]) -> Group:
@@ -106,8 +116,10 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
     for each in measurements:
         own = {key: value for key, value in each.protocol.items() if key not in shared}
         unit, name = each.protocol.get("unit", ""), each.metric
-        if "num_train" in each.protocol:
-            name += f", trained on {each.protocol['num_train']:,} {each.protocol['trained_on']} images"
+        if "state" in each.protocol:
+            name += f", {each.protocol['state']}"
+        if {"num_train", "trained_on"} <= each.protocol.keys():
+            name += f", trained on {each.protocol['num_train']:,} images ({each.protocol['trained_on']})"
         spread = "" if each.standard_error is None else f"± {number(each.standard_error, unit, digits=2)}"
         rows.append(
             {"metric": name, "value": number(each.value, unit), "spread": spread, "protocol": protocol_words(own)}

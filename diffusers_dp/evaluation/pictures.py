@@ -24,9 +24,10 @@ def build_charts(evaluation: Evaluation, embedding: tuple[np.ndarray, int, str])
         evaluation (`Evaluation`): The numbers.
         embedding (`tuple`): Points, how many of them are real, and the extractor.
     """
+    measurements = evaluation.measurements
     charts = _utility_charts(evaluation) + _embedding_chart(*embedding)
-    charts += _class_charts(evaluation.measurements) + _domain_charts(evaluation.measurements)
-    return charts
+    charts += _class_charts(measurements) + _domain_charts(measurements)
+    return charts + _curve_chart(measurements) + _ranking_chart(measurements)
 
 
 def build_samples(evaluation: Evaluation) -> list[Strip]:
@@ -149,6 +150,42 @@ def _domain_charts(measurements: list[Measurement]) -> list[Chart]:
             )
         )
     return charts
+
+
+def _curve_chart(measurements: list[Measurement]) -> list[Chart]:
+    found = [each for each in measurements if "state" in each.protocol]
+    if not found:
+        return []
+    points = [(each.protocol["state"], each.protocol["dp_sgd_step"], each.value) for each in found]
+    images = found[0].protocol["drawing"]["num_images"]
+    return [
+        Chart(
+            "How far did each stage bring it?",
+            figures.draw_training_curve(points, found[0].metric),
+            f"{found[0].metric} against the training step: "
+            + ", ".join(f"{name} {value:.3g}" for name, _, value in points)
+            + ".",
+            f"{found[0].metric}, lower is better; {images:,} images of each state that the run kept, so that the numbers compare with each "
+            "other and not with those above. The release's guarantee covers these states as well.",
+        )
+    ]
+
+
+def _ranking_chart(measurements: list[Measurement]) -> list[Chart]:
+    found = next((each for each in measurements if each.metric == "model selection: regret"), None)
+    if found is None:
+        return []
+    names, synthetic, real = (found.protocol[key] for key in ("models", "accuracy_on_synthetic", "accuracy_on_real"))
+    chosen = found.protocol["chosen_on_synthetic"]
+    words = f"{len(names)} models; the one chosen on synthetic images, {chosen}, is {found.value:.1f} points below the best on real ones."
+    return [
+        Chart(
+            "Would the best model be found on synthetic images?",
+            figures.draw_ranking(names, synthetic, real, names.index(chosen)),
+            f"Accuracy on held-out synthetic images against accuracy on real test images of {words}",
+            f"{words[0].upper()}{words[1:]}",
+        )
+    ]
 
 
 def _by_extractor(

@@ -108,17 +108,13 @@ def choose_privately(
     candidates = [predictor for group in groups for predictor in group]
     if not candidates or not all(groups):
         raise UsageError("There is no epoch to choose from; leave out --selection private.")
+    refuse_second_choice(ledger_path)
     shape = validation.images.shape[1:]
     ledger = PrivacyLedger(
         ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=len(validation),
         public_facts={"image_shape": list(shape), "use": "validation images, disjoint from the training images"},
     )  # fmt: skip
     try:
-        if ledger.rows:
-            raise UsageError(
-                "The validation images have answered before, and one choice takes their whole budget: choose on synthetic images, with "
-                "--selection synthetic."
-            )
         noise_multiplier, sensitivity = ledger.calibrate(1.0, 1), sensitivity_of(len(candidates))
         answer = _with_labels_as_pixels(validation).noisy_sum(
             lambda pixels: _correctness(candidates, pixels),
@@ -140,6 +136,19 @@ def choose_privately(
     return PrivateChoice(
         tuple(int(part.argmax()) for part in noisy), tuple(tuple(part.tolist()) for part in noisy), facts
     )
+
+
+def refuse_second_choice(ledger_path: Path | str | None) -> None:
+    """Looks before classifiers are trained for nothing.
+
+    Raises:
+        UsageError: The ledger of the validation images holds a question.
+    """
+    if ledger_path is not None and Path(ledger_path).is_file() and len(Path(ledger_path).read_text().splitlines()) > 1:
+        raise UsageError(
+            "The validation images have answered before, and one choice takes their whole budget: choose on synthetic images, with "
+            "--selection synthetic."
+        )
 
 
 def sensitivity_of(num_candidates: int) -> float:

@@ -95,7 +95,7 @@ def measure_utility(
     *,
     classifiers: Sequence[str],
     seeds: Sequence[int] = (0,),
-    sizes: Sequence[int] | None = None,
+    sizes: Sequence[int | None] | None = None,
     ensemble: int = 1,
     selection: str | PrivateSelection = "synthetic",
     epochs: int | None = None,
@@ -113,7 +113,7 @@ def measure_utility(
         real_test (`ImageSet`): With labels; chooses nothing.
         classifiers (sequence of `str`): Names, see `build_classifier`.
         seeds (sequence of `int`, defaults to `(0,)`): Trainings from scratch. A classifier that no seed changes is fitted once.
-        sizes (sequence of `int`, *optional*): Numbers of synthetic images to take, each a row of its own; by default all.
+        sizes (sequence of `int`, *optional*): Numbers of synthetic images to take, each a row of its own, `None` for all; by default all.
         ensemble (`int`, defaults to 1): Classifiers a seed, which differ in their own seed; their probabilities are averaged
             (Ghalebikesabi et al., Section 5.6).
         selection (`str` or `PrivateSelection`, defaults to `"synthetic"`): Which epoch counts: the best one on held-out synthetic images,
@@ -129,9 +129,9 @@ def measure_utility(
     """
     synthetic, real_test = common_classes(synthetic, real_test, trained_on)
     if ensemble < 1 or not seeds:
-        raise UsageError(f"--ensemble must be at least 1 and --seeds not empty, not {ensemble} and {list(seeds)}.")
+        raise UsageError(f"--ensemble and --repetitions must be at least 1, not {ensemble} and {len(seeds)}.")
     if isinstance(selection, str) and selection not in ("synthetic", "last"):
-        raise UsageError(f"--selection must be synthetic, private or last, not {selection!r}.")
+        raise UsageError(f"--selection must be synthetic or private, not {selection!r}.")
     network_options = {"epochs": epochs, "cifar": cifar, "device": device}
     fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
     common = {
@@ -169,7 +169,7 @@ def _fit_all(
     images: ImageSet,
     classifiers: Sequence[str],
     seeds: Sequence[int],
-    sizes: Sequence[int] | None,
+    sizes: Sequence[int | None] | None,
     ensemble: int,
     selection: str | PrivateSelection,
     options: dict[str, Any],
@@ -193,10 +193,13 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection) -> dict[str, Any]:
     """Puts each classifier into the epoch that one private question chose; what the answer may say of itself."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
-    choice = choose_privately(
-        groups, selection.validation,
-        epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path,
-    )  # fmt: skip
+    try:
+        choice = choose_privately(
+            groups, selection.validation,
+            epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path,
+        )  # fmt: skip
+    except UsageError as error:  # the ledger speaks of the flags of training
+        raise UsageError(str(error).replace("target_", "selection_")) from None
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
     return choice.facts
@@ -254,8 +257,8 @@ def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[Im
     for images, flag, what in ((train, "--images", trained_on), (test, "--real", "real test")):
         if images.labels is None:
             raise UsageError(
-                f"The {what} images of {flag} have no labels, which utility needs: name their column with --label_column, or leave "
-                "utility out of --metrics."
+                f"The {what} images of {flag} have no labels, which classifiers need: name their column with --label_column, or leave "
+                "--classifiers out."
             )
         if len(images) == 0:
             raise UsageError(f"{flag} holds no image; name a source that does.")

@@ -1,0 +1,198 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What `diffusers-dp evaluate` compares: images that are drawn or read, in one shape and with one label set."""
+
+import argparse
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from . import sample
+
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..evaluation.images import ImageSet, Shape, Source
+    from ..evaluation.training_curve import CurvePoint, KeptState
+    from ..pipelines import DPImagePipeline
+
+#: Of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in DPImageBench's training.
+CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
+
+
+@dataclass(frozen=True)
+class Release:
+    """A verified release to draw from.
+
+    Args:
+        folder (`Path`): Where it lies.
+        pipeline (`DPImagePipeline`): Loaded.
+    """
+
+    folder: Path
+    pipeline: "DPImagePipeline"
+
+    @property
+    def shape(self) -> "Shape":
+        """(channels, height, width) of its images."""
+        patch, unet = self.pipeline.config.patch_size, self.pipeline.unet.config
+        side = (unet.sample_size, unet.sample_size) if isinstance(unet.sample_size, int) else unet.sample_size
+        return unet.in_channels // patch**2, side[0] * patch, side[1] * patch
+
+
+def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
+    from ..evaluation.images import Source
+
+    columns = {"image_column": args.image_column, "label_column": args.label_column, "class_names": args.class_names}
+    sources = {
+        "real": Source("--real", args.real, **columns),
+        "test": Source("--real", args.real, **columns, split_flag="--test_split"),
+    }
+    if args.images is not None:
+        sampled = (Path(args.images) / sample.PARAMETERS_NAME).is_file()
+        sources["synthetic"] = Source(
+            "--images", args.images, split_flag="--images_split", **({} if sampled else columns)
+        )
+    if args.public_images is not None:
+        sources["public"] = Source("--public_images", args.public_images, args.public_image_column)
+    return sources
+
+
+def find_shape(
+    args: argparse.Namespace, sources: "dict[str, Source]", release: Release | None, cache: Path
+) -> "Shape":
+    """The shape in which all are compared; `UsageError` where they do not fit."""
+    from ..evaluation.images import common_shape
+
+    if release is None:
+        synthetic, flag = sources["synthetic"].shape(args.images_split, cache), "--images"
+    else:
+        synthetic, flag = release.shape, "--model"
+    real = sources["real"].shape(args.train_split, cache)
+    shape = common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
+    sources["test"].shape(args.test_split, cache)  # before images are drawn, which takes long
+    return shape
+
+
+def read(
+    args: argparse.Namespace,
+    sources: "dict[str, Source]",
+    shape: "Shape",
+    release: Release | None,
+    facts: dict[str, Any] | None,
+    folder: Path,
+) -> "tuple[dict[str, ImageSet], list[str]]":
+    """All images, in one shape and with one label set, and what is to be warned of.
+
+    Args:
+        facts (`dict`, *optional*): What `release_facts` says of the synthetic images.
+    """
+    from ..evaluation.images import copies, validation_split, with_classes_of
+
+    fitting: Any = {"resize": args.resize, "cache_dir": folder / "cache"}
+    if release is not None:
+        sources["synthetic"] = _draw(args, release, folder)
+    synthetic = sources["synthetic"].load(
+        "train" if release else args.images_split, shape, limit=args.num_images, **fitting
+    )
+    train = sources["real"].load(args.train_split, shape, **fitting)
+    sets = {"real test": sources["test"].load(args.test_split, shape, **fitting)}
+    warnings = []
+    if args.validation_size:
+        if args.selection == "private":
+            warnings += check_disjoint(facts, len(train) + train.origin["unreadable"], args.validation_size)
+        train, validation = validation_split(train, args.validation_size)
+        if args.selection == "private":
+            sets["real validation"] = validation
+    synthetic, of_classes = with_classes_of(synthetic, train)
+    warnings += of_classes
+    if args.resize:
+        warnings.append(f"All images were made to fit {shape[2]}x{shape[1]} pixels and {shape[0]} channel(s).")
+    for name, real in (("training", train), ("test", sets["real test"])):
+        if number := copies(synthetic, real):
+            warnings.append(f"{number} of the synthetic images equal a real {name} image in every pixel.")
+    sets = {"synthetic": synthetic, "real training": train, **sets}
+    if "public" in sources:
+        sets["public"] = sources["public"].load("train", shape, **fitting)
+    return sets, warnings
+
+
+def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_size: int) -> list[str]:
+    """That the generator was not trained on the validation images, as far as its receipt tells: training leaves out the same ones.
+
+    Args:
+        facts (`dict`, *optional*): What `release_facts` returned.
+        split_size (`int`): Images in the split that the validation images are taken from.
+
+    Returns:
+        `list[str]`: What a reader has to know.
+
+    Raises:
+        UsageError: It was trained on another number of images.
+    """
+    trained_on = None if facts is None else facts["num_images"]
+    if trained_on is None:
+        return [
+            f"No receipt tells whether the generator was trained without the {validation_size} validation images; if not, people in them "
+            "are protected neither by its epsilon nor by that of the private choice alone."
+        ]
+    if trained_on + validation_size != split_size:
+        raise UsageError(
+            f"--selection private needs validation images that the generator was not trained on, and its receipt says {trained_on} images "
+            f"where --train_split less --validation_size leaves {split_size - validation_size}; train with the same --validation_size, or "
+            "choose with --selection synthetic."
+        )
+    return [
+        f"The receipt says that the generator was trained on {trained_on} images, as many as --validation_size {validation_size} leaves of "
+        "--train_split; that it was this data set is the word of whoever ran this evaluation."
+    ]
+
+
+def _draw(args: argparse.Namespace, release: Release, folder: Path) -> "Source":
+    """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
+    from ..evaluation.images import Source
+    from ..receipt import RECEIPT_NAME, canonical_json
+    from ..verify import receipt_digest
+
+    asked = _drawing(args, args.num_images)
+    key = canonical_json(asked) + receipt_digest(release.folder / RECEIPT_NAME)
+    output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    try:
+        sample.draw(release.pipeline, release.folder, argparse.Namespace(**{**vars(args), "output": output}))
+    except UsageError as error:
+        raise UsageError(str(error).replace("--output ", "--output_dir: ")) from None
+    return Source("--model", str(output), facts={"drawn_from": "the release", **asked})
+
+
+def _drawing(args: argparse.Namespace, num_images: int) -> dict[str, Any]:
+    names = ("num_inference_steps", "solver", "guidance_scale", "seed")
+    return {"num_images": num_images, **{name: getattr(args, name) for name in names}}
+
+
+def curve_points(
+    args: argparse.Namespace, states: "list[KeptState]", release: Release, shape: "Shape"
+) -> "Iterator[CurvePoint]":
+    """One after the other, each in the place of the release's weights: the images of the release must have been drawn."""
+    from ..evaluation.extractors import hash_weights
+    from ..evaluation.training_curve import CurvePoint
+
+    large = args.extractors[0] in ("inception", "dinov2")
+    drawing = _drawing(args, min(CURVE_IMAGES_OF_LARGE_FEATURES if large else CURVE_IMAGES, args.num_images))
+    for state in states:
+        state.load_into(release.pipeline.unet)
+        facts = {**drawing, "weights_sha256": hash_weights(release.pipeline.unet)}
+        yield CurvePoint(state, facts, partial(_images_of, release.pipeline, args, drawing["num_images"], shape))
+
+
+def _images_of(pipeline: "DPImagePipeline", args: argparse.Namespace, num_images: int, shape: "Shape") -> "np.ndarray":
+    import numpy as np
+
+    from ..evaluation.images import fit
+    from ..image_decoding import decode_as_it_is
+
+    arrays = [decode_as_it_is(image) for image in sample.draw_images(pipeline, range(num_images), args)]
+    return np.stack([image if image.shape == shape else fit(image, shape) for image in arrays if image is not None])

@@ -1,0 +1,86 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A folder of tensors that is there whole or not at all, with a hash of every file: safetensors and JSON, nothing pickled."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from .errors import IntegrityError
+
+
+STATE_FILE = "state.json"
+
+
+def seal(
+    folder: Path, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any], *, replace: bool = False
+) -> None:
+    """Write `folder`, whole or not at all: a safetensors file per entry of `tensors`, and `state` (JSON values) with all hashes."""
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    if temporary.exists():
+        shutil.rmtree(temporary)
+    temporary.mkdir(parents=True)
+    hashes = {}
+    for name, group in tensors.items():
+        # Cloned, for safetensors refuses tensors that share memory.
+        data = safetensors.torch.save(
+            {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in group.items()}
+        )
+        write_synced(temporary / f"{name}.safetensors", data)
+        hashes[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
+    state = {**state, "sha256": hashes}
+    state["sha256_of_state"] = _hash_state(state)
+    write_synced(temporary / STATE_FILE, json.dumps(state, indent=2).encode())
+    sync_folder(temporary)
+    if replace and folder.exists():
+        os.replace(folder, folder.with_name(f".{folder.name}.old"))
+    os.replace(temporary, folder)  # fails if `folder` exists
+    sync_folder(folder.parent)
+
+
+def open_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+    """Read what [`seal`] wrote. Raises `IntegrityError`, which names the file, if a hash does not fit."""
+    try:
+        state = json.loads(_read(folder / STATE_FILE))
+    except ValueError:
+        raise IntegrityError(f"{folder / STATE_FILE} is damaged.") from None
+    if state.pop("sha256_of_state", None) != _hash_state(state):
+        raise IntegrityError(f"{folder / STATE_FILE} is damaged.")
+    tensors = {}
+    for name, expected in state.pop("sha256").items():
+        data = _read(folder / name)
+        if hashlib.sha256(data).hexdigest() != expected:
+            raise IntegrityError(f"{folder / name} is damaged.")
+        tensors[name.removesuffix(".safetensors")] = safetensors.torch.load(data)
+    return state, tensors
+
+
+def _hash_state(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise IntegrityError(f"{path} is missing.") from None
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file, and wait until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
