@@ -18,8 +18,8 @@ EVALUATION = (
     Fault(
         "validation images answer again and again",
         SELECTION,
-        "        if ledger.rows:",
-        "        if False:",
+        "    if ledger_path is not None and Path(ledger_path).is_file() and",
+        "    if False and",
         ("test_selection.py::test_a_second_choice_finds_nothing_left",),
     ),
     Fault(
