@@ -108,7 +108,7 @@ def test_every_size_and_channel_count(shape):
 def test_bad_input(digits):
     with pytest.raises(UsageError, match="no labels"):
         reference_dp(ImageSet(digits[0].images), digits[1], epsilon=1.0, delta=DELTA)
-    with pytest.raises(UsageError, match="--references"):
+    with pytest.raises(UsageError, match="--dp_reference"):
         run(digits, steps=0)
     with pytest.raises(UsageError, match="--target_epsilon"):
         run(digits, epsilon=-1.0)
