@@ -184,8 +184,8 @@ def curve_points(
     drawing = _drawing(args, min(CURVE_IMAGES_OF_LARGE_FEATURES if large else CURVE_IMAGES, args.num_images))
     for state in states:
         state.load_into(release.pipeline.unet)
-        facts = {**drawing, "weights_sha256": hash_weights(release.pipeline.unet)}
-        yield CurvePoint(state, facts, partial(_images_of, release.pipeline, args, drawing["num_images"], shape))
+        draw = partial(_images_of, release.pipeline, args, drawing["num_images"], shape)
+        yield CurvePoint(state, hash_weights(release.pipeline.unet), drawing, draw)
 
 
 def _images_of(pipeline: "DPImagePipeline", args: argparse.Namespace, num_images: int, shape: "Shape") -> "np.ndarray":

@@ -159,6 +159,7 @@ class Evaluator:
     def _curve_point(self, point: CurvePoint) -> list[Measurement]:
         name = self.plan.extractors[0]
         key = {"real": self._images["real training"], **self._extractor_key(name), "drawing": point.drawing}
+        key |= {"weights": point.weights_sha256}
 
         def compute() -> dict[str, Any]:
             images = ImageSet(point.draw())
@@ -170,6 +171,7 @@ class Evaluator:
             )  # fmt: skip
 
         state = {"state": point.state.name, "dp_sgd_step": point.state.step, "drawing": point.drawing}
+        state |= {"weights_sha256": point.weights_sha256}
         found = self._measurements("curve", key, compute)
         return [replace(each, protocol={**each.protocol, **state}) for each in found]
 

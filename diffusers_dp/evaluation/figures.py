@@ -115,7 +115,7 @@ def draw_class_rates(rates: Sequence[dict[str, Any]]) -> str:
         axes.set_xlim(
             min([0.5, *(r[k] for r in rows for k in ("accuracy", "precision") if r[k] is not None)]) - 0.02, 1.01
         )
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g}%")
         _key(axes, [("● accuracy (number at the right)", SYNTHETIC), ("◇ precision", REAL)])
         return _svg(figure)
 
@@ -148,7 +148,7 @@ def draw_sizes(curves: dict[str, list[tuple[int, float]]]) -> str:
         sizes_all = sorted({size for curve in curves.values() for size, _ in curve})
         axes.set_xticks(sizes_all, [f"{size:,}" for size in sizes_all])
         axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g}%")
         low, high = axes.get_ylim()
         place = -math.inf
         for value, words, size in sorted(ends):
@@ -224,7 +224,7 @@ def draw_ranking(names: Sequence[str], synthetic: Sequence[float], real: Sequenc
         axes.plot(synthetic[chosen], real[chosen], "o", color=INK, markersize=13, fillstyle="none")
         axes.margins(0.1)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda value, _: f"{value:g} %")
+            axis.set_major_formatter(lambda value, _: f"{round(value, 6):g}%")
         axes.set_xlabel("accuracy on held-out synthetic images")
         axes.set_ylabel("accuracy on real test images")
         axes.grid(color=FAINT, alpha=0.4)
@@ -245,7 +245,7 @@ def draw_domain(share: float, error: float, accuracy: float | None) -> str:
         axes.set_xlim(0, 1)
         axes.set_ylim(-0.4, 0.8)
         axes.set_yticks([])
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g}%")
         axes.spines["left"].set_visible(False)
         if accuracy is not None:
             axes.set_xlabel(f"it tells private from public images with an accuracy of {accuracy:.1%}")

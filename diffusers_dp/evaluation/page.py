@@ -9,6 +9,10 @@ from .measurement import Measurement
 from .report import Evaluation
 
 
+#: What a chart or the name of a number shows already, or nobody reads on a page.
+LEFT_TO_JSON = {"models", "accuracy_on_synthetic", "accuracy_on_real", "state", "dp_sgd_step", "weights_sha256"}
+
+
 @dataclass(frozen=True)
 class Chart:
     """One picture of the page.
@@ -110,12 +114,12 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
     shared = {
         key: value
         for key, value in first.items()
-        if all(each.protocol.get(key, ...) == value for each in measurements)
+        if key not in LEFT_TO_JSON and all(each.protocol.get(key, ...) == value for each in measurements)
     }
     rows = []
     for each in measurements:
-        own = {key: value for key, value in each.protocol.items() if key not in shared}
-        unit, name = each.protocol.get("unit", ""), each.metric
+        own = {key: value for key, value in each.protocol.items() if key not in shared.keys() | LEFT_TO_JSON}
+        unit, name = each.protocol.get("unit", ""), each.metric.replace("_", " ")
         if "state" in each.protocol:
             name += f", {each.protocol['state']}"
         if {"num_train", "trained_on"} <= each.protocol.keys():

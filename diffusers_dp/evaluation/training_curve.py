@@ -64,11 +64,13 @@ class CurvePoint:
 
     Args:
         state (`KeptState`): Which one.
-        drawing (`dict`): All that decides the images, hash of the weights included: JSON values.
+        weights_sha256 (`str`): Hash of its averaged weights.
+        drawing (`dict`): All that decides the images besides: JSON values.
         draw (`Callable`): Returns them, uint8, shape `[n, C, H, W]`.
     """
 
     state: KeptState
+    weights_sha256: str
     drawing: dict[str, Any]
     draw: Callable[[], np.ndarray]
 
