@@ -110,7 +110,7 @@ def measure(
         synthetic=judged,
         test=cache.features(extractor, real_test.images) if real_test is not None and "fld" in metrics else None,
         seed=seed,
-        device=device,
+        device="cpu" if device.startswith("mps") else device,  # which has no float64
         warning=fidelity.copies_warning(real_train.images, synthetic.images),
     )
     return [measurement for metric in metrics for measurement in METRICS[metric](material)]
