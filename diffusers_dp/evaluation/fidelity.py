@@ -295,9 +295,7 @@ def nearest_neighbours(
     """
     reference, points = _centred(real, synthetic, device=device)
     found = [
-        squared_distances(points[start : start + ROWS_AT_A_TIME], reference).topk(
-            min(count, len(real)), largest=False
-        )
+        squared_distances(points[start : start + ROWS_AT_A_TIME], reference).topk(min(count, len(real)), largest=False)
         for start in range(0, len(points), ROWS_AT_A_TIME)
     ]
     return (
