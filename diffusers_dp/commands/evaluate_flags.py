@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     judged.add_argument("--images", metavar="DATASET", help="Synthetic images, of `diffusers-dp sample` for instance.")
     parser.add_argument("--images_split", default="train", help="Split of --images.")
     parser.add_argument(
-        "--num_images", type=int, help=f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or of --images at most."
+        "--num_images", type=int, help=f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images."
     )
     sample.add_drawing_arguments(parser)
     parser.add_argument("--real", metavar="DATASET", help="Real images: Hub id or folder; unset: the embedded digits.")

@@ -97,7 +97,7 @@ def read(
     if release is not None:
         sources["synthetic"] = _draw(args, release, folder)
     synthetic = sources["synthetic"].load(
-        "train" if release else args.images_split, shape, limit=args.num_images, **fitting
+        "train" if release else args.images_split, shape, limit=args.num_images, seed=args.seed, **fitting
     )
     train = sources["real"].load(args.train_split, shape, **fitting)
     sets = {"real test": sources["test"].load(args.test_split, shape, **fitting)}
