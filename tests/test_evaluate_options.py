@@ -51,7 +51,7 @@ class TestPrivateSelection:
         )
         facts = whole["protocol"]["private_selection"]
         assert small["protocol"]["private_selection"] == facts and facts["epsilon"] <= 8
-        assert "must not be among" in facts["statement"]
+        assert "must not be among" in facts["statement"] and "drawn afresh" in facts["repetition"]
         assert facts["statement"] in html.unescape((tmp_path / HOUSE / "report.html").read_text())
         assert found["image_sets"]["real training"]["num_images"] == 140
         assert found["image_sets"]["real validation"]["num_images"] == 60
@@ -120,6 +120,7 @@ def test_a_dp_classifier_at_the_epsilon_of_the_release(data, release, monkeypatc
     )  # fmt: skip
     found = read(release.parent / HOUSE)
     (accuracy,) = [each for each in of(found, classifier="dp_cnn") if each["metric"] == "accuracy"]
+    assert "drawn afresh" in accuracy["protocol"]["repetition"]
     receipt = json.loads((release / "privacy_receipt.json").read_text())
     claimed = receipt["claimed_epsilon"]["pld"]["epsilon"]
     assert (

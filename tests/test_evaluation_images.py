@@ -13,7 +13,7 @@ from diffusers_dp.evaluation.images import (
     ImageSet,
     Source,
     common_shape,
-    copies,
+    copies_warning,
     fingerprint,
     fit,
     validation_split,
@@ -167,12 +167,15 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
     with pytest.raises(UsageError, match="cat, fox.*cat, dog, elk.*--class_names"):
         with_classes_of(make_set([0, 1], ("cat", "fox")), real)
     unlabelled = ImageSet(real.images)
-    assert with_classes_of(unlabelled, real)[1] == ["The synthetic images have no labels: utility is left out."]
+    assert with_classes_of(unlabelled, real)[1] == [
+        "The synthetic images have no labels: utility, distances of classes and features of a classifier are left out."
+    ]
     assert with_classes_of(real, unlabelled)[0].labels is None
 
 
 def test_copies_and_fingerprints():
     some, others = make_set([0, 1], ("a", "b")), make_set([0, 1], ("a", "b"), np.full((2, 1, 2, 2), 200, np.uint8))
-    assert copies(some, some) == 2 and copies(some, others) == 0
+    assert copies_warning(some, some, "test").startswith("2 of 2 synthetic images equal a real test image")
+    assert copies_warning(some, others, "test") is None
     marks = {fingerprint(each) for each in (some, others, make_set([1, 1], ("a", "b")), make_set([0, 1], ("a", "c")))}
     assert len(marks) == 4 and fingerprint(some) == fingerprint(make_set([0, 1], ("a", "b")))

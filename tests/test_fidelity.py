@@ -14,7 +14,6 @@ from diffusers_dp.evaluation.feature_cache import FeatureCache
 from diffusers_dp.evaluation.feature_likelihood import feature_likelihood_divergence
 from diffusers_dp.evaluation.fidelity import (
     class_frechet_distances,
-    copies_warning,
     domain_discriminator,
     frechet_distance,
     inception_score,
@@ -259,12 +258,6 @@ class TestDomain:
     def test_too_few_images(self):
         with pytest.raises(UsageError, match="9 private and 50 public"):
             domain_discriminator(gaussian(9), gaussian(50), gaussian(5), seed=0)
-
-
-def test_copies_are_counted():
-    real = gaussian(20)
-    assert copies_warning(real, gaussian(10, seed=1)) is None
-    assert copies_warning(real, np.concatenate([real[3:5], gaussian(8, seed=1)])).startswith("2 of 10 ")
 
 
 def image_set(count, seed=0, size=3, channels=1, num_classes=2, brightness=0):

@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sample.add_drawing_arguments(parser)
     parser.add_argument("--real", metavar="DATASET", help="Real images: Hub id or folder; unset: the embedded digits.")
     parser.add_argument("--train_split", default="train", help="Split of --real that fidelity is measured against.")
-    parser.add_argument("--test_split", default="test", help="Split of --real that classifiers are tested on.")
+    parser.add_argument(
+        "--test_split", help="Split of --real that classifiers are tested on; unset: test, if there is one."
+    )
     parser.add_argument(
         "--validation_size", type=int, default=0, help="Images of --train_split to leave out, as in training."
     )
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resize", action="store_true", help="Make images of other sizes and channels fit.")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, help="Of the images; unset: all that apply.")
     parser.add_argument(
-        "--extractors", nargs="+", choices=EXTRACTORS, help="Feature spaces; unset: pixels classifier."
+        "--extractors", nargs="+", choices=EXTRACTORS, help="Feature spaces; unset: pixels classifier, if they apply."
     )
     parser.add_argument("--inception_weights", type=Path, metavar="FILE", help="Unset: downloaded.")
     parser.add_argument("--dinov2_model", default="facebook/dinov2-large", help="Folder, or Hub id.")
@@ -60,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_utility_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--classifiers", nargs="+", choices=CLASSIFIERS, help="Of utility; unset: logreg cnn.")
+    parser.add_argument(
+        "--classifiers", nargs="+", choices=CLASSIFIERS, help="Of utility; unset: logreg cnn, if there are labels."
+    )
     parser.add_argument("--repetitions", type=int, default=1, help="Seeds of each classifier.")
     parser.add_argument("--ensemble", type=int, default=1, help="Classifiers a seed, averaged.")
     parser.add_argument("--classifier_epochs", type=int, help="Unset: the published number.")

@@ -5,7 +5,6 @@ Every function takes features `[n, D]` and knows nothing of images, files or ext
 names. Distances are Euclidean. Likelihoods are in `feature_likelihood.py`.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,18 +75,6 @@ def check_features(features: np.ndarray, whose: str) -> None:
             f"The features of {broken} of {len(features)} {whose} images are not finite: look for damaged weights, or choose another "
             "extractor by --extractors."
         )
-
-
-def copies_warning(real: np.ndarray, synthetic: np.ndarray) -> str | None:
-    """A sentence where synthetic images are real ones, byte for byte, else `None`. Images or features, `[n, ...]` and `[m, ...]`."""
-    known = {hashlib.sha256(row.tobytes()).digest() for row in real}
-    copies = sum(hashlib.sha256(row.tobytes()).digest() in known for row in synthetic)
-    if not copies:
-        return None
-    return (
-        f"{copies} of {len(synthetic)} synthetic images are byte for byte real ones: either they are copies, or real images were given "
-        "as synthetic ones."
-    )
 
 
 def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = False) -> FrechetDistance:

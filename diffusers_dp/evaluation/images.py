@@ -164,7 +164,8 @@ class Source:
             yield
         except UsageError as error:
             text = str(error).replace("--dataset_name", self.flag).replace("--train_split", self.split_flag)
-            raise UsageError(text) from None
+            text = text.replace("does not exist;", f"does not exist in {self.flag};") if "column" in text else text
+            raise type(error)(text) from None
 
     def _public_name(self) -> str:
         """The name without the folders of this machine."""
@@ -243,7 +244,7 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             name for name, each in (("synthetic", synthetic), ("real", real)) if each.labels is None
         )
         return ImageSet(synthetic.images, None, None, synthetic.origin), [
-            f"The {missing} images have no labels: utility is left out."
+            f"The {missing} images have no labels: utility, distances of classes and features of a classifier are left out."
         ]
     ours, theirs = synthetic.class_names or (), real.class_names or ()
     warnings = []
@@ -266,10 +267,16 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
     return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
 
 
-def copies(synthetic: ImageSet, real: ImageSet) -> int:
-    """How many synthetic images equal a real one in every pixel."""
-    known = {image.tobytes() for image in real.images}
-    return sum(image.tobytes() in known for image in synthetic.images)
+def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | None:
+    """A sentence where synthetic images equal real ones of a split in every pixel, else `None`."""
+    known = {hashlib.sha256(image.tobytes()).digest() for image in real.images}
+    copies = sum(hashlib.sha256(image.tobytes()).digest() in known for image in synthetic.images)
+    if not copies:
+        return None
+    return (
+        f"{copies} of {len(synthetic)} synthetic images equal a real {split} image in every pixel: either they are copies, or real images "
+        "were given as synthetic ones."
+    )
 
 
 def fingerprint(images: ImageSet) -> str:
