@@ -56,11 +56,12 @@ def run(args: argparse.Namespace) -> None:
     _check_reference(args, facts)
     with _folder(args) as (folder, begun):
         sources = sources_of(args)
+        features = _features(args, release)
         shape = find_shape(args, sources, release, folder / "cache")
         sets, warnings, choice, networks = _read(args, sources, shape, release, facts, folder, begun)
         points = curve_points(args, states, release, shape) if release is not None else iter(())
         evaluation = _evaluation(args, sets, warnings, facts)
-        _measure(args, evaluation, points, folder, choice.left_out, networks)
+        _measure(args, evaluation, points, folder, choice.left_out, networks, features)
     if args.publish_metrics:
         _publish(args, evaluation)
     print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if args.real_is_public else 'yes'}.")
@@ -228,6 +229,7 @@ def _measure(
     folder: Path,
     left_out: list[tuple[str, str]],
     networks: "dict[str, FeatureExtractor]",
+    features: "dict[str, ImageSet]",
 ) -> None:
     """All numbers, and both files of the report."""
     from ..evaluation.evaluator import Evaluator
@@ -237,10 +239,19 @@ def _measure(
 
     plan = _plan(args, evaluation, folder, left_out)
     evaluator = Evaluator(plan, folder, evaluation.image_sets, networks)
-    evaluator.fill(evaluation, points)
+    evaluator.fill(evaluation, points, features)
     charts = build_charts(evaluation, (*evaluator.embedding(args.extractors[-1]), args.extractors[-1]))
     neighbours = build_neighbours(evaluation, evaluator) if args.show_private else []
     write_report(evaluation, build_page(evaluation, charts, build_samples(evaluation), neighbours), folder)
+
+
+def _features(args: argparse.Namespace, release: Release | None) -> "dict[str, ImageSet]":
+    """What the run of a local release learned from before DP-SGD, for complexity."""
+    if release is None or "complexity" not in (args.metrics or ["complexity"]) or not Path(args.model).is_dir():
+        return {}
+    from ..evaluation.warm_up_features import warm_up_features
+
+    return warm_up_features(release.folder, release.shape, seed=args.seed)
 
 
 def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path, left_out: list[tuple[str, str]]) -> "Plan":
@@ -268,7 +279,13 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path, left
 def _publish(args: argparse.Namespace, evaluation: "Evaluation") -> None:
     """The numbers of the whole release: none of a class or of a state on the way to it."""
     from ..evaluation.amendments import publish
+    from ..evaluation.warm_up_features import FREQUENCY, SPATIAL
 
-    overall = [found for found in evaluation.measurements if not {"class", "state"} & found.protocol.keys()]
+    overall = [
+        found
+        for found in evaluation.measurements
+        if not {"class", "state"} & found.protocol.keys()
+        and found.protocol.get("features") not in (SPATIAL, FREQUENCY)
+    ]
     publish(args.model, overall, read_private_data=not args.real_is_public)
     print(f"The numbers are in the card of {args.model}.")

@@ -119,18 +119,21 @@ class Evaluator:
         assert self._real_test is not None
         return self._real_test
 
-    def fill(self, evaluation: Evaluation, points: Iterable[CurvePoint] = ()) -> None:
+    def fill(
+        self, evaluation: Evaluation, points: Iterable[CurvePoint] = (), features: Mapping[str, ImageSet] = {}
+    ) -> None:
         """Adds all numbers, and what has to be known to read them, to a report.
 
         Args:
             points (iterable of `CurvePoint`): States on the way to the release.
+            features (`dict[str, ImageSet]`): What `warm_up_features` returned, for complexity.
         """
         fits = self.utility()  # first: a private choice may be refused
         for name in self.plan.extractors:
             evaluation.measurements += self.fidelity(name)
         evaluation.measurements += self.training_curve(points)
         if "complexity" in self.plan.metrics:
-            evaluation.measurements += feature_complexity({"synthetic images": self.synthetic})
+            evaluation.measurements += feature_complexity({**features, "synthetic images": self.synthetic})
         for fit in fits:
             evaluation.measurements += [Measurement(**each) for each in fit["measurements"]]
             if fit["trained_on"] == "synthetic":
