@@ -272,6 +272,7 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         (["--training_curve"], "--training_curve needs a release"),
         (["--utility_sizes", "81"], "--utility_sizes asks for 81 of 80 synthetic images"),
         (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
+        (["--cifar_networks"], "--cifar_networks changes wrn, resnet and resnext alone"),
         (["--selection_epsilon", "1"], "give --selection private as well"),
         (["--selection", "private"], "give --selection_epsilon"),
         ([*PRIVATE[:4]], "give --validation_size"),

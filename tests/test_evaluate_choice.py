@@ -115,6 +115,20 @@ def test_what_the_real_images_decide_is_refused_before_anything_is_drawn(release
         assert not (release.parent / "private").exists()
 
 
+def test_the_networks_published_for_cifar_are_reached(data, tmp_path, monkeypatch):
+    asked = []
+    for name in ("measure_utility", "reference_real"):
+        monkeypatch.setattr(evaluator, name, lambda *sets, **options: asked.append(options) or ([], []))
+    flags = ("--images", data / "synthetic", "--real", data / "real", "--extractors", "pixels", "--metrics", "fid")
+    flags = (*flags, "--classifiers", "wrn", "--reference", "--output_dir", tmp_path)
+    run(*flags)
+    assert [each["cifar"] for each in asked] == [False] * len(asked)
+    asked.clear()
+    run(*flags, "--cifar_networks")
+    assert len(asked) == 4 and all(each["cifar"] for each in asked)  # three sizes, and the reference
+    assert read(tmp_path / HOUSE)["settings"]["cifar_networks"] is True
+
+
 def test_another_fault_of_a_test_split_is_no_missing_split(data, tmp_path, capsys):
     images, labels = load_digits_split(train=True)
     real = write_dataset(tmp_path / "real", images[:20], labels[:20] % 3, NAMES)

@@ -267,8 +267,8 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path, left
         assert evaluation.release is not None  # _check_reference looked
         budget = (evaluation.release["epsilon_by_pld"], evaluation.release["delta"])
     same = (
-        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "utility_sizes", "reference",
-        "model_selection",
+        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
+        "utility_sizes", "reference", "model_selection",
     )  # fmt: skip
     return Plan(
         **{name: getattr(args, name) for name in same}, device=_device(args), selection=selection, dp_budget=budget,

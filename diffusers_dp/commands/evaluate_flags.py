@@ -16,9 +16,9 @@ SELECTIONS = ("synthetic", "private")
 DEFAULT_NUM_IMAGES = 10_000
 #: Flags that decide numbers, as the report states them.
 SETTINGS = (
-    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "utility_sizes", "reference", "selection",
-    "selection_epsilon", "selection_delta", "model_selection", "dp_reference", "training_curve", "num_images", "num_inference_steps",
-    "solver", "guidance_scale", "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
+    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes",
+    "reference", "selection", "selection_epsilon", "selection_delta", "model_selection", "dp_reference", "training_curve", "num_images",
+    "num_inference_steps", "solver", "guidance_scale", "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
 )  # fmt: skip
 
 
@@ -69,6 +69,11 @@ def _add_utility_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ensemble", type=int, default=1, help="Classifiers a seed, averaged.")
     parser.add_argument("--classifier_epochs", type=int, help="Unset: the published number.")
     parser.add_argument(
+        "--cifar_networks",
+        action="store_true",
+        help="wrn, resnet and resnext as published for CIFAR-10 and CIFAR-100.",
+    )
+    parser.add_argument(
         "--utility_sizes", type=int, nargs="+", metavar="N", help="Train on N images, too; unset: a tenth, a third."
     )
     parser.add_argument(
@@ -102,6 +107,8 @@ def check(args: argparse.Namespace) -> None:
         raise UsageError(f"--utility_sizes holds {min(args.utility_sizes)}; give integers of at least 2.")
     if args.validation_size < 0:
         raise UsageError(f"--validation_size is {args.validation_size}; give an integer of at least 0.")
+    if args.cifar_networks and not {"wrn", "resnet", "resnext"} & set(args.classifiers or []):
+        raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
     _check_selection(args)
     for name, what in (
         ("publish_metrics", "whose card can be written"),

@@ -41,6 +41,7 @@ class Plan:
         repetitions (`int`): Seeds of each classifier.
         ensemble (`int`): Classifiers a seed, whose probabilities are averaged.
         classifier_epochs (`int`, *optional*): Instead of the published number.
+        cifar_networks (`bool`): Whether classifiers are those published for CIFAR-10 and CIFAR-100.
         utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; by default a tenth and a third.
         reference (`bool`): Whether classifiers are trained on real images as well.
         model_selection (`bool`): Whether the rankings of models are compared.
@@ -57,6 +58,7 @@ class Plan:
     repetitions: int
     ensemble: int
     classifier_epochs: int | None
+    cifar_networks: bool
     utility_sizes: Sequence[int] | None
     reference: bool
     model_selection: bool
@@ -218,7 +220,8 @@ class Evaluator:
     ) -> list[dict[str, Any]]:
         fitting: dict[str, Any] = {
             "classifiers": names, "seeds": [self.plan.seed + i for i in range(self.plan.repetitions)], "ensemble": self.plan.ensemble,
-            "epochs": self.plan.classifier_epochs, "device": self.plan.device, "sizes": list(sizes),
+            "epochs": self.plan.classifier_epochs, "cifar": self.plan.cifar_networks, "device": self.plan.device,
+            "sizes": list(sizes),
         }  # fmt: skip
         key = {**self._images, **fitting, "real": real}
         if selection is not None:
