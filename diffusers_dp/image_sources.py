@@ -35,6 +35,10 @@ class ImageSource(Protocol):
         """The images in a fixed order, each with its class."""
 
 
+class MissingSplit(UsageError):
+    """The data set is there, and has no split of that name."""
+
+
 def open_source(config: FETAProConfig) -> ImageSource:
     """Chooses the source that the flags name. Raises `UsageError` where it does not exist."""
     if config.uses_digits:
@@ -229,7 +233,7 @@ class DatasetSource:
 
     def _check_split(self, known: list[str]) -> None:
         if known and self.config.train_split not in known:
-            raise UsageError(
+            raise MissingSplit(
                 f"--train_split '{self.config.train_split}' does not exist; there is: {', '.join(known)}."
             )
 

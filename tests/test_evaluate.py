@@ -110,6 +110,14 @@ def test_an_interrupted_evaluation_goes_on(data, tmp_path, monkeypatch):
     assert read(folder)["measurements"]
 
 
+def test_another_version_of_a_library_computes_again(data, tmp_path, monkeypatch):
+    of_images(data, tmp_path)
+    monkeypatch.setattr(evaluator, "library_versions", lambda: {"torch": "0"})
+    monkeypatch.setattr(evaluator, "measure", None)
+    with pytest.raises(TypeError):
+        of_images(data, tmp_path)
+
+
 @pytest.fixture
 def judged(release, data):
     """Evaluates the release, which is counted in it."""
@@ -241,7 +249,8 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
     run("--images", few, "--real", data / "real", "--output_dir", tmp_path / "a", *FAST)
     warnings = " ".join(read(tmp_path / "a/private/unprotected/evaluation")["warnings"])
     assert "No synthetic image was generated of: class 0, class 2." in warnings
-    assert "equal a real training image in every pixel" in warnings
+    assert warnings.count("equal a real training image in every pixel") == 1
+    assert len(re.findall("synthetic images (are|equal)", warnings)) == 1
     unlabelled = write_dataset(tmp_path / "unlabelled", images[-40:])
     run("--images", unlabelled, "--real", data / "real", "--output_dir", tmp_path / "b", "--metrics", "fid")
     found = read(tmp_path / "b/private/unprotected/evaluation")
@@ -263,6 +272,7 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         (["--training_curve"], "--training_curve needs a release"),
         (["--utility_sizes", "81"], "--utility_sizes asks for 81 of 80 synthetic images"),
         (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
+        (["--cifar_networks"], "--cifar_networks changes wrn, resnet and resnext alone"),
         (["--selection_epsilon", "1"], "give --selection private as well"),
         (["--selection", "private"], "give --selection_epsilon"),
         ([*PRIVATE[:4]], "give --validation_size"),
@@ -271,7 +281,7 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
         (["--test_split", "dev"], "--test_split 'dev' does not exist"),
-        (["--image_column", "scan"], "--image_column 'scan' does not exist"),
+        (["--image_column", "scan"], "--image_column 'scan' does not exist in --images;"),
         (["--class_names", "a,b"], "--class_names contradicts"),
     ],
 )

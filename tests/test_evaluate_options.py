@@ -14,6 +14,7 @@ from test_evaluation_images import write_dataset
 from test_release import make_release
 from test_train_feta_pro import TINY
 
+from diffusers_dp.checkpointing import open_sealed
 from diffusers_dp.data import load_digits_split
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
@@ -51,7 +52,7 @@ class TestPrivateSelection:
         )
         facts = whole["protocol"]["private_selection"]
         assert small["protocol"]["private_selection"] == facts and facts["epsilon"] <= 8
-        assert "must not be among" in facts["statement"]
+        assert "must not be among" in facts["statement"] and "drawn afresh" in facts["repetition"]
         assert facts["statement"] in html.unescape((tmp_path / HOUSE / "report.html").read_text())
         assert found["image_sets"]["real training"]["num_images"] == 140
         assert found["image_sets"]["real validation"]["num_images"] == 60
@@ -120,6 +121,7 @@ def test_a_dp_classifier_at_the_epsilon_of_the_release(data, release, monkeypatc
     )  # fmt: skip
     found = read(release.parent / HOUSE)
     (accuracy,) = [each for each in of(found, classifier="dp_cnn") if each["metric"] == "accuracy"]
+    assert "drawn afresh" in accuracy["protocol"]["repetition"]
     receipt = json.loads((release / "privacy_receipt.json").read_text())
     claimed = receipt["claimed_epsilon"]["pld"]["epsilon"]
     assert (
@@ -160,6 +162,28 @@ def test_the_way_to_the_release(trained, quick, capsys):
     damaged = trained / "private" / "checkpoint-3" / "ema.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert "ema.safetensors is damaged" in refused(capsys, *flags, code=4)
+
+
+def test_complexity_of_what_led_to_the_release(trained, quick, capsys):
+    """The rows of the paper's Table 2, of noisy releases alone."""
+    release = trained / "release"
+    flags = ["--model", release, "--num_images", 40, "--num_inference_steps", 2, *FAST, "--metrics", "complexity"]
+    run(*flags)
+    found = [each for each in read(trained / HOUSE)["measurements"] if each["metric"] == "entropy"]
+    facts = [each["protocol"] for each in found]
+    assert [each["features"] for each in facts] == ["spatial features", "frequency features", "synthetic images"]
+    answer, _ = open_sealed(trained / "private/answers/central_images")
+    assert [each["num_images"] for each in facts] == [10 * answer["question"]["steps"], 1000, 40]
+    assert all(each["value"] > 0 for each in found)
+    page = (trained / HOUSE / "report.html").read_text()
+    assert "entropy, spatial features" in page and "entropy, frequency features" in page
+    run(*flags, "--publish_metrics")
+    assert (release / "README.md").read_text().count("| entropy") == 1
+    tensors = trained / "private/answers/central_images/answer.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    counted = json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"]
+    assert "answer.safetensors is damaged" in refused(capsys, *flags, code=4)
+    assert json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"] == counted == 2
 
 
 def test_a_run_that_kept_nothing_has_no_curve(release, data, capsys):

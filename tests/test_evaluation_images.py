@@ -13,7 +13,7 @@ from diffusers_dp.evaluation.images import (
     ImageSet,
     Source,
     common_shape,
-    copies,
+    copies_warning,
     fingerprint,
     fit,
     validation_split,
@@ -44,10 +44,30 @@ def test_what_is_written_is_read(tmp_path, digits):
     images, labels = digits[0][:30], digits[1][:30]
     source = Source("--real", str(write_dataset(tmp_path / "real", images, labels, "0123456789")))
     assert source.shape("train", tmp_path / "cache") == (1, 8, 8)
-    found = source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache", limit=20)
-    assert np.array_equal(found.images, images[:20]) and np.array_equal(found.labels, labels[:20])
+    found = source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache", limit=30)
+    assert np.array_equal(found.images, images) and np.array_equal(found.labels, labels)
     assert found.class_names == tuple("0123456789")
     assert found.origin == {"dataset": "real", "split": "train", "unreadable": 0}  # no path of this machine
+
+
+def test_fewer_images_are_drawn_from_all_of_them(tmp_path, digits):
+    """The first ones of a folder that is sorted by class would be of its first class."""
+    order = digits[1][:400].argsort(kind="stable")
+    images, labels = digits[0][order], digits[1][order]
+    source = Source("--images", str(write_dataset(tmp_path / "sorted", images, labels, "0123456789")))
+
+    def load(seed):
+        return source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache", limit=100, seed=seed)
+
+    found = load(0)
+    assert len(found) == len(set(found.positions)) == 100 and len(set(found.labels)) == 10
+    assert np.array_equal(found.images, images[found.positions])
+    assert np.array_equal(found.labels, labels[found.positions])
+    assert found.origin["drawn"] == "100 of 400 images at random, without replacement, by seed 0"
+    assert np.array_equal(load(0).positions, found.positions)
+    assert not np.array_equal(load(1).positions, found.positions)
+    counts = np.bincount(np.concatenate([load(seed).positions for seed in range(40)]), minlength=400)
+    assert counts.max() < 25 and abs(counts[:200].sum() - 2000) < 200  # each as likely
 
 
 def test_embedded_digits(tmp_path, digits):
@@ -147,12 +167,15 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
     with pytest.raises(UsageError, match="cat, fox.*cat, dog, elk.*--class_names"):
         with_classes_of(make_set([0, 1], ("cat", "fox")), real)
     unlabelled = ImageSet(real.images)
-    assert with_classes_of(unlabelled, real)[1] == ["The synthetic images have no labels: utility is left out."]
+    assert with_classes_of(unlabelled, real)[1] == [
+        "The synthetic images have no labels: utility, distances of classes and features of a classifier are left out."
+    ]
     assert with_classes_of(real, unlabelled)[0].labels is None
 
 
 def test_copies_and_fingerprints():
     some, others = make_set([0, 1], ("a", "b")), make_set([0, 1], ("a", "b"), np.full((2, 1, 2, 2), 200, np.uint8))
-    assert copies(some, some) == 2 and copies(some, others) == 0
+    assert copies_warning(some, some, "test").startswith("2 of 2 synthetic images equal a real test image")
+    assert copies_warning(some, others, "test") is None
     marks = {fingerprint(each) for each in (some, others, make_set([1, 1], ("a", "b")), make_set([0, 1], ("a", "c")))}
     assert len(marks) == 4 and fingerprint(some) == fingerprint(make_set([0, 1], ("a", "b")))

@@ -114,6 +114,27 @@ def test_a_constant_feature_divides_by_nothing():
     assert math.isfinite(feature_likelihood_divergence(*sets, seed=0))
 
 
+@pytest.mark.parametrize("value", [11 / 255, 0.1])  # whose float32 and float64 deviations need not be 0
+def test_a_feature_that_is_constant_on_the_test_images_is_only_centred(value):
+    train, test, synthetic = (gaussian(count, seed=count) for count in (100, 360, 50))
+    test[:, 0], at_zero = np.float32(value), test.copy()
+    at_zero[:, 0] = 0
+    shifted = train.copy(), synthetic.copy()
+    for each in shifted:
+        each[:, 0] -= np.float32(value)
+    expected = feature_likelihood_divergence(shifted[0], at_zero, shifted[1], seed=0)
+    assert feature_likelihood_divergence(train, test, synthetic, seed=0) == pytest.approx(expected, abs=1e-2)
+
+
+def test_copies_are_at_distance_0_and_cost_as_much_as_in_float64():
+    """`reference` by a program in float64 with exact distances (not in this repository), on the same images."""
+    rng = np.random.default_rng(0)
+    train, test, synthetic = (rng.integers(0, 256, (n, 64)).astype(np.float32) / 255 for n in (400, 360, 200))
+    half = np.concatenate([train[:80], synthetic[:80]])
+    reference = -371.0061
+    assert feature_likelihood_divergence(train, test, half, seed=1) == pytest.approx(reference, abs=1e-3)
+
+
 def test_too_few_images():
     with pytest.raises(UsageError, match="there are 3, 10 and 10"):
         feature_likelihood_divergence(gaussian(3), gaussian(10), gaussian(10), seed=0)

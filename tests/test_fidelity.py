@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from scipy import linalg
+from scipy.spatial.distance import cdist
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.extractors import PixelExtractor
@@ -13,7 +14,6 @@ from diffusers_dp.evaluation.feature_cache import FeatureCache
 from diffusers_dp.evaluation.feature_likelihood import feature_likelihood_divergence
 from diffusers_dp.evaluation.fidelity import (
     class_frechet_distances,
-    copies_warning,
     domain_discriminator,
     frechet_distance,
     inception_score,
@@ -128,6 +128,14 @@ class TestKernel:
         assert found.standard_error == pytest.approx(0, abs=1e-6)  # every subset is the whole set
         assert found.subset_size == 30
 
+    def test_features_far_from_0_are_summed_in_float64(self):
+        real, synthetic = (100 + gaussian(200, seed=seed) / 10 for seed in (0, 1))
+        first, second = real.astype(np.float64), synthetic.astype(np.float64)
+        kernel = [(x @ y.T / 6 + 1) ** 3 for x, y in ((first, first), (second, second), (first, second))]
+        within = sum(each.sum() - np.trace(each) for each in kernel[:2]) / (200 * 199)
+        found = kernel_distance(real, synthetic, seed=0, subsets=2)
+        assert found.value == pytest.approx(within - 2 * kernel[2].mean(), rel=1e-4)
+
     def test_is_unbiased_and_says_its_spread(self):
         same = kernel_distance(gaussian(600) / 4, gaussian(600, seed=1) / 4, seed=0, subset_size=100)
         other = kernel_distance(gaussian(600) / 4, gaussian(600, seed=1, shift=1.0) / 4, seed=0, subset_size=100)
@@ -165,6 +173,13 @@ def brute_force_share_within(points, manifold, k):
     )
 
 
+def scipys_share_within(points, manifold, k):
+    points, manifold = points.astype(np.float64), manifold.astype(np.float64)
+    distances = cdist(manifold, manifold)
+    np.fill_diagonal(distances, np.inf)
+    return (cdist(points, manifold) <= np.sort(distances, axis=1)[:, k - 1]).any(axis=1).mean()
+
+
 class TestPrecisionRecall:
     @pytest.mark.parametrize("k", [1, 3])
     def test_equals_brute_force_over_several_chunks(self, k, monkeypatch):
@@ -188,6 +203,24 @@ class TestPrecisionRecall:
         assert precision == 1
         assert recall <= 0.02
 
+    @pytest.mark.parametrize(("offset", "scale"), [(100, 0.1), (1000, 1)])
+    def test_features_far_from_0_equal_scipys_distances(self, offset, scale):
+        rng = np.random.default_rng(0)
+        real = (offset + scale * rng.normal(size=(300, 16))).astype(np.float32)
+        synthetic = (offset + scale * rng.normal(0.3, 1.2, size=(300, 16))).astype(np.float32)
+        found = precision_recall(real, synthetic)
+        assert found == (scipys_share_within(synthetic, real, 3), scipys_share_within(real, synthetic, 3))
+
+    def test_copies_of_images_that_are_there_four_times_are_at_distance_0(self):
+        """Radii are 0: nothing but a distance of exactly 0 is within them."""
+        rng = np.random.default_rng(0)
+        real = rng.integers(120, 124, (75, 784)).astype(np.float32) / 255
+        assert precision_recall(real.repeat(4, axis=0), real.repeat(4, axis=0)) == (1, 1)
+        assert precision_recall(real.repeat(4, axis=0), real) == (1, 1)
+        one_level_off = real.copy()
+        one_level_off[:, 0] += np.float32(1 / 255)
+        assert precision_recall(real.repeat(4, axis=0), one_level_off)[0] == 0
+
     def test_k_images_are_refused(self):
         with pytest.raises(UsageError, match="more than 3 images.*50 real and 3 synthetic"):
             precision_recall(gaussian(50), gaussian(3))
@@ -200,6 +233,12 @@ def test_nearest_neighbours_equal_brute_force(monkeypatch):
     table = np.linalg.norm(synthetic[:, None] - real, axis=2)
     np.testing.assert_array_equal(index, table.argsort(axis=1)[:, :3])
     np.testing.assert_allclose(distances, np.sort(table, axis=1)[:, :3], rtol=1e-4)
+
+
+def test_an_image_is_its_own_nearest_neighbour_at_distance_0():
+    images = np.random.default_rng(0).integers(243, 248, (300, 784)).astype(np.float32) / 255
+    index, distances = nearest_neighbours(images, images[:20], 1)
+    assert index[:, 0].tolist() == list(range(20)) and not distances.any()
 
 
 class TestDomain:
@@ -219,12 +258,6 @@ class TestDomain:
     def test_too_few_images(self):
         with pytest.raises(UsageError, match="9 private and 50 public"):
             domain_discriminator(gaussian(9), gaussian(50), gaussian(5), seed=0)
-
-
-def test_copies_are_counted():
-    real = gaussian(20)
-    assert copies_warning(real, gaussian(10, seed=1)) is None
-    assert copies_warning(real, np.concatenate([real[3:5], gaussian(8, seed=1)])).startswith("2 of 10 ")
 
 
 def image_set(count, seed=0, size=3, channels=1, num_classes=2, brightness=0):

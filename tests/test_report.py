@@ -57,6 +57,20 @@ def read(page):
     return reader
 
 
+@pytest.mark.filterwarnings("error")
+def test_names_in_any_script_are_text_in_the_charts():
+    names = ("日本", "한국", "<b>")
+    svg = figures.draw_confusion(COUNTS, names)
+    words = read(svg).words
+    assert {"日本", "한국", "<b>", "taken for"} <= set(words) and "<b>" not in svg
+    assert "font-family" not in svg or "sans-serif" in svg
+    assert (
+        "url(" not in svg.replace("url(#", "")
+        and "@import" not in svg
+        and svg == figures.draw_confusion(COUNTS, names)
+    )
+
+
 @pytest.fixture
 def evaluation():
     rng = np.random.default_rng(0)

@@ -9,22 +9,36 @@ import argparse
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DiffusersDPError, UsageError
 from . import evaluate_flags, sample
-from .evaluate_flags import METRICS, SETTINGS, add_arguments
-from .evaluate_inputs import Release, curve_points, find_shape, read, sources_of
+from .evaluate_flags import SETTINGS, add_arguments
+from .evaluate_inputs import (
+    Release,
+    curve_points,
+    draw,
+    find_shape,
+    match,
+    read_public,
+    read_real,
+    read_synthetic,
+    sources_of,
+    stand_in,
+)
 
 
 if TYPE_CHECKING:
     from ..evaluation.evaluator import Plan
-    from ..evaluation.images import ImageSet
+    from ..evaluation.extractors import FeatureExtractor
+    from ..evaluation.images import ImageSet, Shape, Source
     from ..evaluation.report import Evaluation
     from ..evaluation.training_curve import CurvePoint, KeptState
+    from .evaluate_choice import Choice
 
 __all__ = ["add_arguments", "run"]
 
@@ -42,17 +56,12 @@ def run(args: argparse.Namespace) -> None:
     _check_reference(args, facts)
     with _folder(args) as (folder, begun):
         sources = sources_of(args)
+        features = _features(args, release)
         shape = find_shape(args, sources, release, folder / "cache")
-        notes = _count(args, release)
-        if release is not None:
-            begun()  # from here on drawn images may lie there
-        sets, warnings = read(args, sources, shape, release, facts, folder)
-        evaluate_flags.check_utility_sizes(args, len(sets["synthetic"]))
-        begun()
-        _fill_in(args, labelled=sets["synthetic"].labels is not None)
+        sets, warnings, choice, networks = _read(args, sources, shape, release, facts, folder, begun)
         points = curve_points(args, states, release, shape) if release is not None else iter(())
-        evaluation = _evaluation(args, sets, notes + warnings, facts)
-        _measure(args, evaluation, points, folder)
+        evaluation = _evaluation(args, sets, warnings, facts)
+        _measure(args, evaluation, points, folder, choice.left_out, networks, features)
     if args.publish_metrics:
         _publish(args, evaluation)
     print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if args.real_is_public else 'yes'}.")
@@ -155,20 +164,53 @@ def _count(args: argparse.Namespace, release: Release | None) -> list[str]:
     return [note]
 
 
-def _fill_in(args: argparse.Namespace, *, labelled: bool) -> None:
-    """What flags leave open depends on whether there are labels."""
-    args.metrics = args.metrics or [name for name in METRICS if labelled or name != "class_fid"]
-    args.extractors = args.extractors or (["pixels", "classifier"] if labelled else ["pixels"])
-    args.classifiers = args.classifiers or (["logreg", "cnn"] if labelled else [])
-    for name, wanted in (
-        ("selection private", args.selection == "private"),
-        ("model_selection", args.model_selection),
-        ("dp_reference", args.dp_reference),
-    ):
-        if wanted and not labelled:
-            raise UsageError(
-                f"--{name} needs labelled images; name their column with --label_column, or leave it out."
-            )
+def _read(
+    args: argparse.Namespace,
+    sources: "dict[str, Source]",
+    shape: "Shape",
+    release: Release | None,
+    facts: dict[str, Any] | None,
+    folder: Path,
+    begun: Callable[[], None],
+) -> "tuple[dict[str, ImageSet], list[str], Choice, dict[str, FeatureExtractor]]":
+    """All images, what is to be warned of, what is measured, and the networks for it.
+
+    What can be refused is refused in this order: without a private image, before the evaluation is counted; with them, before an image is
+    drawn or a network is fitted.
+    """
+    from ..evaluation.images import with_classes_of
+    from .evaluate_choice import Known, choose, load_networks
+
+    synthetic = stand_in(release, shape) if release else read_synthetic(args, sources["synthetic"], shape, folder)
+    public = read_public(args, sources["public"], shape, folder) if "public" in sources else None
+    count = args.num_images if release else len(synthetic)
+    evaluate_flags.check_utility_sizes(args, count)
+    networks = load_networks(args, _device(args))
+    known = Known(
+        count, synthetic.labels is not None, args.test_split is not None,
+        {name: network.facts["dimension"] for name, network in networks.items()},
+        public=None if public is None else len(public),
+    )  # fmt: skip
+    choose(args, known)
+    warnings = _count(args, release)
+    sets, of_real = read_real(args, sources, shape, facts, folder)
+    real, test = sets["real training"], sets.get("real test")
+    labelled = with_classes_of(synthetic, real)[0].labels is not None
+    choice = choose(args, replace(known, labelled=labelled, real=real, test=None if test is None else len(test)))
+    begun()  # from here on drawn images may lie there
+    if release is not None:
+        synthetic = read_synthetic(args, draw(args, release, folder), shape, folder)
+    sets, of_classes = match(synthetic, sets)
+    if public is not None:
+        sets["public"] = public
+    args.metrics, args.extractors, args.classifiers = choice.metrics, choice.extractors, choice.classifiers
+    return sets, warnings + of_real + of_classes + choice.warnings, choice, networks
+
+
+def _device(args: argparse.Namespace) -> str:
+    import torch
+
+    return ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
 
 
 def _evaluation(
@@ -180,23 +222,39 @@ def _evaluation(
     return Evaluation(not args.real_is_public, settings, sets, facts, warnings=warnings)
 
 
-def _measure(args: argparse.Namespace, evaluation: "Evaluation", points: "Iterator[CurvePoint]", folder: Path) -> None:
+def _measure(
+    args: argparse.Namespace,
+    evaluation: "Evaluation",
+    points: "Iterator[CurvePoint]",
+    folder: Path,
+    left_out: list[tuple[str, str]],
+    networks: "dict[str, FeatureExtractor]",
+    features: "dict[str, ImageSet]",
+) -> None:
     """All numbers, and both files of the report."""
     from ..evaluation.evaluator import Evaluator
     from ..evaluation.page import build_page
     from ..evaluation.pictures import build_charts, build_neighbours, build_samples
     from ..evaluation.report import write_report
 
-    evaluator = Evaluator(_plan(args, evaluation, folder), folder, evaluation.image_sets)
-    evaluator.fill(evaluation, points)
+    plan = _plan(args, evaluation, folder, left_out)
+    evaluator = Evaluator(plan, folder, evaluation.image_sets, networks)
+    evaluator.fill(evaluation, points, features)
     charts = build_charts(evaluation, (*evaluator.embedding(args.extractors[-1]), args.extractors[-1]))
     neighbours = build_neighbours(evaluation, evaluator) if args.show_private else []
     write_report(evaluation, build_page(evaluation, charts, build_samples(evaluation), neighbours), folder)
 
 
-def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path) -> "Plan":
-    import torch
+def _features(args: argparse.Namespace, release: Release | None) -> "dict[str, ImageSet]":
+    """What the run of a local release learned from before DP-SGD, for complexity."""
+    if release is None or "complexity" not in (args.metrics or ["complexity"]) or not Path(args.model).is_dir():
+        return {}
+    from ..evaluation.warm_up_features import warm_up_features
 
+    return warm_up_features(release.folder, release.shape, seed=args.seed)
+
+
+def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path, left_out: list[tuple[str, str]]) -> "Plan":
     from ..evaluation.evaluator import Plan
     from ..evaluation.utility import PrivateSelection
 
@@ -209,17 +267,25 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path) -> "
         assert evaluation.release is not None  # _check_reference looked
         budget = (evaluation.release["epsilon_by_pld"], evaluation.release["delta"])
     same = (
-        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "utility_sizes", "reference",
-        "model_selection", "inception_weights", "dinov2_model",
+        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
+        "utility_sizes", "reference", "model_selection",
     )  # fmt: skip
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
-    return Plan(**{name: getattr(args, name) for name in same}, device=device, selection=selection, dp_budget=budget)
+    return Plan(
+        **{name: getattr(args, name) for name in same}, device=_device(args), selection=selection, dp_budget=budget,
+        left_out=left_out,
+    )  # fmt: skip
 
 
 def _publish(args: argparse.Namespace, evaluation: "Evaluation") -> None:
     """The numbers of the whole release: none of a class or of a state on the way to it."""
     from ..evaluation.amendments import publish
+    from ..evaluation.warm_up_features import FREQUENCY, SPATIAL
 
-    overall = [found for found in evaluation.measurements if not {"class", "state"} & found.protocol.keys()]
+    overall = [
+        found
+        for found in evaluation.measurements
+        if not {"class", "state"} & found.protocol.keys()
+        and found.protocol.get("features") not in (SPATIAL, FREQUENCY)
+    ]
     publish(args.model, overall, read_private_data=not args.real_is_public)
     print(f"The numbers are in the card of {args.model}.")

@@ -16,9 +16,9 @@ SELECTIONS = ("synthetic", "private")
 DEFAULT_NUM_IMAGES = 10_000
 #: Flags that decide numbers, as the report states them.
 SETTINGS = (
-    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "utility_sizes", "reference", "selection",
-    "selection_epsilon", "selection_delta", "model_selection", "dp_reference", "training_curve", "num_images", "num_inference_steps",
-    "solver", "guidance_scale", "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
+    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes",
+    "reference", "selection", "selection_epsilon", "selection_delta", "model_selection", "dp_reference", "training_curve", "num_images",
+    "num_inference_steps", "solver", "guidance_scale", "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
 )  # fmt: skip
 
 
@@ -28,12 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     judged.add_argument("--images", metavar="DATASET", help="Synthetic images, of `diffusers-dp sample` for instance.")
     parser.add_argument("--images_split", default="train", help="Split of --images.")
     parser.add_argument(
-        "--num_images", type=int, help=f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or of --images at most."
+        "--num_images", type=int, help=f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images."
     )
     sample.add_drawing_arguments(parser)
     parser.add_argument("--real", metavar="DATASET", help="Real images: Hub id or folder; unset: the embedded digits.")
     parser.add_argument("--train_split", default="train", help="Split of --real that fidelity is measured against.")
-    parser.add_argument("--test_split", default="test", help="Split of --real that classifiers are tested on.")
+    parser.add_argument(
+        "--test_split", help="Split of --real that classifiers are tested on; unset: test, if there is one."
+    )
     parser.add_argument(
         "--validation_size", type=int, default=0, help="Images of --train_split to leave out, as in training."
     )
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resize", action="store_true", help="Make images of other sizes and channels fit.")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, help="Of the images; unset: all that apply.")
     parser.add_argument(
-        "--extractors", nargs="+", choices=EXTRACTORS, help="Feature spaces; unset: pixels classifier."
+        "--extractors", nargs="+", choices=EXTRACTORS, help="Feature spaces; unset: pixels classifier, if they apply."
     )
     parser.add_argument("--inception_weights", type=Path, metavar="FILE", help="Unset: downloaded.")
     parser.add_argument("--dinov2_model", default="facebook/dinov2-large", help="Folder, or Hub id.")
@@ -60,10 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_utility_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--classifiers", nargs="+", choices=CLASSIFIERS, help="Of utility; unset: logreg cnn.")
+    parser.add_argument(
+        "--classifiers", nargs="+", choices=CLASSIFIERS, help="Of utility; unset: logreg cnn, if there are labels."
+    )
     parser.add_argument("--repetitions", type=int, default=1, help="Seeds of each classifier.")
     parser.add_argument("--ensemble", type=int, default=1, help="Classifiers a seed, averaged.")
     parser.add_argument("--classifier_epochs", type=int, help="Unset: the published number.")
+    parser.add_argument(
+        "--cifar_networks",
+        action="store_true",
+        help="wrn, resnet and resnext as published for CIFAR-10 and CIFAR-100.",
+    )
     parser.add_argument(
         "--utility_sizes", type=int, nargs="+", metavar="N", help="Train on N images, too; unset: a tenth, a third."
     )
@@ -98,6 +107,8 @@ def check(args: argparse.Namespace) -> None:
         raise UsageError(f"--utility_sizes holds {min(args.utility_sizes)}; give integers of at least 2.")
     if args.validation_size < 0:
         raise UsageError(f"--validation_size is {args.validation_size}; give an integer of at least 0.")
+    if args.cifar_networks and not {"wrn", "resnet", "resnext"} & set(args.classifiers or []):
+        raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
     _check_selection(args)
     for name, what in (
         ("publish_metrics", "whose card can be written"),

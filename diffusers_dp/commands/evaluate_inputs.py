@@ -65,8 +65,9 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
 def find_shape(
     args: argparse.Namespace, sources: "dict[str, Source]", release: Release | None, cache: Path
 ) -> "Shape":
-    """The shape in which all are compared; `UsageError` where they do not fit."""
+    """The shape in which all are compared; `UsageError` where they do not fit. Sets `args.test_split`, where it is unset and there is one."""
     from ..evaluation.images import common_shape
+    from ..image_sources import MissingSplit
 
     if release is None:
         synthetic, flag = sources["synthetic"].shape(args.images_split, cache), "--images"
@@ -74,51 +75,74 @@ def find_shape(
         synthetic, flag = release.shape, "--model"
     real = sources["real"].shape(args.train_split, cache)
     shape = common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
-    sources["test"].shape(args.test_split, cache)  # before images are drawn, which takes long
+    try:
+        sources["test"].shape(args.test_split or "test", cache)  # before images are drawn, which takes long
+        args.test_split = args.test_split or "test"
+    except MissingSplit:
+        if args.test_split is not None:
+            raise
     return shape
 
 
-def read(
-    args: argparse.Namespace,
-    sources: "dict[str, Source]",
-    shape: "Shape",
-    release: Release | None,
-    facts: dict[str, Any] | None,
-    folder: Path,
+def read_synthetic(args: argparse.Namespace, source: "Source", shape: "Shape", folder: Path) -> "ImageSet":
+    """Those of `--images`, or those that were drawn."""
+    split = args.images_split if args.model is None else "train"
+    return source.load(
+        split, shape, limit=args.num_images, seed=args.seed, resize=args.resize, cache_dir=folder / "cache"
+    )
+
+
+def read_public(args: argparse.Namespace, source: "Source", shape: "Shape", folder: Path) -> "ImageSet":
+    return source.load("train", shape, resize=args.resize, cache_dir=folder / "cache")
+
+
+def read_real(
+    args: argparse.Namespace, sources: "dict[str, Source]", shape: "Shape", facts: dict[str, Any] | None, folder: Path
 ) -> "tuple[dict[str, ImageSet], list[str]]":
-    """All images, in one shape and with one label set, and what is to be warned of.
+    """The real training, test and validation images, where there are some, and what is to be warned of.
 
     Args:
         facts (`dict`, *optional*): What `release_facts` says of the synthetic images.
     """
-    from ..evaluation.images import copies, validation_split, with_classes_of
+    from ..evaluation.images import validation_split
 
     fitting: Any = {"resize": args.resize, "cache_dir": folder / "cache"}
-    if release is not None:
-        sources["synthetic"] = _draw(args, release, folder)
-    synthetic = sources["synthetic"].load(
-        "train" if release else args.images_split, shape, limit=args.num_images, **fitting
-    )
     train = sources["real"].load(args.train_split, shape, **fitting)
-    sets = {"real test": sources["test"].load(args.test_split, shape, **fitting)}
-    warnings = []
+    sets, warnings = {"real training": train}, []
+    if args.test_split is not None:
+        sets["real test"] = sources["test"].load(args.test_split, shape, **fitting)
     if args.validation_size:
         if args.selection == "private":
             warnings += check_disjoint(facts, len(train) + train.origin["unreadable"], args.validation_size)
-        train, validation = validation_split(train, args.validation_size)
+        sets["real training"], validation = validation_split(train, args.validation_size)
         if args.selection == "private":
             sets["real validation"] = validation
-    synthetic, of_classes = with_classes_of(synthetic, train)
-    warnings += of_classes
     if args.resize:
         warnings.append(f"All images were made to fit {shape[2]}x{shape[1]} pixels and {shape[0]} channel(s).")
-    for name, real in (("training", train), ("test", sets["real test"])):
-        if number := copies(synthetic, real):
-            warnings.append(f"{number} of the synthetic images equal a real {name} image in every pixel.")
-    sets = {"synthetic": synthetic, "real training": train, **sets}
-    if "public" in sources:
-        sets["public"] = sources["public"].load("train", shape, **fitting)
     return sets, warnings
+
+
+def match(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str, ImageSet], list[str]]":
+    """All sets, the synthetic images with the real ones' classes, and what is to be warned of."""
+    from ..evaluation.images import copies_warning, with_classes_of
+
+    synthetic, warnings = with_classes_of(synthetic, sets["real training"])
+    for name in ("training", "test"):
+        if f"real {name}" in sets and (warning := copies_warning(synthetic, sets[f"real {name}"], name)):
+            warnings.append(warning)
+    return {"synthetic": synthetic, **sets}, warnings
+
+
+def stand_in(release: Release, shape: "Shape") -> "ImageSet":
+    """No image, with the classes of those that will be drawn."""
+    import numpy as np
+
+    from ..evaluation.images import ImageSet
+
+    images = np.empty((0, *shape), np.uint8)
+    if release.pipeline.num_classes is None:
+        return ImageSet(images)
+    return ImageSet(images, np.empty(0, np.int64), tuple(sample.class_names(release.pipeline)))
 
 
 def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_size: int) -> list[str]:
@@ -152,7 +176,7 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
     ]
 
 
-def _draw(args: argparse.Namespace, release: Release, folder: Path) -> "Source":
+def draw(args: argparse.Namespace, release: Release, folder: Path) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
     from ..evaluation.images import Source
     from ..receipt import RECEIPT_NAME, canonical_json

@@ -22,7 +22,7 @@ from ..sensitive import SensitiveImages
 from .classifiers import network_scores
 from .images import ImageSet
 from .measurement import Measurement
-from .utility import UtilityDetails, common_classes, score_predictions
+from .utility import FRESH_NOISE, UtilityDetails, common_classes, score_predictions
 
 
 STEPS = 300
@@ -112,7 +112,7 @@ def reference_dp(
     protocol = {
         "classifier": "dp_cnn", "trained_on": "real, with DP-SGD", "tested_on": "real", "num_train": len(real_train),
         "num_test": len(real_test), "seeds": [seed], "parameters": sum(p.numel() for p in network.parameters()),
-        **facts, "hypothetical": HYPOTHETICAL,
+        **facts, "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
     }  # fmt: skip
     predicted = network_scores(network, real_test.images, device).argmax(1)
     details = score_predictions([predicted], real_test, protocol)

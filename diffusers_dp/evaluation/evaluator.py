@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from . import fidelity
 from .classifier_features import ClassifierExtractor
 from .complexity import feature_complexity
 from .dp_classifier import reference_dp
-from .extractors import Dinov2Extractor, FeatureExtractor, InceptionExtractor, PixelExtractor
+from .extractors import FeatureExtractor, PixelExtractor
 from .feature_cache import FeatureCache
 from .fidelity_report import METRICS, measure, measure_domain
 from .images import ImageSet, fingerprint
 from .measurement import Measurement
 from .model_selection import measure_model_selection
-from .report import Evaluation
+from .report import Evaluation, library_versions
 from .selection import refuse_second_choice
 from .training_curve import CurvePoint
 from .utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
@@ -41,13 +41,14 @@ class Plan:
         repetitions (`int`): Seeds of each classifier.
         ensemble (`int`): Classifiers a seed, whose probabilities are averaged.
         classifier_epochs (`int`, *optional*): Instead of the published number.
+        cifar_networks (`bool`): Whether classifiers are those published for CIFAR-10 and CIFAR-100.
         utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; by default a tenth and a third.
         reference (`bool`): Whether classifiers are trained on real images as well.
         model_selection (`bool`): Whether the rankings of models are compared.
-        inception_weights (`Path`, *optional*), dinov2_model (`str`): Where the networks are.
         device (`str`): Of networks.
         selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs; synthetic ones otherwise.
         dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier that is trained on real images with DP-SGD.
+        left_out (sequence of `tuple[str, str]`): Metric and extractor that do not go together on these images.
     """
 
     metrics: Sequence[str]
@@ -57,18 +58,18 @@ class Plan:
     repetitions: int
     ensemble: int
     classifier_epochs: int | None
+    cifar_networks: bool
     utility_sizes: Sequence[int] | None
     reference: bool
     model_selection: bool
-    inception_weights: Path | None
-    dinov2_model: str
     device: str
     selection: PrivateSelection | None = None
     dp_budget: tuple[float, float] | None = None
+    left_out: Sequence[tuple[str, str]] = ()
 
 
 class FinishedSteps:
-    """Results by what they were made of: images, flags and code.
+    """Results by what they were made of: images, flags, code and the libraries that compute.
 
     Args:
         folder (`Path`): As private as the images, for the names hold hashes of them.
@@ -79,7 +80,9 @@ class FinishedSteps:
 
     def get(self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The kept result (JSON values), or that of `compute`, which is kept."""
-        digest = hashlib.sha256(canonical_json({**key, "source": hash_source()}).encode()).hexdigest()
+        digest = hashlib.sha256(
+            canonical_json({**key, "source": hash_source(), "libraries": library_versions()}).encode()
+        ).hexdigest()
         path = self.folder / f"{name}-{digest[:32]}.json"
         if not path.is_file():  # there whole or not at all
             write_json(compute(), path)
@@ -92,33 +95,47 @@ class Evaluator:
     Args:
         plan (`Plan`): What is to be measured.
         folder (`Path`): For features and finished steps; as private as the images.
-        sets (`dict[str, ImageSet]`): `synthetic`, `real training`, `real test` and, where there are some, `public`; of one shape and one
+        sets (`dict[str, ImageSet]`): `synthetic`, `real training` and, where there are some, `real test` and `public`; of one shape and one
             label set.
+        networks (`dict[str, FeatureExtractor]`): By name the extractors that are not made here.
     """
 
-    def __init__(self, plan: Plan, folder: Path, sets: dict[str, ImageSet]):
+    def __init__(
+        self, plan: Plan, folder: Path, sets: dict[str, ImageSet], networks: Mapping[str, FeatureExtractor] = {}
+    ):
         self.plan = plan
-        self.synthetic, self.real_train, self.real_test = (
-            sets[name] for name in ("synthetic", "real training", "real test")
+        self.synthetic, self.real_train, self._real_test = (
+            sets["synthetic"],
+            sets["real training"],
+            sets.get("real test"),
         )
         self.public = sets.get("public")
         self.cache = FeatureCache(folder / "features")
         self.steps = FinishedSteps(folder / "steps")
         self._images = {name: fingerprint(images) for name, images in sets.items() if name != "real validation"}
-        self._extractors: dict[str, FeatureExtractor] = {}
+        self._extractors = dict(networks)
 
-    def fill(self, evaluation: Evaluation, points: Iterable[CurvePoint] = ()) -> None:
+    @property
+    def real_test(self) -> ImageSet:
+        """For what is measured only where there are some."""
+        assert self._real_test is not None
+        return self._real_test
+
+    def fill(
+        self, evaluation: Evaluation, points: Iterable[CurvePoint] = (), features: Mapping[str, ImageSet] = {}
+    ) -> None:
         """Adds all numbers, and what has to be known to read them, to a report.
 
         Args:
             points (iterable of `CurvePoint`): States on the way to the release.
+            features (`dict[str, ImageSet]`): What `warm_up_features` returned, for complexity.
         """
         fits = self.utility()  # first: a private choice may be refused
         for name in self.plan.extractors:
             evaluation.measurements += self.fidelity(name)
         evaluation.measurements += self.training_curve(points)
         if "complexity" in self.plan.metrics:
-            evaluation.measurements += feature_complexity({"synthetic images": self.synthetic})
+            evaluation.measurements += feature_complexity({**features, "synthetic images": self.synthetic})
         for fit in fits:
             evaluation.measurements += [Measurement(**each) for each in fit["measurements"]]
             if fit["trained_on"] == "synthetic":
@@ -129,19 +146,21 @@ class Evaluator:
             evaluation.measurements += self.model_selection()
         if self.plan.dp_budget is not None:
             evaluation.measurements += self.dp_reference(*self.plan.dp_budget)
-        cautions = (each.protocol.get("warning") for each in evaluation.measurements)
-        evaluation.warnings += dict.fromkeys(caution for caution in cautions if caution)
+        cautions = dict.fromkeys(each.protocol.get("warning") for each in evaluation.measurements)
+        evaluation.warnings += [caution for caution in cautions if caution and caution not in evaluation.warnings]
 
     def fidelity(self, name: str) -> list[Measurement]:
         """`METRICS` in one feature space, and the domain discriminator where there are public images."""
-        metrics = [metric for metric in self.plan.metrics if metric in METRICS]
+        metrics = [
+            metric for metric in self.plan.metrics if metric in METRICS and (metric, name) not in self.plan.left_out
+        ]
         key = {**self._images, **self._extractor_key(name), "metrics": metrics}
 
         def compute() -> dict[str, Any]:
             extractor, found = self.extractor(name), []
             if metrics:
                 found = measure(
-                    extractor, self.real_train, self.synthetic, self.real_test, metrics=metrics, seed=self.plan.seed, cache=self.cache,
+                    extractor, self.real_train, self.synthetic, self._real_test, metrics=metrics, seed=self.plan.seed, cache=self.cache,
                     device=self.plan.device,
                 )  # fmt: skip
             if self.public is not None:
@@ -203,7 +222,8 @@ class Evaluator:
     ) -> list[dict[str, Any]]:
         fitting: dict[str, Any] = {
             "classifiers": names, "seeds": [self.plan.seed + i for i in range(self.plan.repetitions)], "ensemble": self.plan.ensemble,
-            "epochs": self.plan.classifier_epochs, "device": self.plan.device, "sizes": list(sizes),
+            "epochs": self.plan.classifier_epochs, "cifar": self.plan.cifar_networks, "device": self.plan.device,
+            "sizes": list(sizes),
         }  # fmt: skip
         key = {**self._images, **fitting, "real": real}
         if selection is not None:
@@ -273,15 +293,13 @@ class Evaluator:
         )[0]
 
     def extractor(self, name: str) -> FeatureExtractor:
-        """Made once, when it is needed: fitting and loading take long."""
+        """Made once, when it is needed: fitting takes long."""
         if name not in self._extractors:
             makers: dict[str, Callable[[], FeatureExtractor]] = {
                 "pixels": PixelExtractor,
                 "classifier": lambda: ClassifierExtractor(
                     self.real_train, seed=self.plan.seed, device=self.plan.device
                 ),
-                "inception": lambda: InceptionExtractor(self.plan.inception_weights, device=self.plan.device),
-                "dinov2": lambda: Dinov2Extractor(self.plan.dinov2_model, device=self.plan.device),
             }
             self._extractors[name] = makers[name]()
         return self._extractors[name]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
-from .fidelity import check_features
+from .fidelity import check_features, squared_distances
 
 
 LIKELIHOOD_IMAGES = 10_000
@@ -60,8 +60,9 @@ def feature_likelihood_divergence(
             f"{len(synthetic)}: give more, or leave fld out of --metrics."
         )
     draws = np.random.default_rng(seed)
-    mean, deviation = test.mean(axis=0), test.std(axis=0, ddof=1)
-    deviation[deviation == 0] = 1
+    # A float32 deviation of a constant need not be 0, nor a float64 one.
+    mean, deviation = test.mean(axis=0, dtype=np.float64), test.std(axis=0, ddof=1, dtype=np.float64)
+    deviation[test.max(axis=0) == test.min(axis=0)] = 1
     standard = [torch.from_numpy((x - mean) / deviation).to(device, torch.float32) for x in (train, test, synthetic)]
     points, held_out, centres = standard
     centres = centres[torch.from_numpy(draws.permutation(len(centres))[:LIKELIHOOD_IMAGES]).to(device)]
@@ -88,7 +89,8 @@ def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tens
     """
     dimension = points.shape[1]
     # Kept for all epochs: they are what takes the time.
-    distances = [_squared_distances(rows, centres) for rows in points.split(ROWS_AT_A_TIME)]
+    wide = centres.double()
+    distances = [_squared_distances(rows, wide) for rows in points.split(ROWS_AT_A_TIME)]
     to_base = (BASE_SHRINKAGE * (points - points.mean(dim=0)).square().sum(dim=1)).split(ROWS_AT_A_TIME)
     nearest = torch.stack([rows.amin(dim=0) for rows in distances]).amin(dim=0)
     log_variances = ((nearest + NEAREST_OFFSET) / dimension).log()
@@ -106,9 +108,10 @@ def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tens
 
 def negative_log_likelihood(points: torch.Tensor, centres: torch.Tensor, log_variances: torch.Tensor) -> float:
     """`-mean log p(x) / D` of points `[n, D]` under the mixture with centres `[m, D]` and log variances `[m]`, natural logarithm."""
+    wide = centres.double()
     total = sum(
         float(
-            _log_densities(_squared_distances(rows, centres), log_variances, points.shape[1])
+            _log_densities(_squared_distances(rows, wide), log_variances, points.shape[1])
             .logsumexp(dim=1)
             .sum(dtype=torch.float64)
         )
@@ -118,7 +121,7 @@ def negative_log_likelihood(points: torch.Tensor, centres: torch.Tensor, log_var
 
 
 def _squared_distances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    return torch.cdist(points, centres).square_()
+    return squared_distances(points, centres).float()
 
 
 def _log_densities(distances: torch.Tensor, log_variances: torch.Tensor, dimension: int) -> torch.Tensor:

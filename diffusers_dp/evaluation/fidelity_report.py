@@ -12,7 +12,7 @@ from . import fidelity
 from .extractors import FeatureExtractor
 from .feature_cache import FeatureCache
 from .feature_likelihood import LIKELIHOOD_IMAGES, feature_likelihood_divergence
-from .images import ImageSet
+from .images import ImageSet, copies_warning
 from .measurement import Measurement
 
 
@@ -110,8 +110,8 @@ def measure(
         synthetic=judged,
         test=cache.features(extractor, real_test.images) if real_test is not None and "fld" in metrics else None,
         seed=seed,
-        device=device,
-        warning=fidelity.copies_warning(real_train.images, synthetic.images),
+        device="cpu" if device.startswith("mps") else device,  # which has no float64
+        warning=copies_warning(synthetic, real_train, "training"),
     )
     return [measurement for metric in metrics for measurement in METRICS[metric](material)]
 

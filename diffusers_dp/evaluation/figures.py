@@ -8,7 +8,9 @@ matplotlib.
 import base64
 import io
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +32,10 @@ COLOURS = {INK: "currentColor", FAINT: "var(--faint)", REAL: "var(--real)", SYNT
 MARKS = (("●", "o"), ("◆", "D"), ("▲", "^"))
 COLOURS_OF_MARKS = (SYNTHETIC, REAL, INK)
 STYLE: Any = {
-    "svg.fonttype": "path",  # the same everywhere
+    "svg.fonttype": "none",  # text stays text, in any script: found, read aloud, drawn in the reader's fonts
     "svg.hashsalt": "diffusers_dp",  # the same bytes every time
     "text.parse_math": False,  # names of classes come from outside, and may hold a dollar sign
+    "font.family": "sans-serif",
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -252,10 +255,15 @@ def draw_domain(share: float, error: float, accuracy: float | None) -> str:
         return _svg(figure)
 
 
-def _styled() -> Any:
+@contextmanager
+def _styled() -> Iterator[None]:
     import matplotlib
 
-    return matplotlib.rc_context(STYLE)
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing from"
+        )  # it measures by its own font; the reader's is another
+        yield
 
 
 def _axes(height: float) -> "tuple[Figure, Axes]":

@@ -82,7 +82,9 @@ class Source:
                 return channels, height, width
         raise UsageError(f"{self.flag} {self._words(split)} holds no image that can be read; give another data set.")
 
-    def load(self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None) -> ImageSet:
+    def load(
+        self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None, seed: int = 0
+    ) -> ImageSet:
         """All images that can be read, with their labels if there are any; an image without its label counts as unreadable.
 
         Args:
@@ -90,13 +92,15 @@ class Source:
             shape (`tuple[int, int, int]`): What the images must be.
             resize (`bool`): Whether others are made to fit (see `fit`) rather than refused.
             cache_dir (`Path`): A folder as private as the images, for what `datasets` caches.
-            limit (`int`, *optional*): Images at most, from the start.
+            limit (`int`, *optional*): Images at most, drawn without replacement, for a folder may be sorted by class.
+            seed (`int`, defaults to 0): Of the draw.
 
         Raises:
             UsageError: There is no such data set, split or column, no image can be read, or one has another size.
         """
         names, records = self._records(split, cache_dir)
-        images, labels, positions, position = [], [], [], -1
+        kept: list[tuple[int, np.ndarray, int | None]] = []  # position, image, label
+        draws, readable, position = np.random.default_rng(seed), 0, -1
         for position, (encoded, label) in enumerate(
             tqdm(records, desc=f"Reading {self.flag[2:]} ({split})", unit="image")
         ):
@@ -105,17 +109,22 @@ class Source:
                 continue
             if image.shape != shape:
                 image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
-            images.append(image)
-            labels.append(label)
-            positions.append(position)
-            if len(images) == limit:
-                break
-        if not images:
+            readable += 1
+            if limit is None or len(kept) < limit:
+                kept.append((position, image, label))
+            elif (place := draws.integers(readable)) < limit:  # a reservoir (Vitter 1985, Algorithm R)
+                kept[place] = position, image, label
+        if not kept:
             raise UsageError(
                 f"{self.flag} {self._words(split)} holds no image that can be read; give another data set."
             )
-        unreadable = position + 1 - len(images)
-        origin = {**(self.facts or {"dataset": self._public_name(), "split": split}), "unreadable": unreadable}
+        positions, images, labels = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
+        origin = {
+            **(self.facts or {"dataset": self._public_name(), "split": split}),
+            "unreadable": position + 1 - readable,
+        }
+        if len(kept) < readable:
+            origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         array = None if names is None else np.array(labels, dtype=np.int64)
         return ImageSet(np.stack(images), array, names, origin, np.array(positions))
 
@@ -155,7 +164,8 @@ class Source:
             yield
         except UsageError as error:
             text = str(error).replace("--dataset_name", self.flag).replace("--train_split", self.split_flag)
-            raise UsageError(text) from None
+            text = text.replace("does not exist;", f"does not exist in {self.flag};") if "column" in text else text
+            raise type(error)(text) from None
 
     def _public_name(self) -> str:
         """The name without the folders of this machine."""
@@ -234,7 +244,7 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             name for name, each in (("synthetic", synthetic), ("real", real)) if each.labels is None
         )
         return ImageSet(synthetic.images, None, None, synthetic.origin), [
-            f"The {missing} images have no labels: utility is left out."
+            f"The {missing} images have no labels: utility, distances of classes and features of a classifier are left out."
         ]
     ours, theirs = synthetic.class_names or (), real.class_names or ()
     warnings = []
@@ -257,10 +267,16 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
     return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
 
 
-def copies(synthetic: ImageSet, real: ImageSet) -> int:
-    """How many synthetic images equal a real one in every pixel."""
-    known = {image.tobytes() for image in real.images}
-    return sum(image.tobytes() in known for image in synthetic.images)
+def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | None:
+    """A sentence where synthetic images equal real ones of a split in every pixel, else `None`."""
+    known = {hashlib.sha256(image.tobytes()).digest() for image in real.images}
+    copies = sum(hashlib.sha256(image.tobytes()).digest() in known for image in synthetic.images)
+    if not copies:
+        return None
+    return (
+        f"{copies} of {len(synthetic)} synthetic images equal a real {split} image in every pixel: either they are copies, or real images "
+        "were given as synthetic ones."
+    )
 
 
 def fingerprint(images: ImageSet) -> str:

@@ -106,7 +106,11 @@ def _title(measurement: Measurement) -> str:
         return "Utility: a classifier trained on real images with DP-SGD"
     if "classifier" in protocol:
         return f"Utility: {protocol['classifier']}, tested on real images"
-    return "Model selection" if "models" in protocol else "Complexity of the synthetic images, which reads no real one"
+    return (
+        "Model selection"
+        if "models" in protocol
+        else "Complexity of the synthetic images and of what led to them, which reads no real one"
+    )
 
 
 def _group(title: str, measurements: list[Measurement]) -> Group:
@@ -120,6 +124,8 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
     for each in measurements:
         own = {key: value for key, value in each.protocol.items() if key not in shared.keys() | LEFT_TO_JSON}
         unit, name = each.protocol.get("unit", ""), each.metric.replace("_", " ")
+        if each.metric in ("entropy", "texture_complexity"):
+            name += f", {each.protocol['features']}"
         if "state" in each.protocol:
             name += f", {each.protocol['state']}"
         if {"num_train", "trained_on"} <= each.protocol.keys():

@@ -63,7 +63,7 @@ class Evaluation:
             "marking": self.marking,
             "read private data": "yes" if self.read_private_data else "no",
             "library": {"name": "diffusers_dp", "version": __version__},
-            "versions": {name: version(name) for name in ("numpy", "scikit-learn", "scipy", "torch")},
+            "versions": library_versions(),
             "settings": self.settings,
             "image_sets": {name: _facts(images) for name, images in self.image_sets.items()},
             "release": self.release,
@@ -78,6 +78,11 @@ class Evaluation:
                 for name, counts in self.confusion.items()
             },
         }
+
+
+def library_versions() -> dict[str, str]:
+    """Of those that decide numbers."""
+    return {name: version(name) for name in ("numpy", "scikit-learn", "scipy", "torch")}
 
 
 def write_report(evaluation: Evaluation, page: str, folder: Path) -> None:

@@ -24,6 +24,8 @@ from .selection import choose_privately, split_for_training
 
 
 PER_CENT = 100.0
+#: Of what is measured with private noise, for protocols.
+FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
 NUM_CANDIDATES = 10  # epochs of a classifier that a private choice is between: sensitivity grows with their number
 
 
@@ -202,7 +204,7 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection) -> dict[str, Any]:
         raise UsageError(str(error).replace("target_", "selection_")) from None
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
-    return choice.facts
+    return {**choice.facts, "repetition": FRESH_NOISE}
 
 
 @dataclass(frozen=True)

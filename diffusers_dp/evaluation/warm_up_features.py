@@ -1,0 +1,65 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a run's curriculum learned from before DP-SGD: noisy releases that its ledger counts, so that nothing private is read for them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..errors import IntegrityError
+from ..models.feature_generator import FeatureGenerator
+from ..queries.central_images import restore_central_images
+from ..receipt import RECEIPT_NAME
+from ..sealed_folder import open_sealed
+from .images import ImageSet, Shape
+
+
+SPATIAL, FREQUENCY = "spatial features", "frequency features"
+STAGE = "central_images"
+GENERATED_IMAGES = 1000
+
+
+def warm_up_features(release: Path, image_shape: Shape, *, seed: int) -> dict[str, ImageSet]:
+    """The restored noisy central images, and 1,000 images of the auxiliary generator, where `private/` beside a release holds them.
+
+    Args:
+        release (`Path`): `RUN/release`, verified.
+        image_shape (`tuple[int, int, int]`): (channels, height, width) of its images.
+        seed (`int`): Of the generator's latents.
+
+    Raises:
+        IntegrityError: A file is damaged, or the receipt does not count the answer.
+    """
+    private, found = release.resolve().parent / "private", {}
+    answer, generator = private / "answers" / STAGE, private / "auxiliary_generator"
+    if answer.is_dir():
+        found[SPATIAL] = ImageSet(
+            _central_images(answer, release, image_shape), origin={"made_of": "noisy central images"}
+        )
+    if generator.is_dir():
+        found[FREQUENCY] = ImageSet(
+            _generated(generator, seed), origin={"made_of": "the auxiliary generator", "seed": seed}
+        )
+    return found
+
+
+def _central_images(answer: Path, release: Path, image_shape: Shape) -> np.ndarray:
+    state, tensors = open_sealed(answer)
+    events = json.loads((release / RECEIPT_NAME).read_text(encoding="utf-8"))["events"]
+    noise = [event["noise_multiplier"] for event in events if event["stage"] == STAGE]
+    if state["question"]["noise_multiplier"] not in noise:
+        raise IntegrityError(f"{answer} is not in the receipt of {release}: it is of another run.")
+    return restore_central_images(tensors["answer"]["answer"].flatten(0, 1), image_shape).numpy()
+
+
+def _generated(folder: Path, seed: int) -> np.ndarray:
+    from safetensors import SafetensorError
+
+    try:
+        generator = FeatureGenerator.from_pretrained(folder, use_safetensors=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise IntegrityError(f"{folder} is damaged ({type(error).__name__}).") from None
+    with torch.random.fork_rng(devices=[]):  # the caller's draws stay as they were
+        torch.manual_seed(seed)
+        return generator.generate(torch.arange(GENERATED_IMAGES) % generator.config.num_classes).numpy()
