@@ -62,11 +62,13 @@ def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptS
     """The verified release, if images are to be drawn, and what its run kept, if that is asked for."""
     if args.model is None:
         return None, []
-    from ..evaluation.amendments import check_writable
+    from ..evaluation.amendments import check_writable, recover
     from ..evaluation.training_curve import kept_states
     from ..hub import fetch_release
 
     folder = fetch_release(args.model)
+    if folder == Path(args.model):
+        recover(folder)
     states = kept_states(folder) if args.training_curve else []
     if args.publish_metrics:
         check_writable(folder)
@@ -140,9 +142,9 @@ def _count(args: argparse.Namespace, release: Release | None) -> list[str]:
     """Before more than a size of the private images is read: adds one to the receipt, or says that nobody counts."""
     if args.real_is_public:
         return []
-    if release is not None and Path(args.model).is_dir() and os.access(release.folder, os.W_OK):
-        from ..evaluation.amendments import count_evaluation
+    from ..evaluation.amendments import count_evaluation, is_writable
 
+    if release is not None and Path(args.model).is_dir() and is_writable(release.folder):
         count_evaluation(release.folder)
         return []
     where = "no release was given" if release is None else "the release cannot be written here"
@@ -217,9 +219,7 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path) -> "
 
 
 def _publish(args: argparse.Namespace, evaluation: "Evaluation") -> None:
-    """The numbers of the whole release: none of a class or of a state on the way to it."""
     from ..evaluation.amendments import publish
 
-    overall = [found for found in evaluation.measurements if not {"class", "state"} & found.protocol.keys()]
-    publish(args.model, overall, read_private_data=not args.real_is_public)
-    print(f"The numbers are in the card of {args.model}.")
+    publish(args.model, evaluation.measurements, read_private_data=not args.real_is_public)
+    print(f"The numbers of the whole release are in the card of {args.model}.")
