@@ -32,7 +32,9 @@ def data(judged_data, quick):
     return judged_data
 
 
-PRIVATE = ("--selection", "private", "--selection_epsilon", "8", "--validation_size", "60")
+PRIVATE = (
+    "--selection", "private", "--selection_epsilon", "8", "--validation_size", "60", "--dataset_id", "digits", "--ledger_dir", "ledgers",
+)  # fmt: skip
 
 
 def run(*flags):
@@ -270,6 +272,10 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         ([*PRIVATE[:4]], "give --validation_size"),
         ([*PRIVATE, "--selection_epsilon", "0"], "--selection_epsilon is 0"),
         ([*PRIVATE, "--selection_delta", "1"], "--selection_delta is 1"),
+        ([*PRIVATE[:8]], "give --ledger_dir"),
+        ([*PRIVATE[:6], *PRIVATE[8:]], "give --dataset_id"),
+        ([*PRIVATE, "--dataset_id", "../digits"], "--dataset_id is '../digits'"),
+        (["--ledger_dir", "ledgers"], "give --selection private as well"),
         ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
         (["--test_split", "dev"], "--test_split 'dev' does not exist"),

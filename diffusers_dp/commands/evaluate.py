@@ -189,14 +189,14 @@ def _measure(args: argparse.Namespace, evaluation: "Evaluation", points: "Iterat
     from ..evaluation.pictures import build_charts, build_neighbours, build_samples
     from ..evaluation.report import write_report
 
-    evaluator = Evaluator(_plan(args, evaluation, folder), folder, evaluation.image_sets)
+    evaluator = Evaluator(_plan(args, evaluation), folder, evaluation.image_sets)
     evaluator.fill(evaluation, points)
     charts = build_charts(evaluation, (*evaluator.embedding(args.extractors[-1]), args.extractors[-1]))
     neighbours = build_neighbours(evaluation, evaluator) if args.show_private else []
     write_report(evaluation, build_page(evaluation, charts, build_samples(evaluation), neighbours), folder)
 
 
-def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path) -> "Plan":
+def _plan(args: argparse.Namespace, evaluation: "Evaluation") -> "Plan":
     import torch
 
     from ..evaluation.evaluator import Plan
@@ -204,9 +204,10 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path) -> "
 
     selection, budget = None, None
     if args.selection == "private":
+        ledger = evaluate_flags.validation_ledger(args)
         selection = PrivateSelection(
-            evaluation.image_sets["real validation"], args.selection_epsilon, args.selection_delta, folder / "validation_ledger.jsonl"
-        )  # fmt: skip
+            evaluation.image_sets["real validation"], args.selection_epsilon, args.selection_delta, ledger
+        )
     if args.dp_reference:
         assert evaluation.release is not None  # _check_reference looked
         budget = (evaluation.release["epsilon_by_pld"], evaluation.release["delta"])

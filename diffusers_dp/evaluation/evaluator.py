@@ -23,7 +23,6 @@ from .images import ImageSet, fingerprint
 from .measurement import Measurement
 from .model_selection import measure_model_selection
 from .report import Evaluation
-from .selection import refuse_second_choice
 from .training_curve import CurvePoint
 from .utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
 
@@ -208,8 +207,6 @@ class Evaluator:
             key |= {"validation": fingerprint(selection.validation), "budget": [selection.epsilon, selection.delta]}
 
         def compute() -> dict[str, Any]:
-            if selection is not None:
-                refuse_second_choice(selection.ledger_path)
             if real:
                 details = reference_real(self.real_train, self.real_test, **fitting)[1]
             else:

@@ -18,9 +18,16 @@ EVALUATION = (
     Fault(
         "validation images answer again and again",
         SELECTION,
-        "    if ledger_path is not None and Path(ledger_path).is_file() and",
-        "    if False and",
+        "    if question is None or asked != question:",
+        "    if False:",
         ("test_selection.py::test_a_second_choice_finds_nothing_left",),
+    ),
+    Fault(
+        "another folder is another account of the validation images",
+        "diffusers_dp/commands/evaluate_flags.py",
+        "    return Path(args.ledger_dir).expanduser() /",
+        "    return Path(args.output_dir) /",
+        ("test_evaluate_options.py::TestPrivateSelection::test_one_account_whatever_the_folder_and_the_budget",),
     ),
     Fault(
         "DP-SGD takes what is set aside for evaluation",
