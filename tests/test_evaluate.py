@@ -86,6 +86,36 @@ def test_images_are_judged_and_everything_stays_in_the_house(judged_data, tmp_pa
     assert not any(f"{each['value']:.3g}" in said.out for each in found["measurements"] if each["value"] % 1)
 
 
+@pytest.mark.parametrize("public", [False, True])
+def test_the_terminal_counts_no_private_image(data, tmp_path, capfd, public):
+    flags = ["--public_images", data / "public", "--reference", "--metrics", "kid", "fld"]
+    of_images(data, tmp_path / "out", *flags, "--validation_size", 17, *["--real_is_public"] * public)
+    said = "".join(capfd.readouterr()).replace(str(tmp_path), "")
+    counts = re.findall(r"(?<!\d)(?:200|183|60)(?!\d)", said)  # the split, what is compared, the test images
+    assert set(counts) == ({"200", "183", "60"} if public else set())
+    assert "80image" in said and "100image" in said and "Features (pixels)" in said
+
+
+@pytest.mark.parametrize("metric", ["fid", "kid", "precision_recall", "fld"])
+def test_a_refusal_counts_no_private_image(data, tmp_path, capsys, metric):
+    images, labels = load_digits_split(train=True)
+    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES)
+    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES, split="test")
+    flags = (
+        "--images",
+        data / "synthetic",
+        "--real",
+        tmp_path / "few",
+        "--output_dir",
+        tmp_path / "out",
+        *FAST,
+        "--metrics",
+        metric,
+    )
+    said = refused(capsys, *flags)
+    assert f"leave {metric} out of --metrics" in said and not re.search(r"\b1\b(?! real images)", said)
+
+
 def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, monkeypatch):
     of_images(data, tmp_path / "a")
     first = read(tmp_path / "a/private/unprotected/evaluation")

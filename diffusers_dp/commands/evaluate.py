@@ -213,7 +213,7 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation") -> "Plan":
         budget = (evaluation.release["epsilon_by_pld"], evaluation.release["delta"])
     same = (
         "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "utility_sizes", "reference",
-        "model_selection", "inception_weights", "dinov2_model",
+        "model_selection", "inception_weights", "dinov2_model", "real_is_public",
     )  # fmt: skip
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     return Plan(**{name: getattr(args, name) for name in same}, device=device, selection=selection, dp_budget=budget)

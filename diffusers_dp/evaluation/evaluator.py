@@ -47,6 +47,7 @@ class Plan:
         device (`str`): Of networks.
         selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs; synthetic ones otherwise.
         dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier that is trained on real images with DP-SGD.
+        real_is_public (`bool`): Whether the terminal may show how many real images there are.
     """
 
     metrics: Sequence[str]
@@ -64,6 +65,7 @@ class Plan:
     device: str
     selection: PrivateSelection | None = None
     dp_budget: tuple[float, float] | None = None
+    real_is_public: bool = False
 
 
 class FinishedSteps:
@@ -101,7 +103,7 @@ class Evaluator:
             sets[name] for name in ("synthetic", "real training", "real test")
         )
         self.public = sets.get("public")
-        self.cache = FeatureCache(folder / "features")
+        self.cache = FeatureCache(folder / "features", counted=plan.real_is_public)
         self.steps = FinishedSteps(folder / "steps")
         self._images = {name: fingerprint(images) for name, images in sets.items() if name != "real validation"}
         self._extractors: dict[str, FeatureExtractor] = {}
