@@ -14,11 +14,10 @@ from typing import Any
 from ..errors import UsageError
 from ..hub import intact_receipt
 from ..receipt import RECEIPT_NAME, canonical_json
-from ..verify import CARD_NAME
+from ..verify import CARD_NAME, LOWERED_STATUS
 from .measurement import Measurement
 
 
-LOWERED_STATUS = "proven_except_leaky_outputs"
 INDEX_NAME = "model_index.json"
 BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
 #: What a card may hold, of the release as a whole; a name may go on with a feature space in brackets.

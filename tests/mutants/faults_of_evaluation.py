@@ -50,4 +50,27 @@ EVALUATION = (
         "    pass",
         ("test_evaluation_amendments.py::test_numbers_from_private_images_lower_the_status_and_are_named",),
     ),
+    Fault(
+        "the card tells whatever a protocol holds",
+        AMENDMENTS,
+        "        if key in PROTOCOL_IN_CARD or",
+        "        if True or",
+        (
+            "test_evaluation_amendments.py::test_a_card_tells_the_numbers_of_the_release_and_nothing_else_of_private_images",
+        ),
+    ),
+    Fault(
+        "a leaky output leaves the status of a new release as it was",
+        "diffusers_dp/receipt.py",
+        "LOWERED_STATUS if leaky_outputs else method.status",
+        "method.status",
+        ("test_receipt.py::TestContent::test_leaky_outputs_lower_the_status_and_the_assumptions_stay",),
+    ),
+    Fault(
+        "the verifier takes a leaky output under a whole status",
+        "diffusers_dp/verify.py",
+        "    elif bool(outputs) != (receipt.get(",
+        "    elif False and (receipt.get(",
+        ("test_verify.py::test_what_denies_a_guarantee_is_named",),
+    ),
 )
