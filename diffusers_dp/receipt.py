@@ -19,6 +19,7 @@ from .accounting import PLD_FINE_INTERVAL, PLD_INTERVAL, RDP_ORDERS
 from .errors import UsageError
 from .ledger import PrivacyLedger
 from .methods import Method
+from .verify import LOWERED_STATUS
 
 
 RECEIPT_NAME = "privacy_receipt.json"
@@ -85,7 +86,8 @@ def build_receipt(
     Args:
         ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
         files (`list[dict]`): What `hash_release` returned.
-        method (`Method`): From the registry; its status becomes the receipt's.
+        method (`Method`): From the registry; its status becomes the receipt's, unless there are `leaky_outputs`: then that is
+            `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are listed in any case.
         curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only; entries that start with an
             underscore (added by Diffusers) are left out.
         rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
@@ -119,7 +121,7 @@ def build_receipt(
         "target_epsilon": ledger.target_epsilon,
         "accountant": ledger.accountant,
         "claimed_epsilon": _claims(ledger),
-        "status": method.status,
+        "status": LOWERED_STATUS if leaky_outputs else method.status,
         "assumptions": [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)],
         "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
         "dataset": _dataset(ledger),
@@ -128,7 +130,7 @@ def build_receipt(
         "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
         "composition": "sequential; the classes of an event with partition `label` are parallel",
         "rng": rng,
-        "method": {"name": method.title, "paper": method.paper},
+        "method": {"name": method.title, "paper": method.paper, "status": method.status},
         "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
         "leaky_outputs": list(leaky_outputs),
         "private_evaluations": 0,

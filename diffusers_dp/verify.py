@@ -34,7 +34,8 @@ MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that 
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
-STATUSES = ("proven", "proven_with_assumptions", "proven_except_leaky_outputs")
+LOWERED_STATUS = "proven_except_leaky_outputs"
+STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
 MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
@@ -196,6 +197,8 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
         or not all(isinstance(output, str) and len(output) <= LONGEST_OUTPUT for output in outputs)
     ):
         yield "The outputs that the guarantee does not cover are no list of words."
+    elif bool(outputs) != (receipt.get("status") == LOWERED_STATUS):
+        yield f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, and only there."
     if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
         yield "The receipt's data set has no name."
 

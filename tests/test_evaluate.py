@@ -32,7 +32,9 @@ def data(judged_data, quick):
     return judged_data
 
 
-PRIVATE = ("--selection", "private", "--selection_epsilon", "8", "--validation_size", "60")
+PRIVATE = (
+    "--selection", "private", "--selection_epsilon", "8", "--validation_size", "60", "--dataset_id", "digits", "--ledger_dir", "ledgers",
+)  # fmt: skip
 
 
 def run(*flags):
@@ -82,6 +84,36 @@ def test_images_are_judged_and_everything_stays_in_the_house(judged_data, tmp_pa
     assert "private data read: yes" in said.out and "not counted in any receipt" in said.out
     assert any("not counted in any receipt" in warning for warning in found["warnings"])
     assert not any(f"{each['value']:.3g}" in said.out for each in found["measurements"] if each["value"] % 1)
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_the_terminal_counts_no_private_image(data, tmp_path, capfd, public):
+    flags = ["--public_images", data / "public", "--reference", "--metrics", "kid", "fld"]
+    of_images(data, tmp_path / "out", *flags, "--validation_size", 17, *["--real_is_public"] * public)
+    said = "".join(capfd.readouterr()).replace(str(tmp_path), "")
+    counts = re.findall(r"(?<!\d)(?:200|183|60)(?!\d)", said)  # the split, what is compared, the test images
+    assert set(counts) == ({"200", "183", "60"} if public else set())
+    assert "80image" in said and "100image" in said and "Features (pixels)" in said
+
+
+@pytest.mark.parametrize("metric", ["fid", "kid", "precision_recall", "fld"])
+def test_a_refusal_counts_no_private_image(data, tmp_path, capsys, metric):
+    images, labels = load_digits_split(train=True)
+    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES)
+    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES, split="test")
+    flags = (
+        "--images",
+        data / "synthetic",
+        "--real",
+        tmp_path / "few",
+        "--output_dir",
+        tmp_path / "out",
+        *FAST,
+        "--metrics",
+        metric,
+    )
+    said = refused(capsys, *flags)
+    assert f"leave {metric} out of --metrics" in said and not re.search(r"\b1\b(?! real images)", said)
 
 
 def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, monkeypatch):
@@ -150,8 +182,10 @@ def test_published_numbers_are_listed_and_lower_the_status(judged, release, caps
     receipt, problems = verify.verify(release)
     assert problems == [] and receipt["status"] == "proven_except_leaky_outputs" and len(receipt["leaky_outputs"]) == 1
     card = (release / "README.md").read_text()
-    whole = [each["metric"] for each in found["measurements"] if "class" not in each["protocol"]]
-    assert {"accuracy", "Fréchet distance (pixels)"} <= set(whole) and all(metric in card for metric in whole)
+    section = card.split("## Evaluation")[1]
+    assert {"accuracy", "Fréchet distance (pixels)"} <= {each["metric"] for each in found["measurements"]}
+    assert "| accuracy |" in section and "| Fréchet distance (pixels) |" in section.replace("\\", "")
+    assert "cannot be compared" not in section and not re.search(r"\b(200|60)\b", section)  # real images
     assert "not covered by the guarantee" in card
 
 
@@ -278,6 +312,10 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         ([*PRIVATE[:4]], "give --validation_size"),
         ([*PRIVATE, "--selection_epsilon", "0"], "--selection_epsilon is 0"),
         ([*PRIVATE, "--selection_delta", "1"], "--selection_delta is 1"),
+        ([*PRIVATE[:8]], "give --ledger_dir"),
+        ([*PRIVATE[:6], *PRIVATE[8:]], "give --dataset_id"),
+        ([*PRIVATE, "--dataset_id", "../digits"], "--dataset_id is '../digits'"),
+        (["--ledger_dir", "ledgers"], "give --selection private as well"),
         ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
         (["--test_split", "dev"], "--test_split 'dev' does not exist"),

@@ -4,6 +4,8 @@
 import functools
 import html
 import json
+import shutil
+import stat
 
 import numpy as np
 import pytest
@@ -20,9 +22,11 @@ from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
 from diffusers_dp.evaluation.training_curve import kept_states
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.sensitive import SensitiveImages
 
 
 HOUSE = "private/unprotected/evaluation"
+LEDGER = "ledgers/digits.validation.jsonl"
 
 
 @pytest.fixture
@@ -41,9 +45,55 @@ class TestPrivateSelection:
         run("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *self.flags, *flags)
         return read(out / HOUSE)
 
+    @pytest.fixture(autouse=True)
+    def here(self, tmp_path, monkeypatch):
+        """`PRIVATE` names the folder of ledgers as people do who start all commands in one place."""
+        monkeypatch.chdir(tmp_path)
+
+    def refused_again(self, data, capsys, out, *flags):
+        asked = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *self.flags, *flags)
+        return "have answered before" in refused(capsys, *asked)
+
+    def test_one_account_whatever_the_folder_and_the_budget(self, data, tmp_path, capsys):
+        self.judge(data, tmp_path / "a")
+        ledger = (tmp_path / LEDGER).read_bytes()
+        for flags in (
+            ("--seed", "1"),
+            ("--seed", "1", "--real_is_public"),
+            ("--selection_epsilon", "9"),
+            ("--validation_size", "50"),
+        ):
+            assert self.refused_again(data, capsys, tmp_path / "b", *flags)
+        assert (tmp_path / LEDGER).read_bytes() == ledger
+
+    def test_an_answer_that_was_paid_for_is_found_again(self, data, tmp_path, monkeypatch):
+        """After a kill before the first step was finished, from another folder, and by another version of the library."""
+
+        def stop(*args):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr("diffusers_dp.evaluation.utility._score", stop)
+            self.judge(data, tmp_path / "a")
+        assert not list((tmp_path / "a" / HOUSE / "steps").glob("utility*"))
+        (answer,) = (tmp_path / LEDGER).with_suffix("").iterdir()
+        stored = {path.name: path.read_bytes() for path in answer.iterdir()}
+        assert stat.S_IMODE(answer.parent.stat().st_mode) == 0o700
+        monkeypatch.setattr("diffusers_dp.evaluation.evaluator.hash_source", lambda: "another version")
+        monkeypatch.setattr(SensitiveImages, "noisy_sum", None)
+        (first, *_) = of(self.judge(data, tmp_path / "a"), classifier="mlp", selection="private")
+        (again, *_) = of(self.judge(data, tmp_path / "b"), classifier="mlp", selection="private")
+        assert first == again and first["protocol"]["private_selection"]["epsilon"] <= 8
+        assert {path.name: path.read_bytes() for path in answer.iterdir()} == stored
+
+    def test_a_question_whose_answer_is_lost_stays_spent(self, data, tmp_path, capsys):
+        self.judge(data, tmp_path / "a")
+        shutil.rmtree((tmp_path / LEDGER).with_suffix(""))
+        assert self.refused_again(data, capsys, tmp_path / "b")
+
     def test_one_question_for_all_classifiers_and_sizes(self, data, tmp_path, monkeypatch, capsys):
         found = self.judge(data, tmp_path)
-        header, row = map(json.loads, (tmp_path / HOUSE / "validation_ledger.jsonl").read_text().splitlines())
+        header, row = map(json.loads, (tmp_path / LEDGER).read_text().splitlines())
         assert header["num_images"] == 60 and row["state"] == "executed" and header["target_epsilon"] == 8
         assert header["target_delta"] == pytest.approx(1 / (60 * np.log(60)))
         assert row["query"]["candidates"] == 8  # two sizes of the MLP, four epochs each
@@ -57,11 +107,12 @@ class TestPrivateSelection:
         assert found["image_sets"]["real training"]["num_images"] == 140
         assert found["image_sets"]["real validation"]["num_images"] == 60
         assert any("No receipt tells whether the generator" in warning for warning in found["warnings"])
-        monkeypatch.setattr(evaluator, "measure_utility", None)  # the answer is kept, and not asked for again
-        assert self.judge(data, tmp_path) == found
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluator, "measure_utility", None)  # the answer is kept, and not asked for again
+            assert self.judge(data, tmp_path) == found
         flags = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path, *self.flags)
         assert "have answered before" in refused(capsys, *flags, "--seed", "1")
-        assert len((tmp_path / HOUSE / "validation_ledger.jsonl").read_text().splitlines()) == 2
+        assert len((tmp_path / LEDGER).read_text().splitlines()) == 2
 
     @pytest.mark.parametrize(("trained_on", "refusal"), [(140, None), (200, "its receipt says 200 images")])
     def test_the_receipt_must_leave_room_for_the_validation_images(self, data, tmp_path, capsys, trained_on, refusal):
@@ -85,7 +136,7 @@ class TestPrivateSelection:
         ]
         if refusal:
             assert refusal in refused(capsys, *flags)
-            assert not (tmp_path / "run" / HOUSE / "validation_ledger.jsonl").exists()
+            assert not (tmp_path / LEDGER).exists()
         else:
             run(*flags)
             words = "trained on 140 images, as many as --validation_size 60 leaves"

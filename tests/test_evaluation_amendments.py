@@ -3,17 +3,19 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 from diffusers_dp import verify
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.evaluation.amendments import count_evaluation, publish
+from diffusers_dp.evaluation import amendments
+from diffusers_dp.evaluation.amendments import check_writable, count_evaluation, publish, recover
 from diffusers_dp.evaluation.measurement import Measurement
 
 
 RECEIPT = "privacy_receipt.json"
-FOUND = [Measurement("accuracy", 0.9312, {"classifier": "logreg", "note": "a | b <script>"}, 0.004)]
+FOUND = [Measurement("accuracy", 0.9312, {"classifier": "a | b <script>", "standard_error_of": "3 seeds"}, 0.004)]
 
 
 def files_of(folder):
@@ -74,3 +76,119 @@ def test_leaky_outputs_that_are_no_words_are_named(release):
     for wrong in ("none", [3], ["x" * 3000]):
         receipt = json.loads((release / RECEIPT).read_text()) | {"leaky_outputs": wrong}
         assert any("no list of words" in problem for problem in verify.check_statement(receipt))
+
+
+CLASSIFIER = {"weights": "fitted", "weights_sha256": "5eed", "fitted_on": 183, "dimension": 128}
+PRIVATE_ROWS = [
+    Measurement("FID", 3.25, {"extractor": "inception", "features": {"weights_sha256": "abcd"}, "real_images": 183}),
+    Measurement("Fréchet distance (classifier)", 4.25, {"extractor": "classifier", "features": CLASSIFIER, "warning": "183 copies"}),
+    Measurement(
+        "accuracy", 88.75,
+        {
+            "trained_on": "synthetic", "num_train": 36, "num_test": 183, "unit": "%", "standard_error_of": "the draw of 183 test images",
+            "private_selection": {"epsilon": 1.0, "num_validation_images": 183}, "standard_error_of_test_images": 0.0777,
+        },
+        0.0777,
+    ),
+    Measurement("accuracy", 91.25, {"trained_on": "real", "num_train": 183}),
+    Measurement("accuracy", 77.25, {"trained_on": "real, with DP-SGD", "num_train": 183}),
+    Measurement("classes that cannot be compared (pixels)", 6.25, {"classes": ["rare"], "never_generated": []}),
+    Measurement("recall", 66.25, {"class": "rare", "images": 183}),
+    Measurement("FID", 55.25, {"state": "step 2 of DP-SGD"}),
+    Measurement("a metric of later", 44.25, {}),
+    Measurement("entropy", 2.5, {"features": "synthetic images", "num_images": 30, "unit": "bits"}, 0.25),
+]  # fmt: skip
+
+
+def test_a_card_tells_the_numbers_of_the_release_and_nothing_else_of_private_images(release):
+    before = (release / "README.md").read_text()
+    publish(release, PRIVATE_ROWS, read_private_data=True)
+    card = (release / "README.md").read_text().replace(before.strip(), "")
+    assert all(number in card for number in ("| 3.25 |", "| 4.25 |", "| 88.75% |", "| 2.5bits (s.e. 0.25) |"))
+    assert "num train 36" in card and "weights sha256 abcd" in card and "epsilon 1" in card
+    for secret in ("5eed", "183", "0.07", "91.25", "77.25", "6.25", "rare", "55.25", "44.25"):
+        assert secret not in card, secret
+    (output,) = json.loads((release / RECEIPT).read_text())["leaky_outputs"]
+    assert output.endswith(
+        "in the model card: FID, Fréchet distance (classifier), accuracy"
+    )  # not what read no private image
+
+
+def test_what_reads_nothing_private_lowers_nothing(release):
+    publish(release, PRIVATE_ROWS[-1:], read_private_data=True)
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["leaky_outputs"] == [] and receipt["status"] == "proven_with_assumptions"
+    assert "on images of this release alone" in (release / "README.md").read_text()
+
+
+def test_of_public_images_the_numbers_are_told(release):
+    publish(release, PRIVATE_ROWS, read_private_data=False)
+    card = (release / "README.md").read_text()
+    assert "real images 183" in card and "88.75% (s.e. 0.078)" in card and "5eed" not in card and "91.25" not in card
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("operation", ["rename", "replace"])
+@pytest.mark.parametrize("moves", range(4))
+def test_a_call_that_is_killed_is_finished_or_undone_by_the_next(release, monkeypatch, operation, moves):
+    """Nothing is ever missing, and nothing that the receipt does not list is in the folder."""
+    before, move, left = files_of(release), getattr(os, operation), [moves]
+
+    def killed(*args):
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        move(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(amendments.os, operation, killed)
+        try:
+            publish(release, FOUND, read_private_data=True)
+        except Killed:
+            pass
+    assert files_of(release).keys() == before.keys()
+    recover(release)
+    receipt, problems = verify.verify(release)
+    published = "0.9312" in (release / "README.md").read_text()
+    assert problems == [] and (receipt["status"] == "proven_except_leaky_outputs") == published
+    assert published or files_of(release) == before
+    assert count_evaluation(release) == 1 and verify.verify(release)[1] == []
+    publish(release, FOUND, read_private_data=True)
+    assert os.listdir(release.parent) == ["release"]
+
+
+def test_a_count_that_is_killed_leaves_a_release_that_verifies(release, monkeypatch):
+    def killed(*args):
+        raise Killed
+
+    for operation in ("rename", "replace"):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(amendments.os, operation, killed)
+            count_evaluation(release)
+        assert verify.verify(release)[1] == []
+    assert count_evaluation(release) == 2  # the second one was on its way
+
+
+def test_what_was_begun_does_not_end_up_in_another_release(release, monkeypatch):
+    def killed(*args):
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(amendments.os, "replace", killed)
+        publish(release, FOUND, read_private_data=True)
+    receipt = json.loads((release / RECEIPT).read_text())
+    (release / RECEIPT).write_text(json.dumps(receipt | {"files": []}))
+    before = files_of(release)
+    recover(release)
+    assert files_of(release) == before
+
+
+def test_the_folder_around_a_release_must_be_writable_as_well(release, monkeypatch):
+    access, inside = os.access, shutil.copytree(release, release.parent / "closed" / "release")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != inside.parent and access(path, mode))
+    check_writable(release)
+    with pytest.raises(UsageError, match="the folder around it cannot be written"):
+        check_writable(inside)

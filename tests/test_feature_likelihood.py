@@ -136,5 +136,5 @@ def test_copies_are_at_distance_0_and_cost_as_much_as_in_float64():
 
 
 def test_too_few_images():
-    with pytest.raises(UsageError, match="there are 3, 10 and 10"):
+    with pytest.raises(UsageError, match="FLD needs 4 real training images, 2 real test images"):
         feature_likelihood_divergence(gaussian(3), gaussian(10), gaussian(10), seed=0)

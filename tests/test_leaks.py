@@ -13,7 +13,7 @@ from PIL import Image
 from test_sensitive import KEY, make_door, make_ledger
 from test_train_feta_pro import FOLDER, NUM_IMAGES, files
 
-from diffusers_dp import randomness, sensitive
+from diffusers_dp import randomness, sensitive, verify
 from diffusers_dp.dpsgd import step
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.release import RELEASE_FILES
@@ -154,7 +154,8 @@ def test_a_leaky_log_is_asked_for_and_stays_in_its_place(script, tmp_path, image
             assert min(secrets["norms"]) <= line["gradient_norm"] <= max(secrets["norms"])
     assert files(run / "release") == set(RELEASE_FILES)
     receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
-    assert receipt["leaky_outputs"] == [LEAKY_OUTPUT]
+    assert receipt["leaky_outputs"] == [LEAKY_OUTPUT] and receipt["status"] == "proven_except_leaky_outputs"
+    assert verify.verify(run / "release")[1] == []
     said = "".join(capfd.readouterr())
     assert not any(repr(line["loss"]) in text for line in lines for text in (said, *texts(run / "release").values()))
     assert LEAKY_OUTPUT in (run / "release" / "README.md").read_text()

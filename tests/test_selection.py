@@ -245,6 +245,34 @@ def test_a_second_choice_finds_nothing_left(tmp_path):
         choose(ledger_path=tmp_path / "ledger.jsonl")
 
 
+def test_the_answer_is_stored_at_once_and_found_by_its_question(tmp_path, monkeypatch):
+    path = tmp_path / "ledgers" / "scans.jsonl"
+    first = choose(ledger_path=path, question="ours")
+    with monkeypatch.context() as patch:
+        patch.setattr(SensitiveImages, "noisy_sum", None)
+        assert choose(ledger_path=path, question="ours") == first
+    for question in ("another", None):
+        with pytest.raises(UsageError, match="have answered before"):
+            choose(ledger_path=path, question=question)
+    with pytest.raises(UsageError, match="candidates = 6"):
+        choose_privately(GROUPS[:1], validation(), epsilon=EPSILON, delta=DELTA, ledger_path=path, question="ours")
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_two_choices_at_once_are_one(tmp_path, monkeypatch):
+    path, asked = tmp_path / "scans.jsonl", SensitiveImages.noisy_sum
+
+    def another(*args, **options):
+        monkeypatch.setattr(SensitiveImages, "noisy_sum", asked)
+        with pytest.raises(UsageError, match="in use by process"):
+            choose(ledger_path=path, question="another")
+        return asked(*args, **options)
+
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", another)
+    choose(ledger_path=path, question="ours")
+    assert len(path.read_text().splitlines()) == 2
+
+
 def test_a_choice_that_fails_stays_spent(tmp_path, monkeypatch):
     def fail(candidates, pixels):
         raise RuntimeError("planted")

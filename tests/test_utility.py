@@ -14,7 +14,13 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.classifiers import build_classifier
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import split_for_training
-from diffusers_dp.evaluation.utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
+from diffusers_dp.evaluation.utility import (
+    PrivateSelection,
+    UtilityDetails,
+    measure_utility,
+    reference_real,
+    score_predictions,
+)
 
 
 NAMES = tuple("0123456789")
@@ -121,6 +127,12 @@ def test_the_test_images_choose_nothing(digits):
         for test in (digits[1], shuffled)
     ]
     assert epochs[0] == epochs[1]
+
+
+def test_a_single_class_is_no_matter_for_the_terminal(recwarn):
+    images = ImageSet(np.zeros((3, 1, 4, 4), np.uint8), np.zeros(3, np.int64), ("all",))
+    assert score_predictions([np.zeros(3, np.int64)] * 2, images, {}).confusion.tolist() == [[6]]
+    assert not recwarn.list
 
 
 def test_epochs_chosen_privately_for_all_fits_at_once(digits, tmp_path):

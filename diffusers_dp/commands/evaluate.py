@@ -71,11 +71,13 @@ def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptS
     """The verified release, if images are to be drawn, and what its run kept, if that is asked for."""
     if args.model is None:
         return None, []
-    from ..evaluation.amendments import check_writable
+    from ..evaluation.amendments import check_writable, recover
     from ..evaluation.training_curve import kept_states
     from ..hub import fetch_release
 
     folder = fetch_release(args.model)
+    if folder == Path(args.model):
+        recover(folder)
     states = kept_states(folder) if args.training_curve else []
     if args.publish_metrics:
         check_writable(folder)
@@ -149,9 +151,9 @@ def _count(args: argparse.Namespace, release: Release | None) -> list[str]:
     """Before more than a size of the private images is read: adds one to the receipt, or says that nobody counts."""
     if args.real_is_public:
         return []
-    if release is not None and Path(args.model).is_dir() and os.access(release.folder, os.W_OK):
-        from ..evaluation.amendments import count_evaluation
+    from ..evaluation.amendments import count_evaluation, is_writable
 
+    if release is not None and Path(args.model).is_dir() and is_writable(release.folder):
         count_evaluation(release.folder)
         return []
     where = "no release was given" if release is None else "the release cannot be written here"
@@ -237,7 +239,7 @@ def _measure(
     from ..evaluation.pictures import build_charts, build_neighbours, build_samples
     from ..evaluation.report import write_report
 
-    plan = _plan(args, evaluation, folder, left_out)
+    plan = _plan(args, evaluation, left_out)
     evaluator = Evaluator(plan, folder, evaluation.image_sets, networks)
     evaluator.fill(evaluation, points, features)
     charts = build_charts(evaluation, (*evaluator.embedding(args.extractors[-1]), args.extractors[-1]))
@@ -254,21 +256,22 @@ def _features(args: argparse.Namespace, release: Release | None) -> "dict[str, I
     return warm_up_features(release.folder, release.shape, seed=args.seed)
 
 
-def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path, left_out: list[tuple[str, str]]) -> "Plan":
+def _plan(args: argparse.Namespace, evaluation: "Evaluation", left_out: list[tuple[str, str]]) -> "Plan":
     from ..evaluation.evaluator import Plan
     from ..evaluation.utility import PrivateSelection
 
     selection, budget = None, None
     if args.selection == "private":
+        ledger = evaluate_flags.validation_ledger(args)
         selection = PrivateSelection(
-            evaluation.image_sets["real validation"], args.selection_epsilon, args.selection_delta, folder / "validation_ledger.jsonl"
-        )  # fmt: skip
+            evaluation.image_sets["real validation"], args.selection_epsilon, args.selection_delta, ledger
+        )
     if args.dp_reference:
         assert evaluation.release is not None  # _check_reference looked
         budget = (evaluation.release["epsilon_by_pld"], evaluation.release["delta"])
     same = (
         "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
-        "utility_sizes", "reference", "model_selection",
+        "utility_sizes", "reference", "model_selection", "real_is_public",
     )  # fmt: skip
     return Plan(
         **{name: getattr(args, name) for name in same}, device=_device(args), selection=selection, dp_budget=budget,
@@ -277,15 +280,7 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", folder: Path, left
 
 
 def _publish(args: argparse.Namespace, evaluation: "Evaluation") -> None:
-    """The numbers of the whole release: none of a class or of a state on the way to it."""
     from ..evaluation.amendments import publish
-    from ..evaluation.warm_up_features import FREQUENCY, SPATIAL
 
-    overall = [
-        found
-        for found in evaluation.measurements
-        if not {"class", "state"} & found.protocol.keys()
-        and found.protocol.get("features") not in (SPATIAL, FREQUENCY)
-    ]
-    publish(args.model, overall, read_private_data=not args.real_is_public)
-    print(f"The numbers are in the card of {args.model}.")
+    publish(args.model, evaluation.measurements, read_private_data=not args.real_is_public)
+    print(f"The numbers of the whole release are in the card of {args.model}.")

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from ..errors import UsageError
+from ..ledger_file import check_dataset_id
 from . import sample
 
 
@@ -84,6 +85,12 @@ def _add_utility_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--selection_epsilon", type=float, help="Budget of the validation images.")
     parser.add_argument("--selection_delta", type=float, help="Unset: 1 / (n ln n) of n validation images.")
+    parser.add_argument(
+        "--dataset_id", help="Name of the data set of --real, as in training: its validation images have one ledger."
+    )
+    parser.add_argument(
+        "--ledger_dir", type=Path, metavar="DIR", help="Private folder of that ledger, the same for every evaluation."
+    )
     parser.add_argument("--model_selection", action="store_true", help="Does a ranking of models hold on real images?")
     parser.add_argument("--reference", action="store_true", help="Train the classifiers on real images as well.")
     parser.add_argument(
@@ -126,9 +133,11 @@ def check(args: argparse.Namespace) -> None:
 
 def _check_selection(args: argparse.Namespace) -> None:
     if args.selection != "private":
-        for name in ("selection_epsilon", "selection_delta"):
+        for name in ("selection_epsilon", "selection_delta", "dataset_id", "ledger_dir"):
             if getattr(args, name) is not None:
-                raise UsageError(f"--{name} is the budget of a private choice; give --selection private as well.")
+                raise UsageError(
+                    f"--{name} is about the budget of a private choice; give --selection private as well."
+                )
         return
     if args.selection_epsilon is None:
         raise UsageError("--selection private spends a budget of the validation images; give --selection_epsilon.")
@@ -138,6 +147,13 @@ def _check_selection(args: argparse.Namespace) -> None:
         )
     if not 1e-3 <= args.selection_epsilon <= 1e3:
         raise UsageError(f"--selection_epsilon is {args.selection_epsilon}; give a number from 0.001 to 1000.")
+    for name in ("dataset_id", "ledger_dir"):
+        if getattr(args, name) is None:
+            raise UsageError(
+                "--selection private needs --dataset_id and --ledger_dir, the same for every evaluation with these validation images: else "
+                f"their budget could be spent again; give --{name}."
+            )
+    check_dataset_id(args.dataset_id)
     size = args.validation_size
     args.selection_delta = 1 / (size * math.log(size)) if args.selection_delta is None else args.selection_delta
     if not 0 < args.selection_delta < 1:
@@ -146,6 +162,11 @@ def _check_selection(args: argparse.Namespace) -> None:
         )
     if args.classifiers and set(args.classifiers) == {"logreg"}:
         raise UsageError("--classifiers logreg has no epoch to choose; leave out --selection private.")
+
+
+def validation_ledger(args: argparse.Namespace) -> Path:
+    """Of the validation images alone, beside the training images' `NAME.jsonl`: other people are in it."""
+    return Path(args.ledger_dir).expanduser() / f"{args.dataset_id}.validation.jsonl"
 
 
 def check_utility_sizes(args: argparse.Namespace, num_images: int) -> None:

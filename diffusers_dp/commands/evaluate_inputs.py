@@ -47,18 +47,19 @@ class Release:
 def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
     from ..evaluation.images import Source
 
+    counted = {"counted": args.real_is_public}
     columns = {"image_column": args.image_column, "label_column": args.label_column, "class_names": args.class_names}
     sources = {
-        "real": Source("--real", args.real, **columns),
-        "test": Source("--real", args.real, **columns, split_flag="--test_split"),
+        "real": Source("--real", args.real, **columns, **counted),
+        "test": Source("--real", args.real, **columns, **counted, split_flag="--test_split"),
     }
     if args.images is not None:
         sampled = (Path(args.images) / sample.PARAMETERS_NAME).is_file()
         sources["synthetic"] = Source(
-            "--images", args.images, split_flag="--images_split", **({} if sampled else columns)
+            "--images", args.images, split_flag="--images_split", counted=True, **({} if sampled else columns)
         )
     if args.public_images is not None:
-        sources["public"] = Source("--public_images", args.public_images, args.public_image_column)
+        sources["public"] = Source("--public_images", args.public_images, args.public_image_column, counted=True)
     return sources
 
 
@@ -166,9 +167,9 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
         ]
     if trained_on + validation_size != split_size:
         raise UsageError(
-            f"--selection private needs validation images that the generator was not trained on, and its receipt says {trained_on} images "
-            f"where --train_split less --validation_size leaves {split_size - validation_size}; train with the same --validation_size, or "
-            "choose with --selection synthetic."
+            f"--selection private needs validation images that the generator was not trained on, and its receipt says {trained_on} images, "
+            "which is not what --validation_size leaves of --train_split; train with the same --validation_size, or choose with "
+            "--selection synthetic."
         )
     return [
         f"The receipt says that the generator was trained on {trained_on} images, as many as --validation_size {validation_size} leaves of "
@@ -189,7 +190,7 @@ def draw(args: argparse.Namespace, release: Release, folder: Path) -> "Source":
         sample.draw(release.pipeline, release.folder, argparse.Namespace(**{**vars(args), "output": output}))
     except UsageError as error:
         raise UsageError(str(error).replace("--output ", "--output_dir: ")) from None
-    return Source("--model", str(output), facts={"drawn_from": "the release", **asked})
+    return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
 
 
 def _drawing(args: argparse.Namespace, num_images: int) -> dict[str, Any]:

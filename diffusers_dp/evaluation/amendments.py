@@ -2,10 +2,10 @@
 """What an evaluation leaves in a release: a count, and numbers only if they are published on purpose. No torch."""
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +14,33 @@ from typing import Any
 from ..errors import UsageError
 from ..hub import intact_receipt
 from ..receipt import RECEIPT_NAME, canonical_json
-from ..verify import receipt_digest
+from ..verify import CARD_NAME, LOWERED_STATUS
 from .measurement import Measurement
 
 
-LOWERED_STATUS = "proven_except_leaky_outputs"
+INDEX_NAME = "model_index.json"
 BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
+#: What a card may hold, of the release as a whole; a name may go on with a feature space in brackets.
+METRICS_IN_CARD = (
+    "FID", "Fréchet distance", "KID", "kernel distance", "Inception Score", "score", "precision", "recall", "FLD",
+    "feature likelihood divergence", "accuracy", "share taken for private images", "accuracy of the domain discriminator",
+    "model selection: Spearman correlation", "model selection: top-1 agrees", "model selection: regret", "entropy", "texture_complexity",
+)  # fmt: skip
+READ_SYNTHETIC_IMAGES_ALONE = ("entropy", "texture_complexity")
+#: What a card may say of how a number came about: no hash of what follows from private images, and no count of these.
+PROTOCOL_IN_CARD = (
+    "extractor", "features", "synthetic_images", "seed", "covariance", "kernel", "subsets", "classes", "splits", "k", "neighbours",
+    "judged_on", "folds", "chance", "num_images", "levels", "origin", "classifier", "trained_on", "tested_on", "num_train",
+    "num_validation", "ensemble", "selection", "private_selection", "seeds", "epochs", "chosen_epochs",
+)  # fmt: skip
+WITHIN_IN_CARD = {
+    "features": ("weights", "weights_sha256", "layer", "dimension", "preprocessing", "steps", "batch_size", "learning_rate", "seed"),
+    "origin": ("drawn_from", "num_inference_steps", "solver", "guidance_scale", "num_images", "seed"),
+    "private_selection": ("epsilon", "delta", "candidates"),
+}  # fmt: skip
+FITTED_ON_REAL_IMAGES = "classifier"  # the feature space whose weights follow from the real images
+COUNTS_OF_REAL_IMAGES = ("real_images", "real_test_images", "images_per_domain", "subset_size", "num_test")
+ERRORS_WITHOUT_A_COUNT = ("seeds", "the draw of the subsets")  # the error of a share tells of how many images it is
 
 
 def count_evaluation(release: str | Path) -> int:
@@ -35,24 +56,20 @@ def count_evaluation(release: str | Path) -> int:
         UsageError: The folder holds no release, or cannot be written.
         IntegrityError: The release is not what its receipt says.
     """
-    folder = Path(release)
+    folder = Path(release).resolve()
     with _locked(folder):
         receipt = intact_receipt(folder, "--model")
         count = receipt["private_evaluations"] + 1
-        temporary = folder / f".{RECEIPT_NAME}.tmp"
-        try:
-            _write(temporary, canonical_json({**receipt, "private_evaluations": count}))
-            os.replace(temporary, folder / RECEIPT_NAME)
-        finally:
-            temporary.unlink(missing_ok=True)
+        _replace(folder, {RECEIPT_NAME: canonical_json({**receipt, "private_evaluations": count})})
     return count
 
 
 def publish(release: str | Path, measurements: Sequence[Measurement], *, read_private_data: bool) -> None:
-    """Puts numbers into the card of a release, in a section of their own that a later call replaces.
+    """Puts numbers of the whole release into its card, in a section of their own that a later call replaces; the others are left out.
 
     Numbers from private images are no part of the guarantee: they are listed in the receipt's `leaky_outputs`, and its status becomes
-    `proven_except_leaky_outputs`. The folder is rebuilt beside itself, so that it is there whole, before or after.
+    `proven_except_leaky_outputs`. What is written of their protocol tells nothing more of these images. A call that is killed between
+    two files is finished by the next call of this module.
 
     Args:
         release (`str` or `Path`): Folder of a release.
@@ -64,43 +81,95 @@ def publish(release: str | Path, measurements: Sequence[Measurement], *, read_pr
         IntegrityError: The release is not what its receipt says.
     """
     folder = Path(release).resolve()
-    with _locked(folder), tempfile.TemporaryDirectory(dir=folder.parent, prefix=".release-") as temporary:
+    measurements = [_for_card(found, read_private_data) for found in measurements if _is_of_the_release(found)]
+    leaky = [found for found in measurements if read_private_data and found.metric not in READ_SYNTHETIC_IMAGES_ALONE]
+    with _locked(folder):
         receipt = intact_receipt(folder, "--model")
-        made = Path(shutil.copytree(folder, Path(temporary, "release")))
-        if read_private_data:
-            _lower(made, receipt, measurements)
-        card = made / "README.md"
-        _write(card, _with_section(card.read_text(encoding="utf-8"), _section(measurements, read_private_data)))
-        os.rename(folder, Path(temporary, "previous"))
-        os.rename(made, folder)
+        files = _lowered(folder, receipt, leaky) if leaky else {}
+        card = (folder / CARD_NAME).read_text(encoding="utf-8")
+        files[CARD_NAME] = _with_section(
+            card, _section(measurements, read_private_data)
+        )  # last: numbers come after their mark
+        _replace(folder, files)
+
+
+def recover(release: str | Path) -> None:
+    """Finishes what a `publish` that was killed began.
+
+    Raises:
+        UsageError: The folder is not there, or cannot be written.
+    """
+    folder = Path(release).resolve()
+    if folder.is_dir() and _pending(folder).is_dir():
+        with _locked(folder):
+            pass
+
+
+def is_writable(release: str | Path) -> bool:
+    """Whether an evaluation can leave something in a release; what it writes lies beside it at first."""
+    folder = Path(release).resolve()
+    return os.access(folder, os.W_OK) and os.access(folder.parent, os.W_OK)
 
 
 def check_writable(release: str | Path) -> None:
     """Refuses before a long evaluation what `publish` and `count_evaluation` could only refuse after it.
 
     Raises:
-        UsageError: The folder holds no release, or cannot be written.
+        UsageError: The folder holds no release, or it or the folder around it cannot be written.
         IntegrityError: The release is not what its receipt says.
     """
     intact_receipt(Path(release), "--model")
-    if not os.access(release, os.W_OK):
-        raise UsageError(f"--model {release} cannot be written; copy the release to a folder that can.")
+    if not is_writable(release):
+        raise UsageError(
+            f"--model {release} or the folder around it cannot be written; copy the release to a folder that can."
+        )
 
 
-def _lower(folder: Path, receipt: dict[str, Any], measurements: Sequence[Measurement]) -> None:
-    """States in the receipt and in `model_index.json` that something was published which no guarantee covers."""
+def _is_of_the_release(found: Measurement) -> bool:
+    """Not of a class, of a state on the way to the release, or of a classifier that was trained on real images."""
+    of_a_part = {"class", "state"} & found.protocol.keys()
+    trained_on = found.protocol.get("trained_on", "synthetic")
+    return not of_a_part and trained_on == "synthetic" and found.metric.split(" (")[0] in METRICS_IN_CARD
+
+
+def _for_card(found: Measurement, read_private_data: bool) -> Measurement:
+    protocol: dict[str, Any] = {}
+    for key, value in found.protocol.items():
+        if isinstance(value, dict):
+            value = {name: value[name] for name in WITHIN_IN_CARD.get(key, ()) if name in value}
+            if found.protocol.get("extractor") == FITTED_ON_REAL_IMAGES:
+                value.pop("weights_sha256", None)
+        if key in PROTOCOL_IN_CARD or (key in COUNTS_OF_REAL_IMAGES and not read_private_data):
+            protocol[key] = value
+    error, error_of = found.standard_error, str(found.protocol.get("standard_error_of", ""))
+    if read_private_data and found.metric not in READ_SYNTHETIC_IMAGES_ALONE:
+        if not error_of.endswith(ERRORS_WITHOUT_A_COUNT):
+            error, error_of = None, ""
+    unit = {"unit": found.protocol["unit"]} if "unit" in found.protocol else {}
+    return Measurement(found.metric, found.value, {**protocol, "standard_error_of": error_of, **unit}, error)
+
+
+def _lowered(folder: Path, receipt: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, str]:
+    """Receipt and `model_index.json`, which state that something was published that no guarantee covers."""
     names = ", ".join(sorted({measurement.metric for measurement in measurements}))
     output = f"evaluation against private images, published in the model card: {names}"[:1000]
     receipt["leaky_outputs"] = sorted({*receipt["leaky_outputs"], output})
     receipt["status"] = LOWERED_STATUS
-    _write(folder / RECEIPT_NAME, canonical_json(receipt))
-    index = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
-    index["privacy"] |= {"status": LOWERED_STATUS, "receipt_sha256": receipt_digest(folder / RECEIPT_NAME)}
-    _write(folder / "model_index.json", canonical_json(index))
+    index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
+    index["privacy"] |= {"status": LOWERED_STATUS, "receipt_sha256": _digest(receipt)}
+    return {RECEIPT_NAME: canonical_json(receipt), INDEX_NAME: canonical_json(index)}
+
+
+def _digest(receipt: dict[str, Any]) -> str:
+    """As `verify.receipt_digest` computes it of the file."""
+    settled = {name: value for name, value in receipt.items() if name != "audit"}
+    return hashlib.sha256(canonical_json({**settled, "private_evaluations": 0}).encode()).hexdigest()
 
 
 def _section(measurements: Sequence[Measurement], read_private_data: bool) -> str:
-    if read_private_data:
+    if all(found.metric in READ_SYNTHETIC_IMAGES_ALONE for found in measurements):
+        words = "Measured on images of this release alone."
+    elif read_private_data:
         words = (
             "Measured against private images. **These numbers are not covered by the guarantee**: the receipt lists them among "
             "its `leaky_outputs`."
@@ -153,7 +222,8 @@ def _with_section(card: str, section: str) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One at a time, or a count would be lost; the lock is on the folder itself and leaves no file."""
+    """One at a time, or a count would be lost; the lock is on the folder itself and leaves no file. What a killed call left undone is
+    done first."""
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
@@ -162,14 +232,43 @@ def _locked(folder: Path) -> Iterator[None]:
         ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        _finish(folder)
         yield
     except OSError as error:
         raise UsageError(
-            f"--model {folder} cannot be written ({error.strerror}); copy it to a folder that can."
+            f"--model {folder} or the folder around it cannot be written ({error.strerror}); copy it to a folder that can."
         ) from None
     finally:
         os.close(lock)
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
+def _replace(folder: Path, files: dict[str, str]) -> None:
+    """Replaces files of a release, all or none: all lie beside it before the first is moved, and from then on `_finish` goes on. Nothing
+    that the receipt does not list is ever in the folder."""
+    pending = _pending(folder)
+    begun = pending.with_suffix(".tmp")
+    shutil.rmtree(begun, ignore_errors=True)
+    begun.mkdir()
+    for name, text in files.items():
+        (begun / name).write_text(text, encoding="utf-8", newline="\n")
+    os.rename(begun, pending)
+    _finish(folder)
+
+
+def _finish(folder: Path) -> None:
+    pending = _pending(folder)
+    if pending.is_dir():
+        for name in (RECEIPT_NAME, INDEX_NAME, CARD_NAME):
+            if (pending / name).exists():
+                os.replace(pending / name, folder / name)
+        pending.rmdir()
+
+
+def _pending(folder: Path) -> Path:
+    """Where new files wait: named by what the release lists, so that they never end up in another one in its place."""
+    try:
+        listed = json.loads((folder / RECEIPT_NAME).read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        listed = None
+    mark = hashlib.sha256(canonical_json(listed).encode()).hexdigest()[:16]
+    return folder.with_name(f".{folder.name}-{mark}.pending")

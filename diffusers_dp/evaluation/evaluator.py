@@ -23,7 +23,6 @@ from .images import ImageSet, fingerprint
 from .measurement import Measurement
 from .model_selection import measure_model_selection
 from .report import Evaluation, library_versions
-from .selection import refuse_second_choice
 from .training_curve import CurvePoint
 from .utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
 
@@ -49,6 +48,7 @@ class Plan:
         selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs; synthetic ones otherwise.
         dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier that is trained on real images with DP-SGD.
         left_out (sequence of `tuple[str, str]`): Metric and extractor that do not go together on these images.
+        real_is_public (`bool`): Whether the terminal may show how many real images there are.
     """
 
     metrics: Sequence[str]
@@ -66,6 +66,7 @@ class Plan:
     selection: PrivateSelection | None = None
     dp_budget: tuple[float, float] | None = None
     left_out: Sequence[tuple[str, str]] = ()
+    real_is_public: bool = False
 
 
 class FinishedSteps:
@@ -110,7 +111,7 @@ class Evaluator:
             sets.get("real test"),
         )
         self.public = sets.get("public")
-        self.cache = FeatureCache(folder / "features")
+        self.cache = FeatureCache(folder / "features", counted=plan.real_is_public)
         self.steps = FinishedSteps(folder / "steps")
         self._images = {name: fingerprint(images) for name, images in sets.items() if name != "real validation"}
         self._extractors = dict(networks)
@@ -230,8 +231,6 @@ class Evaluator:
             key |= {"validation": fingerprint(selection.validation), "budget": [selection.epsilon, selection.delta]}
 
         def compute() -> dict[str, Any]:
-            if selection is not None:
-                refuse_second_choice(selection.ledger_path)
             if real:
                 details = reference_real(self.real_train, self.real_test, **fitting)[1]
             else:

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from ..errors import UsageError
 from ..receipt import canonical_json
 from .extractors import FeatureExtractor
+from .images import UNCOUNTED
 
 
 IMAGES_PER_CHUNK = 2000  # what an interruption may cost
@@ -30,13 +31,14 @@ class FeatureCache:
 
     Args:
         folder (`Path`): Made with mode 700 where it is not there.
+        counted (`bool`, defaults to `False`): Whether the terminal may show how many images there are.
 
     Raises:
         UsageError: The folder cannot be made or written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, counted: bool = False) -> None:
+        self.folder, self.counted = folder, counted
 
     def features(self, extractor: FeatureExtractor, images: np.ndarray) -> np.ndarray:
         """Images `[n, C, H, W]`, uint8, n > 0, to the extractor's features `[n, D]`, float32."""
@@ -63,7 +65,8 @@ class FeatureCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.folder.chmod(0o700)
             folder.mkdir(mode=0o700, exist_ok=True)
-            with tqdm(total=len(images), unit="image", desc=f"{kind.capitalize()} ({extractor.name})") as bar:
+            words, form = f"{kind.capitalize()} ({extractor.name})", None if self.counted else UNCOUNTED
+            with tqdm(total=len(images), unit="image", desc=words, bar_format=form) as bar:
                 for index, start in enumerate(range(0, len(images), IMAGES_PER_CHUNK)):
                     chunk = images[start : start + IMAGES_PER_CHUNK]
                     rows = _read_chunk(folder, index)

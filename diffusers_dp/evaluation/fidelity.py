@@ -69,11 +69,10 @@ class DomainJudgement:
 
 def check_features(features: np.ndarray, whose: str) -> None:
     """Raises `UsageError` unless all features are finite. `whose`, for the sentence: "synthetic", "real"."""
-    broken = int((~np.isfinite(features).all(axis=1)).sum())
-    if broken:
+    if not np.isfinite(features).all():
         raise UsageError(
-            f"The features of {broken} of {len(features)} {whose} images are not finite: look for damaged weights, or choose another "
-            "extractor by --extractors."
+            f"There are features of {whose} images that are not finite: look for damaged weights, or choose another extractor by "
+            "--extractors."
         )
 
 
@@ -97,8 +96,8 @@ def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = 
     dimension = real.shape[1]
     if min(len(real), len(synthetic)) <= (1 if shrink else dimension):
         raise UsageError(
-            f"A covariance of {dimension} feature dimensions needs more images than {1 if shrink else dimension}, and there are "
-            f"{len(real)} real and {len(synthetic)} synthetic ones: give more, or leave fid out of --metrics."
+            f"A covariance of {dimension} feature dimensions needs more than {1 if shrink else dimension} real images and as "
+            f"many synthetic ones, of which there are {len(synthetic)}: give more, or leave fid out of --metrics."
         )
     (mean1, cov1), (mean2, cov2) = (_moments(features, shrink) for features in (real, synthetic))
     cross = linalg.svdvals(_root(cov1) @ _root(cov2)).sum()
@@ -174,8 +173,8 @@ def kernel_distance(
     size = min(subset_size, len(real), len(synthetic))
     if size < 2:
         raise UsageError(
-            f"A kernel distance needs 2 images of each kind, and there are {len(real)} real and {len(synthetic)} synthetic ones: give "
-            "more, or leave kid out of --metrics."
+            f"A kernel distance needs 2 real images and 2 synthetic ones, of which there are {len(synthetic)}: give more, or leave kid "
+            "out of --metrics."
         )
     draws = np.random.default_rng(seed)
     values = np.empty(subsets)
@@ -232,8 +231,8 @@ def precision_recall(
         check_features(features, whose)
     if min(len(real), len(synthetic)) <= k:
         raise UsageError(
-            f"Precision and recall need more than {k} images of each kind, and there are {len(real)} real and {len(synthetic)} synthetic "
-            "ones: give more, or leave precision_recall out of --metrics."
+            f"Precision and recall need more than {k} real images and as many synthetic ones, of which there are {len(synthetic)}: give "
+            "more, or leave precision_recall out of --metrics."
         )
     first, second = _centred(real, synthetic, device=device)
     return _share_within(second, first, k), _share_within(first, second, k)
@@ -309,8 +308,8 @@ def domain_discriminator(
     count = min(len(private), len(public), DOMAIN_IMAGES)
     if count < 2 * DOMAIN_FOLDS:
         raise UsageError(
-            f"A domain discriminator needs {2 * DOMAIN_FOLDS} images of each domain, and there are {len(private)} private and "
-            f"{len(public)} public ones: give more."
+            f"A domain discriminator needs {2 * DOMAIN_FOLDS} private images and as many public ones, of which there are "
+            f"{len(public)}: give more."
         )
     draws = np.random.default_rng(seed)
     rows = np.concatenate([domain[draws.permutation(len(domain))[:count]] for domain in (private, public)])

@@ -20,6 +20,7 @@ from ..image_sources import ImageSource, load_digits_split, open_source
 
 
 Shape = tuple[int, int, int]  # channels, height, width
+UNCOUNTED = "{desc}: {elapsed}"  # a progress bar over private images: how many there are is not for the terminal
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Source:
         image_column, label_column, class_names: As in training; `class_names` is comma-separated.
         split_flag (`str`): The flag that names the split, for messages.
         facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
+        counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
     """
 
     flag: str
@@ -68,6 +70,7 @@ class Source:
     class_names: str | None = None
     split_flag: str = "--train_split"
     facts: dict[str, Any] | None = None
+    counted: bool = False
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
         """(channels, height, width) of the first image that can be read.
@@ -102,7 +105,12 @@ class Source:
         kept: list[tuple[int, np.ndarray, int | None]] = []  # position, image, label
         draws, readable, position = np.random.default_rng(seed), 0, -1
         for position, (encoded, label) in enumerate(
-            tqdm(records, desc=f"Reading {self.flag[2:]} ({split})", unit="image")
+            tqdm(
+                records,
+                desc=f"Reading {self.flag[2:]} ({split})",
+                unit="image",
+                bar_format=None if self.counted else UNCOUNTED,
+            )
         ):
             image = decode_as_it_is(encoded)
             if image is None or (names is not None and label is None):
@@ -224,7 +232,7 @@ def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
     assert images.positions is not None  # Source.load puts them
     capacity = len(images) + images.origin["unreadable"]
     if size >= capacity:
-        raise UsageError(f"--validation_size {size} leaves none of the {capacity} real images; lower it.")
+        raise UsageError(f"--validation_size {size} leaves none of the real images; lower it.")
     held_out = validation_positions(capacity, size)[images.positions]
     if held_out.all() or not held_out.any():
         raise UsageError(f"--validation_size {size} leaves no readable image on one side; give another number.")

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..checkpointing import NoisyAnswers
 from ..errors import UsageError
-from ..ledger import PrivacyLedger
+from ..ledger import LedgerRow, PrivacyLedger
 from ..randomness import PrivateGenerator
+from ..sealed_folder import open_sealed
 from ..sensitive import SensitiveImages
 from .classifiers import labels_of
 from .images import ImageSet
@@ -28,7 +30,8 @@ SHUFFLE_SEED = 0
 STAGE = "classifier_selection"
 DISJOINT = (
     "The validation images must not be among those that the generator was trained on: then nobody is in both, and this epsilon, of the "
-    "validation images, and the release's, of the training images, protect different people and do not add up."
+    "validation images, and the release's, of the training images, protect different people and do not add up. It counts what is in one "
+    "ledger: for another --dataset_id or --ledger_dir of the same images nobody adds up."
 )
 
 # Images of uint8, shape [n, C, H, W], to classes of int64, shape [n].
@@ -84,6 +87,7 @@ def choose_privately(
     epsilon: float,
     delta: float,
     ledger_path: Path | str | None = None,
+    question: str | None = None,
     generator: PrivateGenerator | None = None,
 ) -> PrivateChoice:
     """Choose one candidate of each group by one noisy sum over real validation images.
@@ -97,7 +101,9 @@ def choose_privately(
             out.
         validation (`ImageSet`): Real images with labels, disjoint from those that the generator was trained on. Their number is public.
         epsilon, delta (`float`): Budget of the validation images.
-        ledger_path (`Path`, *optional*): Of the validation images' own ledger; in memory by default.
+        ledger_path (`Path`, *optional*): Of the validation images' own ledger, `NAME.jsonl`, locked while it is written; in memory by default.
+        question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the same call has
+            again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger. Without it none is kept.
         generator (`PrivateGenerator`, *optional*): For tests.
 
     Raises:
@@ -108,24 +114,40 @@ def choose_privately(
     candidates = [predictor for group in groups for predictor in group]
     if not candidates or not all(groups):
         raise UsageError("There is no epoch to choose from; leave out --selection private.")
-    refuse_second_choice(ledger_path)
+    refuse_second_choice(ledger_path, question)
     shape = validation.images.shape[1:]
     ledger = PrivacyLedger(
         ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=len(validation),
         public_facts={"image_shape": list(shape), "use": "validation images, disjoint from the training images"},
+        dataset_id=None if ledger_path is None else Path(ledger_path).stem, release_id=None if ledger_path is None else STAGE,
     )  # fmt: skip
     try:
-        noise_multiplier, sensitivity = ledger.calibrate(1.0, 1), sensitivity_of(len(candidates))
-        answer = _with_labels_as_pixels(validation).noisy_sum(
-            lambda pixels: _correctness(candidates, pixels),
-            clip_norm=sensitivity,
-            noise_multiplier=noise_multiplier,
-            by_label=False,
-            name=STAGE,
-            ledger=ledger,
-            query={"candidates": len(candidates), "normaliser": len(validation)},
-            generator=generator,
+        refuse_second_choice(ledger_path, question)  # again, now that nobody else can ask
+        noise_multiplier = ledger.rows[0]["noise_multiplier"] if ledger.rows else ledger.calibrate(1.0, 1)
+        row, sensitivity, answer = (
+            LedgerRow(STAGE, "gaussian", noise_multiplier),
+            sensitivity_of(len(candidates)),
+            None,
         )
+        answers = None if ledger_path is None or question is None else _answers(ledger_path)
+        if (
+            answers is not None
+            and (stored := answers.get(row, ledger, asked=question, candidates=len(candidates))) is not None
+        ):
+            answer = stored["noisy_counts"]
+        if answer is None:
+            answer = _with_labels_as_pixels(validation).noisy_sum(
+                lambda pixels: _correctness(candidates, pixels),
+                clip_norm=sensitivity,
+                noise_multiplier=noise_multiplier,
+                by_label=False,
+                name=STAGE,
+                ledger=ledger,
+                query={"candidates": len(candidates), "normaliser": len(validation)},
+                generator=generator,
+            )
+            if answers is not None:  # at once: it was paid for
+                answers.put(row, {"noisy_counts": answer}, asked=question, candidates=len(candidates))
         facts = {
             "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier, "sensitivity": sensitivity,
             "candidates": len(candidates), "num_validation_images": len(validation), "statement": DISJOINT,
@@ -138,16 +160,34 @@ def choose_privately(
     )
 
 
-def refuse_second_choice(ledger_path: Path | str | None) -> None:
+def _answers(ledger_path: Path | str) -> NoisyAnswers:
+    """Beside the ledger, in a folder for its owner alone: who knows the images could tell from the hash of the question."""
+    folder = Path(ledger_path).with_suffix("")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--ledger_dir: {folder} cannot be used ({error.strerror}); give another folder.") from None
+    return NoisyAnswers(folder)
+
+
+def refuse_second_choice(ledger_path: Path | str | None, question: str | None = None) -> None:
     """Looks before classifiers are trained for nothing.
 
+    Args:
+        question (`str`, *optional*): As of `choose_privately`.
+
     Raises:
-        UsageError: The ledger of the validation images holds a question.
+        UsageError: The validation images have answered, and another question.
+        IntegrityError: The stored answer is damaged.
     """
-    if ledger_path is not None and Path(ledger_path).is_file() and len(Path(ledger_path).read_text().splitlines()) > 1:
+    if ledger_path is None or not Path(ledger_path).is_file() or len(Path(ledger_path).read_text().splitlines()) < 2:
+        return
+    kept = Path(ledger_path).with_suffix("") / STAGE
+    asked = open_sealed(kept)[0]["question"]["asked"] if kept.is_dir() else None
+    if question is None or asked != question:
         raise UsageError(
             "The validation images have answered before, and one choice takes their whole budget: choose on synthetic images, with "
-            "--selection synthetic."
+            f"--selection synthetic. (Their ledger is {ledger_path}.)"
         )
 
 

@@ -5,6 +5,7 @@ et al. 2023, Sections 5.1 and 5.6).
 The numbers come from real test images and from nothing that a ledger charges: they are private where the test images are.
 """
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import confusion_matrix
 
 from ..errors import UsageError
+from ..receipt import canonical_json
 from .classifiers import Classifier, build_classifier, labels_of
-from .images import ImageSet
+from .images import ImageSet, fingerprint
 from .measurement import Measurement
-from .selection import choose_privately, split_for_training
+from .selection import choose_privately, refuse_second_choice, split_for_training
 
 
 PER_CENT = 100.0
@@ -134,7 +135,20 @@ def measure_utility(
         raise UsageError(f"--ensemble and --repetitions must be at least 1, not {ensemble} and {len(seeds)}.")
     if isinstance(selection, str) and selection not in ("synthetic", "last"):
         raise UsageError(f"--selection must be synthetic or private, not {selection!r}.")
-    network_options = {"epochs": epochs, "cifar": cifar, "device": device}
+    network_options: dict[str, Any] = {"epochs": epochs, "cifar": cifar, "device": device}
+    question = None
+    if isinstance(selection, PrivateSelection):
+        trainings = [
+            list(classifiers),
+            list(seeds),
+            None if sizes is None else list(sizes),
+            ensemble,
+            epochs,
+            cifar,
+            str(device),
+        ]
+        question = _question(synthetic, trainings, selection)
+        refuse_second_choice(selection.ledger_path, question)
     fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
     common = {
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
@@ -142,7 +156,7 @@ def measure_utility(
     }  # fmt: skip
     if isinstance(selection, PrivateSelection):
         fitted = list(fitted)
-        common["private_selection"] = _choose(fitted, selection)
+        common["private_selection"] = _choose(fitted, selection, question)
     details = list(_score(fitted, real_test, common))
     return [row for detail in details for row in detail.measurements()], details
 
@@ -191,14 +205,28 @@ def _fit_all(
             yield _Fit(classifier, train, len(held_out), seed)
 
 
-def _choose(fitted: list[_Fit], selection: PrivateSelection) -> dict[str, Any]:
+def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
+    """What decides the candidates, and who is asked about them at what price. The library's source is no part of it: an answer that was
+    paid for outlives an update."""
+    asked = [
+        fingerprint(synthetic),
+        trainings,
+        NUM_CANDIDATES,
+        fingerprint(selection.validation),
+        selection.epsilon,
+        selection.delta,
+    ]
+    return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
+
+
+def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | None) -> dict[str, Any]:
     """Puts each classifier into the epoch that one private question chose; what the answer may say of itself."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
     try:
         choice = choose_privately(
             groups, selection.validation,
-            epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path,
+            epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path, question=question,
         )  # fmt: skip
     except UsageError as error:  # the ledger speaks of the flags of training
         raise UsageError(str(error).replace("target_", "selection_")) from None
@@ -244,8 +272,9 @@ def score_predictions(
 ) -> UtilityDetails:
     """Counts what was predicted for the test images, `predicted` of int64, shape `[n]`, once a seed."""
     labels, class_names = labels_of(real_test), real_test.class_names or ()
-    classes = np.arange(len(class_names))
-    confusion = np.sum([confusion_matrix(labels, of_one, labels=classes) for of_one in predicted], axis=0)
+    confusion = np.zeros((len(class_names), len(class_names)), dtype=np.int64)
+    for of_one in predicted:  # scikit-learn's would warn of a single class on the terminal
+        np.add.at(confusion, (labels, of_one), 1)
     accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
     return UtilityDetails(protocol, class_names, confusion, accuracies)
 

@@ -18,9 +18,16 @@ EVALUATION = (
     Fault(
         "validation images answer again and again",
         SELECTION,
-        "    if ledger_path is not None and Path(ledger_path).is_file() and",
-        "    if False and",
+        "    if question is None or asked != question:",
+        "    if False:",
         ("test_selection.py::test_a_second_choice_finds_nothing_left",),
+    ),
+    Fault(
+        "another folder is another account of the validation images",
+        "diffusers_dp/commands/evaluate_flags.py",
+        "    return Path(args.ledger_dir).expanduser() /",
+        "    return Path(args.output_dir) /",
+        ("test_evaluate_options.py::TestPrivateSelection::test_one_account_whatever_the_folder_and_the_budget",),
     ),
     Fault(
         "DP-SGD takes what is set aside for evaluation",
@@ -42,5 +49,28 @@ EVALUATION = (
         '    receipt["status"] = LOWERED_STATUS',
         "    pass",
         ("test_evaluation_amendments.py::test_numbers_from_private_images_lower_the_status_and_are_named",),
+    ),
+    Fault(
+        "the card tells whatever a protocol holds",
+        AMENDMENTS,
+        "        if key in PROTOCOL_IN_CARD or",
+        "        if True or",
+        (
+            "test_evaluation_amendments.py::test_a_card_tells_the_numbers_of_the_release_and_nothing_else_of_private_images",
+        ),
+    ),
+    Fault(
+        "a leaky output leaves the status of a new release as it was",
+        "diffusers_dp/receipt.py",
+        "LOWERED_STATUS if leaky_outputs else method.status",
+        "method.status",
+        ("test_receipt.py::TestContent::test_leaky_outputs_lower_the_status_and_the_assumptions_stay",),
+    ),
+    Fault(
+        "the verifier takes a leaky output under a whole status",
+        "diffusers_dp/verify.py",
+        "    elif bool(outputs) != (receipt.get(",
+        "    elif False and (receipt.get(",
+        ("test_verify.py::test_what_denies_a_guarantee_is_named",),
     ),
 )
