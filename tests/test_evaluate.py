@@ -321,10 +321,15 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         (["--test_split", "dev"], "--test_split 'dev' does not exist"),
         (["--image_column", "scan"], "--image_column 'scan' does not exist in --images;"),
         (["--class_names", "a,b"], "--class_names contradicts"),
+        (
+            ["--public_images", "DATA/public", "--public_image_column", "x"],
+            "--public_image_column 'x' does not exist in",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_leaves_nothing(data, tmp_path, capsys, flags, words):
     out = tmp_path / "out"
+    flags = [flag.replace("DATA", str(data)) for flag in flags]
     said = refused(capsys, "--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *FAST, *flags)
     assert words in said and not out.exists()
 

@@ -173,6 +173,8 @@ class Source:
         except UsageError as error:
             text = str(error).replace("--dataset_name", self.flag).replace("--train_split", self.split_flag)
             text = text.replace("does not exist;", f"does not exist in {self.flag};") if "column" in text else text
+            if self.flag == "--public_images":
+                text = text.replace("--image_column", "--public_image_column")
             raise type(error)(text) from None
 
     def _public_name(self) -> str:
