@@ -189,6 +189,26 @@ def test_published_numbers_are_listed_and_lower_the_status(judged, release, caps
     assert "not covered by the guarantee" in card
 
 
+def test_the_next_evaluation_finishes_a_publication_that_was_killed(judged, release, monkeypatch):
+    replace, moves = os.replace, []
+
+    def killed(source, target):
+        if Path(target).parent == release and Path(target).name == "model_index.json":
+            raise KeyboardInterrupt
+        moves.append(replace(source, target))
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(os, "replace", killed)
+        judged("--publish_metrics")
+    assert verify.verify(release)[1]
+    judged()
+    receipt, problems = verify.verify(release)
+    assert (
+        problems == [] and receipt["status"] == "proven_except_leaky_outputs" and receipt["private_evaluations"] == 2
+    )
+    assert "## Evaluation" in (release / "README.md").read_text()
+
+
 def test_public_images_mark_and_count_nothing(release, data):
     run(
         "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST,
