@@ -107,7 +107,7 @@ def test_what_the_real_images_decide_is_refused_before_anything_is_drawn(release
     images, labels = load_digits_split(train=True)
     few, one = labels < 3, labels == 1
     for rows, names, words in (
-        (few, NAMES, "needs 129 real training images, and there are 60"),
+        (few, NAMES, "needs 129 real training images, and there are fewer"),
         (one, NAMES, "--extractors classifier needs real training images of two classes"),
     ):
         real = write_dataset(tmp_path / words[:5], images[rows][:60], labels[rows][:60], names)

@@ -41,7 +41,7 @@ class Known:
     real: ImageSet | None = None
 
     def too_few(self, *, real: int = 1, synthetic: int = 1, test: int = 0, public: int = 0) -> str | None:
-        """In words, where there are fewer images than these."""
+        """In words, where there are fewer images than these; how many real ones there are is nobody's business."""
         for needed, count, whose in (
             (synthetic, self.synthetic, "synthetic"),
             (real, None if self.real is None else len(self.real), "real training"),
@@ -49,7 +49,7 @@ class Known:
             (public, self.public, "public"),
         ):
             if count is not None and count < needed:
-                return f"needs {needed} {whose} images, and there are {count}"
+                return f"needs {needed} {whose} images, and there are {'fewer' if whose.startswith('real') else count}"
         return None
 
 

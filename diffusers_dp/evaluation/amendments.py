@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..hub import intact_receipt
 from ..receipt import RECEIPT_NAME, canonical_json
 from ..verify import CARD_NAME, LOWERED_STATUS
+from .complexity import DRAWN_IMAGES
 from .measurement import Measurement
 
 
@@ -128,6 +129,8 @@ def check_writable(release: str | Path) -> None:
 def _is_of_the_release(found: Measurement) -> bool:
     """Not of a class, of a state on the way to the release, or of a classifier that was trained on real images."""
     of_a_part = {"class", "state"} & found.protocol.keys()
+    if found.metric in READ_SYNTHETIC_IMAGES_ALONE and found.protocol.get("features") != DRAWN_IMAGES:
+        return False
     trained_on = found.protocol.get("trained_on", "synthetic")
     return not of_a_part and trained_on == "synthetic" and found.metric.split(" (")[0] in METRICS_IN_CARD
 

@@ -16,6 +16,7 @@ from .images import ImageSet
 from .measurement import Measurement
 
 
+DRAWN_IMAGES = "synthetic images"  # the name of the images themselves, beside that of what a curriculum learned from
 GREY_WEIGHTS = (0.299, 0.587, 0.114)  # of red, green, blue: ITU-R BT.601
 NUM_LEVELS = 256
 TEXTURE_LEVELS = 8  # so that the 64 pairs of levels are seen often enough in an image of some hundred pixels

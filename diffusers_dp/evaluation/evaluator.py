@@ -14,7 +14,7 @@ from ..output_files import write_json
 from ..receipt import canonical_json, hash_source
 from . import fidelity
 from .classifier_features import ClassifierExtractor
-from .complexity import feature_complexity
+from .complexity import DRAWN_IMAGES, feature_complexity
 from .dp_classifier import reference_dp
 from .extractors import FeatureExtractor, PixelExtractor
 from .feature_cache import FeatureCache
@@ -136,7 +136,7 @@ class Evaluator:
             evaluation.measurements += self.fidelity(name)
         evaluation.measurements += self.training_curve(points)
         if "complexity" in self.plan.metrics:
-            evaluation.measurements += feature_complexity({**features, "synthetic images": self.synthetic})
+            evaluation.measurements += feature_complexity({**features, DRAWN_IMAGES: self.synthetic})
         for fit in fits:
             evaluation.measurements += [Measurement(**each) for each in fit["measurements"]]
             if fit["trained_on"] == "synthetic":
