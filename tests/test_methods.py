@@ -64,7 +64,14 @@ def test_the_command(capsys):
 def test_a_receipt_states_what_the_registry_says():
     receipt = build_receipt(make_ledger(), files=[], method=METHODS["feta_pro"], curriculum=None, rng=RNG)
     assert receipt["status"] == METHODS["feta_pro"].status == "proven_with_assumptions"
-    assert receipt["method"] == {"name": "FETA-Pro", "paper": METHODS["feta_pro"].paper}
+    words = {"name": "FETA-Pro", "paper": METHODS["feta_pro"].paper, "status": "proven_with_assumptions"}
+    assert receipt["method"] == words
+    leaky = build_receipt(
+        make_ledger(), files=[], method=METHODS["feta_pro"], curriculum=None, rng=RNG, leaky_outputs=["losses"]
+    )
+    assert (
+        leaky["status"] == "proven_except_leaky_outputs" and leaky["method"] == words
+    )  # the proof's own status stays
     stronger = dataclasses.replace(METHODS["feta_pro"], status="proven")
     assert build_receipt(make_ledger(), files=[], method=stronger, curriculum=None, rng=RNG)["status"] == "proven"
 
