@@ -281,7 +281,6 @@ class TestMeasure:
             "feature likelihood divergence (pixels)",
             "Fréchet distance (pixels) of class a",
             "Fréchet distance (pixels) of class b",
-            "classes that cannot be compared (pixels)",
         ]
         for measurement in found:
             assert {"extractor", "features", "real_images", "synthetic_images", "seed"} <= set(measurement.protocol)

@@ -249,7 +249,7 @@ def _class_fid(m: _Material) -> list[Measurement]:
             float(len(left_out)),
             m.protocol(m.real, m.synthetic, needed_of_both=2, classes=left_out, never_generated=never),
         )
-    ]
+    ] * bool(left_out)
 
 
 #: What `--metrics` may name, and what computes it.

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from .amendments import protocol_words
 from .measurement import Measurement
@@ -131,7 +132,16 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
         if {"num_train", "trained_on"} <= each.protocol.keys():
             name += f", trained on {each.protocol['num_train']:,} images ({each.protocol['trained_on']})"
         spread = "" if each.standard_error is None else f"± {number(each.standard_error, unit, digits=2)}"
-        rows.append(
-            {"metric": name, "value": number(each.value, unit), "spread": spread, "protocol": protocol_words(own)}
-        )
-    return Group(title, protocol_words(shared), rows)
+        rows.append({"metric": name, "value": number(each.value, unit), "spread": spread, "protocol": _words(own)})
+    return Group(title, _words(shared), rows)
+
+
+def _words(protocol: dict[str, Any]) -> str:
+    """A protocol in words, without what nobody reads on a page, also where it lies deeper."""
+    within = {
+        key: {name: part for name, part in value.items() if name not in LEFT_TO_JSON}
+        if isinstance(value, dict)
+        else value
+        for key, value in protocol.items()
+    }
+    return protocol_words(within)
