@@ -163,9 +163,13 @@ def receipt_digest(path: Path) -> str:
     receipt = json.loads(content)
     if content != _canonical(receipt):
         return "not canonical"
-    receipt.pop("audit", None)
-    receipt["private_evaluations"] = 0  # as it was made
-    return hashlib.sha256(_canonical(receipt)).hexdigest()
+    return settled_digest(receipt)
+
+
+def settled_digest(receipt: dict[str, Any]) -> str:
+    """`receipt_digest` of what will be written."""
+    settled = {name: value for name, value in receipt.items() if name != "audit"}
+    return hashlib.sha256(_canonical({**settled, "private_evaluations": 0})).hexdigest()  # as it was made
 
 
 def _canonical(value: Any) -> bytes:

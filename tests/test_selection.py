@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Which epoch counts: the published split, and a private choice whose every promise is checked, and whose checks are checked."""
 
+import dataclasses
 import json
 import math
 
@@ -321,3 +322,16 @@ class TestBadInput:
     def test_no_budget(self):
         with pytest.raises(UsageError, match="--target_epsilon"):
             choose(epsilon=0.0)
+
+
+def test_an_image_that_cannot_be_read_changes_no_number_but_the_counts(tmp_path):
+    """Rates, divisors and the noise go by the declared number."""
+    whole, rows = validation(), {}
+    short = dataclasses.replace(whole.subset(np.arange(1, NUM_IMAGES)), num_declared=NUM_IMAGES)
+    for name, images in (("whole", whole), ("short", short)):
+        path = tmp_path / f"{name}.jsonl"
+        choice = choose(images, ledger_path=path, generator=Silent(bytes(16)))
+        header, row = map(json.loads, path.read_text().splitlines())
+        rows[name] = header["num_images"], row["query"], row["noise_multiplier"], choice.facts
+        assert choice.noisy_accuracies[0][1] == pytest.approx(len(images) / NUM_IMAGES)
+    assert rows["whole"] == rows["short"]

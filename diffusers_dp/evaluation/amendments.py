@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import UsageError
 from ..hub import intact_receipt
 from ..receipt import RECEIPT_NAME, canonical_json
-from ..verify import CARD_NAME, LOWERED_STATUS
+from ..verify import CARD_NAME, LOWERED_STATUS, settled_digest
 from .complexity import DRAWN_IMAGES
 from .measurement import Measurement
 
@@ -159,14 +159,8 @@ def _lowered(folder: Path, receipt: dict[str, Any], measurements: Sequence[Measu
     receipt["leaky_outputs"] = sorted({*receipt["leaky_outputs"], output})
     receipt["status"] = LOWERED_STATUS
     index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
-    index["privacy"] |= {"status": LOWERED_STATUS, "receipt_sha256": _digest(receipt)}
+    index["privacy"] |= {"status": LOWERED_STATUS, "receipt_sha256": settled_digest(receipt)}
     return {RECEIPT_NAME: canonical_json(receipt), INDEX_NAME: canonical_json(index)}
-
-
-def _digest(receipt: dict[str, Any]) -> str:
-    """As `verify.receipt_digest` computes it of the file."""
-    settled = {name: value for name, value in receipt.items() if name != "audit"}
-    return hashlib.sha256(canonical_json({**settled, "private_evaluations": 0}).encode()).hexdigest()
 
 
 def _section(measurements: Sequence[Measurement], read_private_data: bool) -> str:

@@ -79,7 +79,7 @@ def reference_dp(
     samples; the averaged weights count.
 
     Args:
-        real_train (`ImageSet`): The sensitive images, with labels; their number is public.
+        real_train (`ImageSet`): The sensitive images, with labels; their declared number is public.
         real_test (`ImageSet`): With labels.
         epsilon, delta (`float`): Those of the release.
         steps (`int`, defaults to 300): Of DP-SGD.
@@ -104,13 +104,13 @@ def reference_dp(
         epsilon,
         delta,
         steps,
-        min(expected_batch_size, len(real_train)),
+        min(expected_batch_size, real_train.public_size),
         seed,
         ledger_path,
         torch.device(device),
     )
     protocol = {
-        "classifier": "dp_cnn", "trained_on": "real, with DP-SGD", "tested_on": "real", "num_train": len(real_train),
+        "classifier": "dp_cnn", "trained_on": "real, with DP-SGD", "tested_on": "real", "num_train": real_train.public_size,
         "num_test": len(real_test), "seeds": [seed], "parameters": sum(p.numel() for p in network.parameters()),
         **facts, "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
     }  # fmt: skip
@@ -126,14 +126,14 @@ def _train(
     """The averaged network, and what was paid for it."""
     class_names, (channels, height, width) = images.class_names or (), images.images.shape[1:]
     ledger = PrivacyLedger(
-        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=len(images),
+        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=images.public_size,
         public_facts={"image_shape": [channels, height, width], "use": "a DP classifier for comparison, a separate release"},
     )  # fmt: skip
     try:
-        sample_rate = batch_size / len(images)
+        sample_rate = batch_size / images.public_size
         noise_multiplier = ledger.calibrate(sample_rate, steps)
         door = SensitiveImages(
-            images.images, images.labels, num_images=len(images), image_shape=(channels, height, width), class_names=class_names,
+            images.images, images.labels, num_images=images.public_size, image_shape=(channels, height, width), class_names=class_names,
             device=device,
         )  # fmt: skip
         with torch.random.fork_rng():

@@ -78,12 +78,14 @@ class FinishedSteps:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.made_by = {
+            "source": hash_source(),
+            "libraries": library_versions(),
+        }  # once: it reads every file of the library
 
     def get(self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The kept result (JSON values), or that of `compute`, which is kept."""
-        digest = hashlib.sha256(
-            canonical_json({**key, "source": hash_source(), "libraries": library_versions()}).encode()
-        ).hexdigest()
+        digest = hashlib.sha256(canonical_json({**key, **self.made_by}).encode()).hexdigest()
         path = self.folder / f"{name}-{digest[:32]}.json"
         if not path.is_file():  # there whole or not at all
             write_json(compute(), path)

@@ -4,7 +4,7 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class ImageSet:
         class_names (`tuple[str, ...]`, *optional*): Of all classes, also of those without an image.
         origin (`dict`): Where they come from, for the report: JSON values, no path of this machine.
         positions (`np.ndarray` of int64, shape `[N]`, *optional*): Of each image in its split, unreadable ones counted.
+        num_declared (`int`, *optional*): Images of the set, unreadable ones counted: the number that is public. Unset: N.
     """
 
     images: np.ndarray
@@ -40,6 +41,12 @@ class ImageSet:
     class_names: tuple[str, ...] | None = None
     origin: dict[str, Any] = field(default_factory=dict)
     positions: np.ndarray | None = None
+    num_declared: int | None = None
+
+    @property
+    def public_size(self) -> int:
+        """What may decide rates, divisors and budgets: it stays the same if an image cannot be read."""
+        return len(self) if self.num_declared is None else self.num_declared
 
     def __len__(self) -> int:
         return len(self.images)
@@ -134,7 +141,8 @@ class Source:
         if len(kept) < readable:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         array = None if names is None else np.array(labels, dtype=np.int64)
-        return ImageSet(np.stack(images), array, names, origin, np.array(positions))
+        declared = position + 1 if limit is None else None
+        return ImageSet(np.stack(images), array, names, origin, np.array(positions), declared)
 
     def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
         raise UsageError(
@@ -238,7 +246,8 @@ def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
     held_out = validation_positions(capacity, size)[images.positions]
     if held_out.all() or not held_out.any():
         raise UsageError(f"--validation_size {size} leaves no readable image on one side; give another number.")
-    return images.subset(np.flatnonzero(~held_out)), images.subset(np.flatnonzero(held_out))
+    train, validation = images.subset(np.flatnonzero(~held_out)), images.subset(np.flatnonzero(held_out))
+    return replace(train, num_declared=capacity - size), replace(validation, num_declared=size)
 
 
 def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list[str]]:

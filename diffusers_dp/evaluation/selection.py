@@ -99,7 +99,8 @@ def choose_privately(
     Args:
         groups (sequence of sequences of `Predictor`): What is chosen from. A group of one costs as much as another candidate: leave it
             out.
-        validation (`ImageSet`): Real images with labels, disjoint from those that the generator was trained on. Their number is public.
+        validation (`ImageSet`): Real images with labels, disjoint from those that the generator was trained on. Their declared
+            number is public; those that cannot be read count for no candidate.
         epsilon, delta (`float`): Budget of the validation images.
         ledger_path (`Path`, *optional*): Of the validation images' own ledger, `NAME.jsonl`, locked while it is written; in memory by default.
         question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the same call has
@@ -117,25 +118,20 @@ def choose_privately(
     refuse_second_choice(ledger_path, question)
     shape = validation.images.shape[1:]
     ledger = PrivacyLedger(
-        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=len(validation),
+        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=validation.public_size,
         public_facts={"image_shape": list(shape), "use": "validation images, disjoint from the training images"},
         dataset_id=None if ledger_path is None else Path(ledger_path).stem, release_id=None if ledger_path is None else STAGE,
     )  # fmt: skip
     try:
         refuse_second_choice(ledger_path, question)  # again, now that nobody else can ask
         noise_multiplier = ledger.rows[0]["noise_multiplier"] if ledger.rows else ledger.calibrate(1.0, 1)
-        row, sensitivity, answer = (
-            LedgerRow(STAGE, "gaussian", noise_multiplier),
-            sensitivity_of(len(candidates)),
-            None,
-        )
+        row, sensitivity = LedgerRow(STAGE, "gaussian", noise_multiplier), sensitivity_of(len(candidates))
+        asked = {"asked": question, "candidates": len(candidates)}
         answers = None if ledger_path is None or question is None else _answers(ledger_path)
-        if (
-            answers is not None
-            and (stored := answers.get(row, ledger, asked=question, candidates=len(candidates))) is not None
-        ):
+        stored = None if answers is None else answers.get(row, ledger, **asked)
+        if stored is not None:
             answer = stored["noisy_counts"]
-        if answer is None:
+        else:
             answer = _with_labels_as_pixels(validation).noisy_sum(
                 lambda pixels: _correctness(candidates, pixels),
                 clip_norm=sensitivity,
@@ -143,18 +139,20 @@ def choose_privately(
                 by_label=False,
                 name=STAGE,
                 ledger=ledger,
-                query={"candidates": len(candidates), "normaliser": len(validation)},
+                query={"candidates": len(candidates), "normaliser": validation.public_size},
                 generator=generator,
             )
             if answers is not None:  # at once: it was paid for
-                answers.put(row, {"noisy_counts": answer}, asked=question, candidates=len(candidates))
+                answers.put(row, {"noisy_counts": answer}, **asked)
         facts = {
             "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier, "sensitivity": sensitivity,
-            "candidates": len(candidates), "num_validation_images": len(validation), "statement": DISJOINT,
+            "candidates": len(candidates), "num_validation_images": validation.public_size, "statement": DISJOINT,
         }  # fmt: skip
     finally:
         ledger.close()
-    noisy = np.split(answer.flatten().double().numpy() / len(validation), np.cumsum([len(g) for g in groups])[:-1])
+    noisy = np.split(
+        answer.flatten().double().numpy() / validation.public_size, np.cumsum([len(g) for g in groups])[:-1]
+    )
     return PrivateChoice(
         tuple(int(part.argmax()) for part in noisy), tuple(tuple(part.tolist()) for part in noisy), facts
     )
@@ -208,7 +206,7 @@ def _with_labels_as_pixels(images: ImageSet) -> SensitiveImages:
         np.where(readable, labels, 0).astype(np.uint8)[:, None, None, None], (shape[0], 1, *shape[2:])
     )
     pixels = np.concatenate([images.images, channel], axis=1)
-    return SensitiveImages(pixels, readable=readable, num_images=len(pixels), image_shape=pixels.shape[1:])
+    return SensitiveImages(pixels, readable=readable, num_images=images.public_size, image_shape=pixels.shape[1:])
 
 
 def _correctness(candidates: Sequence[Predictor], pixels: torch.Tensor) -> torch.Tensor:
