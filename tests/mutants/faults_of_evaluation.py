@@ -73,4 +73,18 @@ EVALUATION = (
         "    elif False and (receipt.get(",
         ("test_verify.py::test_what_denies_a_guarantee_is_named",),
     ),
+    Fault(
+        "a private choice is divided by how many images can be read",
+        SELECTION,
+        "answer.flatten().double().numpy() / validation.public_size",
+        "answer.flatten().double().numpy() / len(validation)",
+        ("test_selection.py::test_an_image_that_cannot_be_read_changes_no_number_but_the_counts",),
+    ),
+    Fault(
+        "a DP classifier's sample rate follows from how many images can be read",
+        "diffusers_dp/evaluation/dp_classifier.py",
+        "sample_rate = batch_size / images.public_size",
+        "sample_rate = batch_size / len(images)",
+        ("test_dp_classifier.py::test_an_image_that_cannot_be_read_changes_no_rate",),
+    ),
 )
