@@ -86,9 +86,10 @@ class PrivacyFlags:
     frequency_budget_share: float = _flag(0.02, "Share of the composed RDP that the frequency features may spend.")
     evaluation_reserve: float | None = _flag(
         None,
-        "Share of the composed RDP that DP-SGD leaves over, for questions that an evaluation asks about the training images and is "
-        "charged for; unset: nothing is left.",
+        "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy answer (accuracy, moments) "
+        "stands in its receipt and card; unset: nothing is left, and nothing is asked.",
     )
+    num_evaluation_images: int = _flag(5000, "Images drawn for that question; without --evaluation_reserve none are.")
     dataset_id: str | None = _flag(
         None,
         "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one alone.",

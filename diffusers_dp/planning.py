@@ -116,13 +116,17 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     )
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
+    classes = len(facts.class_names or ("",))
+    if config.evaluation_reserve is not None and config.num_evaluation_images < 2 * classes:
+        raise UsageError(
+            f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each class."
+        )
     if config.asks_spatial:
         sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
             config.spatial_budget_share, sampling_probability=config.spatial_rate, steps=config.num_central_images
         )
         rows["central_images"] = _row("central_images", sigma, config.spatial_rate, config.num_central_images)
     if config.asks_frequency:
-        classes = len(facts.class_names or ("",))
         for name in ("generator_batch_size", "num_auxiliary_images"):
             if getattr(config, name) < classes:
                 raise UsageError(
@@ -194,7 +198,7 @@ def new_ledger(
         release_id=release_id,
         others=others,
     )
-    if config.evaluation_reserve is not None:
+    if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
         ledger.set_aside.append(
             _row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
         )

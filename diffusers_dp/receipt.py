@@ -80,6 +80,7 @@ def build_receipt(
     rng: dict[str, Any],
     resumes: Sequence[int] = (),
     leaky_outputs: Sequence[str] = (),
+    evaluation: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """States what the ledger proves about the files.
 
@@ -94,6 +95,7 @@ def build_receipt(
             state.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
+        evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
 
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
@@ -134,6 +136,7 @@ def build_receipt(
         "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
         "leaky_outputs": list(leaky_outputs),
         "private_evaluations": 0,
+        "evaluation": list(evaluation),
         "files": files,
     }
 

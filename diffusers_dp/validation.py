@@ -28,6 +28,7 @@ _AT_LEAST = {
     "generator_batch_size": 1,
     "generator_channels": 1,
     "num_auxiliary_images": 1,
+    "num_evaluation_images": 1,
     "layers_per_block": 1,
     "patch_size": 1,
     "checkpointing_steps": 1,

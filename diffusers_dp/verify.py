@@ -36,6 +36,7 @@ ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
+EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
@@ -203,8 +204,32 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
         yield "The outputs that the guarantee does not cover are no list of words."
     elif bool(outputs) != (receipt.get("status") == LOWERED_STATUS):
         yield f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, and only there."
+    yield from _check_evaluation(receipt)
     if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
         yield "The receipt's data set has no name."
+
+
+def _check_evaluation(receipt: dict[str, Any]) -> Iterator[str]:
+    """Numbers that the training images answered were paid for by an event."""
+    found, events = receipt.get("evaluation", []), receipt.get("events")
+    asked = [
+        event
+        for event in (events if isinstance(events, list) else [])
+        if isinstance(event, dict) and event.get("stage") == EVALUATION_STAGE and event.get("steps_executed") == 1
+    ]
+    if not isinstance(found, list) or len(found) > MOST_EVENTS or not all(map(_is_number_with_protocol, found)):
+        yield "The numbers of the evaluation are no list of them."
+    elif found and not asked:
+        yield f"The receipt carries numbers of an evaluation, and no event {EVALUATION_STAGE} paid for them."
+
+
+def _is_number_with_protocol(found: Any) -> bool:
+    kinds = {"metric": str, "value": float, "standard_error": float, "protocol": dict}
+    if not isinstance(found, dict) or found.keys() != kinds.keys():
+        return False
+    return (
+        all(isinstance(found[name], kind) for name, kind in kinds.items()) and len(found["metric"]) <= LONGEST_OUTPUT
+    )
 
 
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:

@@ -173,3 +173,16 @@ def test_release_facts(release, tmp_path):
     facts = release_facts(release)
     assert 0 < facts["epsilon"] <= 10 and facts["delta"] == 1e-5 and len(facts["receipt_sha256"]) == 64
     assert release_facts(tmp_path) is None
+
+
+def test_numbers_that_were_paid_for_are_on_the_page(evaluation):
+    paid = [Measurement("accuracy", 0.875, {"class": NAMES[0], "tested_on": "the training images"}, 0.01).as_json()]
+    facts = {
+        "epsilon": 1.0, "delta": 1e-5, "accountant": "pld", "status": "proven_with_assumptions", "method": "DPDM",
+        "unit_of_privacy": "image", "receipt_sha256": "0" * 64, "paid_for": paid,
+    }  # fmt: skip
+    evaluation.release = facts
+    words = " ".join(read(build_page(evaluation, [], [], [])).words)
+    assert "paid for and covered by the guarantee" in words and "0.875" in words and NAMES[0] in words
+    facts["paid_for"] = []
+    assert "paid for" not in build_page(evaluation, [], [], [])

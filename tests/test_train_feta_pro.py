@@ -19,8 +19,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.evaluation import networks
 from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp.verify import verify
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -333,6 +335,26 @@ def interrupted(script, monkeypatch, flags, call):
         cut_power_at(patch, script, call)
         with pytest.raises(PowerCut):
             script.main(flags)
+
+
+def test_a_reserve_buys_numbers_that_the_release_carries_and_no_resume_asks_again(
+    script, tmp_path, folder_flags, monkeypatch
+):
+    monkeypatch.setattr(networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(1))
+    run = tmp_path / "run"
+    flags = [*folder_flags, "--curriculum", "none", "--evaluation_reserve", "0.1", "--num_evaluation_images", "20"]
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(script, "build_release", lambda *arguments, **options: (_ for _ in ()).throw(PowerCut))
+        script.main(flags)
+    header, asked = read_ledger(run)
+    assert [row["stage"] for row in asked] == ["dp_sgd", "dp_sgd", "evaluation_reserve"]
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert read_ledger(run)[1] == asked
+    receipt, problems = verify(run / "release")
+    assert problems == [] and receipt["status"] == "proven_with_assumptions"
+    assert {found["metric"] for found in receipt["evaluation"]} >= {"accuracy"}
+    assert receipt["claimed_epsilon"]["rdp"]["epsilon"] <= header["target_epsilon"]
+    assert "## Evaluation" in (run / "release" / "README.md").read_text()
 
 
 def test_a_lost_ledger_is_not_a_new_budget(script, tmp_path, folder_flags, monkeypatch):

@@ -59,7 +59,7 @@ def build_page(
     return environment.from_string(template).render(
         evaluation=evaluation,
         facts=evaluation.as_json(),
-        groups=_groups(evaluation.measurements),
+        groups=_paid_for(evaluation) + _groups(evaluation.measurements),
         charts=charts,
         samples=samples,
         neighbours=neighbours,
@@ -86,6 +86,13 @@ class Group:
     title: str
     shared: str
     rows: list[dict[str, str]]
+
+
+def _paid_for(evaluation: Evaluation) -> list[Group]:
+    """What the receipt says of the release, covered by its guarantee."""
+    found = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
+    title = "In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"
+    return [_group(title, found)] if found else []
 
 
 def _groups(measurements: list[Measurement]) -> list[Group]:
