@@ -1,3 +1,4 @@
+from .ddim import ddim_images
 from .denoiser import EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
 from .unet import count_parameters, unet_config
@@ -8,6 +9,7 @@ __all__ = [
     "EDMLoss",
     "FeatureGenerator",
     "count_parameters",
+    "ddim_images",
     "frequency_matching_loss",
     "unet_config",
 ]

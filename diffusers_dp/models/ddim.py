@@ -1,0 +1,37 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Drawing images with gradients, so that a diffusion model can be fitted to features of what it draws."""
+
+import torch
+from diffusers import EDMEulerScheduler
+from torch.utils.checkpoint import checkpoint
+
+from .denoiser import EDMDenoiser
+
+
+def ddim_images(
+    denoiser: EDMDenoiser, noise: torch.Tensor, class_labels: torch.Tensor | None, *, num_inference_steps: int
+) -> torch.Tensor:
+    """Images of the deterministic DDIM sampler, differentiable in the weights (FETA-Pro, Appendix C.1, Equation 2).
+
+    For a variance-exploding process DDIM is Euler's method on the probability flow (Song et al. 2021, Equation 13, with eta = 0), on the
+    noise levels of Diffusers' `EDMEulerScheduler`. Activations of a step are computed again on the way back, so that memory hardly grows
+    with the number of steps.
+
+    Args:
+        denoiser (`EDMDenoiser`): The model.
+        noise (`torch.Tensor` of shape `[B, C, H, W]`): Standard normal.
+        class_labels (`torch.LongTensor` of shape `[B]`, *optional*): Rows of the class table.
+        num_inference_steps (`int`): Calls of the model.
+
+    Returns:
+        `torch.Tensor` of shape `[B, C, H, W]`: Images in about [0, 1], not clamped, for what is clamped has no gradient.
+    """
+    scheduler = EDMEulerScheduler(sigma_data=denoiser.sigma_data)
+    scheduler.set_timesteps(num_inference_steps)
+    sigmas = scheduler.sigmas.tolist()  # from large to small, then 0
+    sample = noise * sigmas[0]
+    for sigma, lower in zip(sigmas[:-1], sigmas[1:], strict=True):
+        level = sample.new_full((len(sample),), sigma)
+        clean = checkpoint(denoiser, sample, level, class_labels, use_reentrant=False)
+        sample = clean + (sample - clean) * (lower / sigma)
+    return sample / 2 + 0.5
