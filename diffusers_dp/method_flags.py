@@ -9,6 +9,7 @@ from .flags import Question, TrainingConfig, flag, parse_rate, run_folder, split
 
 
 #: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
+AUXILIARIES = ("generator", "diffusion", "none")
 CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
 
 
@@ -68,6 +69,12 @@ class FrequencyFlags:
         "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
         "the paper's runs use sqrt(105).",
     )
+    auxiliary: str = flag(
+        "generator",
+        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another diffusion model in its place "
+        "(diffusion); or the model itself, through its sampler (none).",
+    )
+    auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.")
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
     frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
     frequency_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")

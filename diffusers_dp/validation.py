@@ -7,7 +7,7 @@ import re
 from .errors import UsageError
 from .flags import ACCOUNTANTS, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
-from .method_flags import CURRICULA, FETAProConfig
+from .method_flags import AUXILIARIES, CURRICULA, FETAProConfig
 
 
 _AT_LEAST = {
@@ -29,6 +29,7 @@ _AT_LEAST = {
     "generator_batch_size": 1,
     "generator_channels": 1,
     "num_auxiliary_images": 1,
+    "auxiliary_inference_steps": 1,
     "num_evaluation_images": 1,
     "layers_per_block": 1,
     "patch_size": 1,
@@ -56,7 +57,7 @@ _POSITIVE = (
 _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
-_CHOICES = {"curriculum": CURRICULA, "accountant": ACCOUNTANTS}
+_CHOICES = {"curriculum": CURRICULA, "auxiliary": AUXILIARIES, "accountant": ACCOUNTANTS}
 
 
 def validate(config: TrainingConfig) -> None:
@@ -118,6 +119,10 @@ def validate(config: TrainingConfig) -> None:
 
 
 def _validate_frequency(config: FETAProConfig) -> None:
+    if config.curriculum == "mix" and config.auxiliary == "none":
+        raise UsageError(
+            "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or --auxiliary generator."
+        )
     if config.curriculum == "mix" and config.frequency_batch_size < 2:
         raise UsageError(
             "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
