@@ -1,13 +1,17 @@
+from .ddpm import DDPMDenoiser, DDPMLoss, linear_schedule
 from .denoiser import EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
 from .unet import count_parameters, unet_config
 
 
 __all__ = [
+    "DDPMDenoiser",
+    "DDPMLoss",
     "EDMDenoiser",
     "EDMLoss",
     "FeatureGenerator",
     "count_parameters",
     "frequency_matching_loss",
+    "linear_schedule",
     "unet_config",
 ]
