@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from diffusers import DDIMScheduler, DDPMScheduler
 from test_denoiser import Recorder, make_denoiser
+from test_pipeline_dp_image import GaussianPredictor, unet_config
 
-from diffusers_dp.models import DDPMDenoiser, DDPMLoss, EDMLoss, linear_schedule
+from diffusers_dp.models import DDPMDenoiser, DDPMImageDenoiser, DDPMLoss, EDMLoss, linear_schedule
 from diffusers_dp.randomness import PrivateGenerator
 from diffusers_dp.timestep_mixture import TimestepMixture
 
@@ -131,3 +132,29 @@ def test_rows_of_the_loss_are_independent(loss):
 def test_the_wrapper_has_no_parameters_of_its_own():
     denoiser = make_ddpm()
     assert {f"unet.{name}" for name in denoiser.unet.state_dict()} == set(denoiser.state_dict())
+
+
+@pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction"])
+def test_a_denoiser_of_any_noise_level(kind):
+    """For Gaussian pixels the best estimate is known: mean + std^2 (x - mean) / (std^2 + sigma^2)."""
+    scheduler = DDIMScheduler(prediction_type=kind)
+    unet = GaussianPredictor(**unet_config())
+    mean = torch.tensor([0.1]).view(1, 1, 1, 1)
+    unet.prepare(mean, scheduler)
+    denoiser = DDPMImageDenoiser(ScalarTime(unet), scheduler)
+    for sigma in (0.05, 0.5, 3.0):
+        noisy = torch.randn(4, 1, 8, 8) * (0.2**2 + sigma**2) ** 0.5 + mean
+        expected = mean + 0.2**2 * (noisy - mean) / (0.2**2 + sigma**2)
+        found = denoiser(noisy, torch.full((4,), sigma))
+        torch.testing.assert_close(found, expected, atol=0.01 + 0.01 * sigma, rtol=0)
+
+
+class ScalarTime(torch.nn.Module):
+    """Gives a network that takes one step for all rows the step of the first."""
+
+    def __init__(self, unet):
+        super().__init__()
+        self.unet = unet
+
+    def forward(self, sample, timesteps, class_labels=None):
+        return self.unet(sample, timesteps[0], class_labels)

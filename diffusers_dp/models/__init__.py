@@ -1,4 +1,4 @@
-from .ddpm import DDPMDenoiser, DDPMLoss, linear_schedule
+from .ddpm import DDPMDenoiser, DDPMImageDenoiser, DDPMLoss, linear_schedule
 from .denoiser import EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
 from .unet import count_parameters, unet_config
@@ -6,6 +6,7 @@ from .unet import count_parameters, unet_config
 
 __all__ = [
     "DDPMDenoiser",
+    "DDPMImageDenoiser",
     "DDPMLoss",
     "EDMDenoiser",
     "EDMLoss",

@@ -52,6 +52,27 @@ class DDPMDenoiser(Denoiser):
         return self.network(sample, timesteps, class_labels)
 
 
+class DDPMImageDenoiser(DDPMDenoiser):
+    """The same UNet as a denoiser of images with noise of any standard deviation, called as `EDMDenoiser` is: not for training.
+
+    `x_0 + sigma epsilon` times `sqrt(abar_t)` is `x_t` for the step whose `sqrt((1 - abar_t) / abar_t)` comes nearest to sigma.
+    """
+
+    def forward(
+        self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The estimate of the clean images, `[B, C, H, W]`; see `EDMDenoiser.forward`."""
+        levels = ((1 - self.scheduler.alphas_cumprod) / self.scheduler.alphas_cumprod).sqrt().to(sample.device)
+        timesteps = (levels.log() - sigma.log()[:, None]).abs().argmin(1)
+        alpha = 1 / (1 + levels[timesteps].square())[:, None, None, None]
+        noisy = alpha.sqrt() * sample
+        prediction = self.network(noisy, timesteps, class_labels)
+        kind = self.scheduler.config.prediction_type
+        if kind == "epsilon":
+            return (noisy - (1 - alpha).sqrt() * prediction) / alpha.sqrt()
+        return prediction if kind == "sample" else alpha.sqrt() * noisy - (1 - alpha).sqrt() * prediction
+
+
 class DDPMLoss:
     """The unweighted loss of DDPM, one mean over pixels per row (Ho et al. 2020, Equation 14; Ghalebikesabi et al. 2023, Equation 1).
 
