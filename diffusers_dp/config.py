@@ -7,16 +7,30 @@ import sys
 import types
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from .accounting import truncated_batch_size
 from .errors import UsageError
-from .flags import FLAG_GROUPS, FETAProConfig, parse_rate
+from .flags import TrainingConfig, parse_rate
+from .method_flags import CONFIGS, DPDMConfig, FETAProConfig
+from .methods import METHODS
 from .validation import validate
 
 
-__all__ = ["FETAProConfig", "SamplingFacts", "load_config", "nearest", "resolve", "validate"]
+__all__ = [
+    "CONFIGS",
+    "DPDMConfig",
+    "FETAProConfig",
+    "SamplingFacts",
+    "TrainingConfig",
+    "config_class_of",
+    "load_config",
+    "nearest",
+    "resolve",
+    "validate",
+]
 
+Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
 
 # Of each pair one flag says what the other would; the command line's choice replaces the recipe's.
@@ -57,21 +71,31 @@ class SamplingFacts:
         return truncated_batch_size(self.num_units, self.sample_rate) * self.images_per_unit
 
 
-def load_config(argv: list[str] | None = None) -> FETAProConfig:
+@overload
+def load_config(argv: list[str] | None = None) -> FETAProConfig: ...
+
+
+@overload
+def load_config(argv: list[str] | None, config_class: type[Config]) -> Config: ...
+
+
+def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig] = FETAProConfig) -> TrainingConfig:
     """
     Reads the flags: the command line wins over the recipe of `--config`, and that over the defaults.
 
     Args:
         argv (`list[str]`, *optional*): The command line without the program's name. Defaults to `sys.argv[1:]`.
+        config_class (`type[TrainingConfig]`): Of the method.
 
     Returns:
-        `FETAProConfig`: The validated configuration.
+        `TrainingConfig`: The validated configuration, of that class.
 
     Raises:
-        `UsageError`: A flag or a key of the recipe is unknown, contradicts another, or has a value that cannot be.
+        `UsageError`: A flag or a key of the recipe is unknown, contradicts another, or has a value that cannot be; or the recipe is of
+            another method.
     """
-    given = _parse_command_line(sys.argv[1:] if argv is None else argv)
-    recipe = _read_recipe(given["config"]) if given.get("config") else {}
+    given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class)
+    recipe = _read_recipe(given["config"], config_class) if given.get("config") else {}
     for source in (given, recipe):
         for first, second in _EXCLUSIVE:
             if source.get(first) is not None and source.get(second) is not None:
@@ -80,39 +104,81 @@ def load_config(argv: list[str] | None = None) -> FETAProConfig:
         for chosen, dropped in ((first, second), (second, first)):
             if chosen in given:
                 recipe.pop(dropped, None)
-    config = FETAProConfig(**{**recipe, **given})
+    config = config_class(**{**recipe, **given})
     validate(config)
     return config
 
 
-def _parse_command_line(argv: list[str]) -> dict[str, Any]:
+def config_class_of(argv: list[str], method: str | None = None) -> type[TrainingConfig]:
+    """
+    The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's where neither does.
+
+    Args:
+        argv (`list[str]`): Training flags.
+        method (`str`, *optional*): From `--method`.
+
+    Raises:
+        `UsageError`: There is no training script of that method, or the recipe cannot be read.
+    """
+    if method is None:
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config", nargs="?")
+        path = parser.parse_known_args(argv)[0].config
+        method = (_read_yaml(path) if path else {}).get("method", FETAProConfig.method)
+        if str(method) not in CONFIGS:
+            raise UsageError(f"--config {path}: method {method!r} is unknown; it is one of {', '.join(CONFIGS)}.")
+    if method not in CONFIGS:
+        raise UsageError(f"--method {method} has no training script; give one of {', '.join(CONFIGS)}.")
+    return CONFIGS[method]
+
+
+def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> dict[str, Any]:
     """Returns only the flags that were given, so that a recipe can supply the others."""
     from transformers import HfArgumentParser  # takes a second, and needs no torch
 
+    flags = fields(config_class)
+    groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
     parser = HfArgumentParser(
-        FLAG_GROUPS,
-        prog="train_feta_pro.py",
-        description="Trains a diffusion model on sensitive images with FETA-Pro, under one total (epsilon, delta).",
+        groups,
+        prog=f"train_{config_class.method}.py",
+        description=f"Trains a diffusion model on sensitive images with {METHODS[config_class.method].title}, under one total "
+        "(epsilon, delta).",
         allow_abbrev=False,
         exit_on_error=False,
     )
-    names = [flag.name for flag in fields(FETAProConfig)]
+    parser.set_defaults(**{flag.name: flag.default for flag in flags})  # a method may have its own
+    names = [flag.name for flag in flags]
     # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
     namespace = argparse.Namespace(**dict.fromkeys(names, _UNSET))
     try:
         namespace, unknown = parser.parse_known_args(argv, namespace)
     except argparse.ArgumentError as error:
-        flag = (error.argument_name or "The command line").split("/")[0]
-        raise UsageError(f"{flag}: {error.message}; see --help.") from None
+        name = (error.argument_name or "The command line").split("/")[0]
+        raise UsageError(f"{name}: {error.message}; see --help.") from None
     if unknown:
         if not unknown[0].startswith("-"):
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
-        flag = unknown[0].split("=")[0]
-        raise UsageError(f"{flag} is not a flag; the nearest is --{nearest(flag.lstrip('-'), names)}.")
+        name = unknown[0].split("=")[0]
+        raise UsageError(f"{name} is not a flag; the nearest is --{nearest(name.lstrip('-'), names)}.")
     return {name: value for name, value in vars(namespace).items() if value is not _UNSET}
 
 
-def _read_recipe(path: str) -> dict[str, Any]:
+def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any]:
+    recipe = _read_yaml(path)
+    method = recipe.pop("method", config_class.method)
+    if method != config_class.method:
+        raise UsageError(
+            f"--config {path} is a recipe of {method!r}, and this is {config_class.method!r}; give it to that method's script."
+        )
+    hints = get_type_hints(config_class)
+    names = [flag.name for flag in fields(config_class) if flag.name != "config"]
+    for key in recipe:
+        if key not in names:
+            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{nearest(str(key), names)}'.")
+    return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
+
+
+def _read_yaml(path: str) -> dict[Any, Any]:
     import yaml
 
     try:
@@ -128,12 +194,7 @@ def _read_recipe(path: str) -> dict[str, Any]:
         return {}
     if not isinstance(recipe, dict):
         raise UsageError(f"--config {path} holds no 'flag: value' lines; see training/recipes/feta_pro for examples.")
-    hints = get_type_hints(FETAProConfig)
-    names = [flag.name for flag in fields(FETAProConfig) if flag.name != "config"]
-    for key in recipe:
-        if key not in names:
-            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{nearest(str(key), names)}'.")
-    return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
+    return recipe
 
 
 def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
@@ -170,14 +231,14 @@ def nearest(name: str, names: list[str]) -> str:
     return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
 
 
-def resolve(config: FETAProConfig, num_units: int) -> SamplingFacts:
+def resolve(config: TrainingConfig, num_units: int) -> SamplingFacts:
     """
     Works out the public numbers of DP-SGD's sampling.
 
     With `--train_batch_size` B the sample rate is B/N and the normaliser B; with `--sample_rate` q it is floor(qN).
 
     Args:
-        config (`FETAProConfig`): The configuration.
+        config (`TrainingConfig`): The configuration.
         num_units (`int`): N, the declared number of units: images, or what `--unit_column` tells apart.
 
     Returns:

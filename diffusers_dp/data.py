@@ -8,7 +8,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from .errors import UsageError
-from .flags import FETAProConfig
+from .flags import TrainingConfig
 from .image_decoding import decode_image
 from .image_sources import DigitsSource, load_digits_split, open_source
 
@@ -61,14 +61,14 @@ class ImageArrays:
     units: np.ndarray | None = None
 
 
-def public_facts(config: FETAProConfig) -> PublicFacts:
+def public_facts(config: TrainingConfig) -> PublicFacts:
     """
     Finds out what is public, from flags and metadata, without reading an image or writing a file.
 
     A dry run with a declared number of images does not even look at the metadata.
 
     Args:
-        config (`FETAProConfig`): The configuration.
+        config (`TrainingConfig`): The configuration.
 
     Returns:
         `PublicFacts`: The facts.
@@ -99,14 +99,14 @@ def public_facts(config: FETAProConfig) -> PublicFacts:
     return PublicFacts(num_images, config.image_shape, source.class_names(), config.num_train_units)
 
 
-def load_images(config: FETAProConfig, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
+def load_images(config: TrainingConfig, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
     """
     Reads, converts, resizes and crops the images. A damaged one stays, as zeros that contribute nothing.
 
     The validation images go by position: an absent file moves them, an unreadable one does not.
 
     Args:
-        config (`FETAProConfig`): The configuration.
+        config (`TrainingConfig`): The configuration.
         facts (`PublicFacts`): Its public facts.
         cache_dir (`str` or `Path`): A private folder for what `datasets` caches.
 
@@ -168,7 +168,7 @@ def validation_positions(capacity: int, size: int) -> np.ndarray:
     return held_out
 
 
-def _source_words(config: FETAProConfig) -> str:
+def _source_words(config: TrainingConfig) -> str:
     if config.uses_digits:
         return "scikit-learn's digits"
     return "--train_data_dir" if config.train_data_dir is not None else "--dataset_name"

@@ -1,15 +1,12 @@
-"""Every flag of `training/train_feta_pro.py`, with its default and its help text, in one place."""
+"""The flags that training scripts share, each with its default and its help text, in one place."""
 
-import math
 import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
-#: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
-CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
 #: Who may compute epsilon.
 ACCOUNTANTS = ("pld", "rdp", "prv")
 #: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
@@ -17,8 +14,14 @@ DEFAULT_RESOLUTION = 32
 DIGITS_RESOLUTION = 8
 
 
-def _flag(default: Any, text: str) -> Any:
+def flag(default: Any, text: str) -> Any:
+    """A field of a group of flags, with its default and its help text."""
     return field(default=default, metadata={"help": text})
+
+
+def run_folder(default: str) -> Any:
+    """`--output_dir`, which each method has a default of its own for."""
+    return flag(default, "Folder of the run: private/ stays in the house, release/ is public.")
 
 
 @dataclass
@@ -27,40 +30,40 @@ class DataFlags:
 
     _argument_group_name = "data"
 
-    dataset_name: str | None = _flag(
+    dataset_name: str | None = flag(
         None, "Hub id or local dataset folder. Without this and --train_data_dir: the embedded scikit-learn digits."
     )
-    dataset_config_name: str | None = _flag(None, "Configuration of the dataset, where it has several.")
-    train_split: str = _flag("train", "Split of --dataset_name to train on.")
-    train_data_dir: str | None = _flag(None, "Folder that holds one folder of images per class; needs --class_names.")
-    image_column: str = _flag("image", "Column of --dataset_name that holds the images.")
-    label_column: str | None = _flag(
+    dataset_config_name: str | None = flag(None, "Configuration of the dataset, where it has several.")
+    train_split: str = flag("train", "Split of --dataset_name to train on.")
+    train_data_dir: str | None = flag(None, "Folder that holds one folder of images per class; needs --class_names.")
+    image_column: str = flag("image", "Column of --dataset_name that holds the images.")
+    label_column: str | None = flag(
         None, "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional."
     )
-    class_names: str | None = _flag(
+    class_names: str | None = flag(
         None, "The public label set, comma-separated (a list in a recipe); unset: that of the dataset's ClassLabel."
     )
-    resolution: int | None = _flag(
+    resolution: int | None = flag(
         None,
         "Images are resized (shorter side) and centre-cropped to this side length in pixels; "
         f"unset: {DIGITS_RESOLUTION} for the embedded digits, else {DEFAULT_RESOLUTION}.",
     )
-    num_channels: int | None = _flag(None, "1 (grey) or 3 (RGB); unset: 1 for the embedded digits, else 3.")
-    unit_column: str | None = _flag(
+    num_channels: int | None = flag(None, "1 (grey) or 3 (RGB); unset: 1 for the embedded digits, else 3.")
+    unit_column: str | None = flag(
         None,
         "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected together, and N "
         "counts units; unset: each image is one unit.",
     )
-    num_train_units: int | None = _flag(None, "N, the declared, public number of units of --unit_column.")
-    max_images_per_unit: int | None = _flag(
+    num_train_units: int | None = flag(None, "N, the declared, public number of units of --unit_column.")
+    max_images_per_unit: int | None = flag(
         None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8."
     )
-    num_train_images: int | None = _flag(
+    num_train_images: int | None = flag(
         None,
         "N, the declared, public number of images to train on, without the validation images; "
         "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the most images that there are.",
     )
-    validation_size: int = _flag(
+    validation_size: int = flag(
         0,
         "Images held out of the split, never trained on; chosen by position with a fixed public seed, so that an absent "
         "file (not an unreadable one) moves the choice.",
@@ -69,66 +72,28 @@ class DataFlags:
 
 @dataclass
 class PrivacyFlags:
-    """The guarantee, and what each stage may spend of it."""
+    """The guarantee, and who counts it."""
 
     _argument_group_name = "privacy"
 
-    target_epsilon: float = _flag(10.0, "Total epsilon of all stages together.")
-    target_delta: float | None = _flag(None, "delta of the guarantee; unset: 1/(N ln N).")
-    accountant: str = _flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
-    spatial_noise_multiplier: float | None = _flag(
-        None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share."
-    )
-    spatial_budget_share: float = _flag(0.01, "Share of the composed RDP that the central images may spend.")
-    frequency_noise_multiplier: float | None = _flag(
-        None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
-    )
-    frequency_budget_share: float = _flag(0.02, "Share of the composed RDP that the frequency features may spend.")
-    evaluation_reserve: float | None = _flag(
+    target_epsilon: float = flag(10.0, "Total epsilon of all stages together.")
+    target_delta: float | None = flag(None, "delta of the guarantee; unset: 1/(N ln N).")
+    accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
+    evaluation_reserve: float | None = flag(
         None,
         "Share of the composed RDP that DP-SGD leaves over, for questions that an evaluation asks about the training images and is "
         "charged for; unset: nothing is left.",
     )
-    dataset_id: str | None = _flag(
+    dataset_id: str | None = flag(
         None,
         "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one alone.",
     )
-    ledger_dir: str | None = _flag(
+    ledger_dir: str | None = flag(
         None, "Private folder of the ledgers of --dataset_id, the same for all its releases."
     )
-    dataset_epsilon: float | None = _flag(
+    dataset_epsilon: float | None = flag(
         None, "Bound on epsilon of all releases of --dataset_id together, at this run's delta; unset: none."
     )
-
-
-@dataclass
-class CurriculumFlags:
-    """The two noisy queries and the warm-up stages that learn from their answers."""
-
-    _argument_group_name = "curriculum (queries and warm-up)"
-
-    curriculum: str = _flag("spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.")
-    num_central_images: int = _flag(5, "Noisy central images per class, each its own query.")
-    spatial_sample_rate: str = _flag(
-        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10."
-    )
-    spatial_steps: int = _flag(200, "Warm-up steps on the central images.")
-    spatial_batch_size: int = _flag(50, "Batch size of the warm-up on the central images.")
-    spatial_learning_rate: float = _flag(1e-3, "Learning rate of the warm-up on the central images.")
-    num_frequency_features: int = _flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
-    frequency_length_scale: float | None = _flag(
-        None,
-        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
-        "the paper's runs use sqrt(105).",
-    )
-    frequency_steps: int = _flag(400, "Warm-up steps on the auxiliary generator's images.")
-    frequency_batch_size: int = _flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
-    frequency_learning_rate: float = _flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
-    generator_steps: int = _flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
-    generator_batch_size: int = _flag(200, "Images that the auxiliary generator draws per step.")
-    generator_learning_rate: float = _flag(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
-    generator_channels: int = _flag(32, "Base channels of the auxiliary generator.")
-    num_auxiliary_images: int = _flag(3000, "Images drawn from the fitted generator for the warm-up.")
 
 
 @dataclass
@@ -137,31 +102,31 @@ class DPSGDFlags:
 
     _argument_group_name = "DP-SGD"
 
-    max_train_steps: int = _flag(20, "DP-SGD steps.")
-    train_batch_size: int | None = _flag(
+    max_train_steps: int = flag(20, "DP-SGD steps.")
+    train_batch_size: int | None = flag(
         None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N)."
     )
-    sample_rate: str | None = _flag(
+    sample_rate: str | None = flag(
         None,
         "Poisson sample rate q in place of --train_batch_size: a decimal or a fraction such as 1/14; "
         "the gradient sum is divided by floor(qN).",
     )
-    truncated_poisson: bool = _flag(
+    truncated_poisson: bool = flag(
         False,
         "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has the same "
         "shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
     )
-    noise_multiplicity: int = _flag(
+    noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
-    max_grad_norm: float = _flag(1e-3, "Clip norm of one image's gradient.")
-    learning_rate: float = _flag(4e-3, "Learning rate of Adam during DP-SGD.")
-    max_physical_batch_size: str = _flag(
+    max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
+    learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
+    max_physical_batch_size: str = flag(
         "64",
         "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no effect on the "
         "distribution of the result.",
     )
-    mixed_precision: str | None = _flag(
+    mixed_precision: str | None = flag(
         None,
         "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; unset: what "
         "`accelerate launch` was told or is configured to, else no.",
@@ -174,17 +139,17 @@ class ModelFlags:
 
     _argument_group_name = "model"
 
-    block_out_channels: str = _flag("16,32", "Channels per level, comma-separated (a list in a recipe).")
-    layers_per_block: int = _flag(1, "Residual blocks per level.")
-    attention_resolutions: str = _flag(
+    block_out_channels: str = flag("16,32", "Channels per level, comma-separated (a list in a recipe).")
+    layers_per_block: int = flag(1, "Residual blocks per level.")
+    attention_resolutions: str = flag(
         "", "Feature-map sizes (after patching) that get self-attention, comma-separated (a list in a recipe)."
     )
-    patch_size: int = _flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
-    sigma_data: float = _flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
-    p_mean: float = _flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
-    p_std: float = _flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
-    label_dropout: float = _flag(0.1, "Probability that a label is replaced by 'no label' during training.")
-    ema_decay: float = _flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
+    patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
+    sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
+    p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
+    p_std: float = flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
+    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.")
+    ema_decay: float = flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
 
 
 @dataclass
@@ -193,43 +158,64 @@ class RunFlags:
 
     _argument_group_name = "run"
 
-    config: str | None = _flag(None, "Recipe: a YAML file with flags that differ from the defaults.")
-    output_dir: str = _flag("runs/feta_pro", "Folder of the run: private/ stays in the house, release/ is public.")
-    seed: int = _flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
-    dry_run: bool = _flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
-    skip_preflight: bool = _flag(
+    config: str | None = flag(None, "Recipe: a YAML file with flags that differ from the defaults.")
+    output_dir: str = run_folder("runs")
+    seed: int = flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
+    dry_run: bool = flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
+    skip_preflight: bool = flag(
         False, "Leave out the pre-flight: some seconds in which the mechanism is audited on stand-in records."
     )
-    checkpointing_steps: int | None = _flag(
+    checkpointing_steps: int | None = flag(
         None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
     )
-    checkpoints_total_limit: int = _flag(
+    checkpoints_total_limit: int = flag(
         2,
         "Checkpoints of DP-SGD that stay in private/; with more, `diffusers-dp evaluate --training_curve` shows the way.",
     )
-    resume_from_checkpoint: str | None = _flag(None, "'latest', or the path of a checkpoint to go on from.")
-    num_inference_steps: int = _flag(20, "Sampling steps for samples.png.")
-    leaky_logs: bool = _flag(
+    resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.")
+    num_inference_steps: int = flag(20, "Sampling steps for samples.png.")
+    leaky_logs: bool = flag(
         False,
         "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, never pass them on.",
     )
 
 
-FLAG_GROUPS: tuple[Any, ...] = (DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelFlags, RunFlags)
+@dataclass(frozen=True)
+class Question:
+    """
+    What a run asks once, before DP-SGD, and what that may cost.
+
+    Args:
+        name (`str`): Of the ledger's row.
+        flags (`str`): What its flags begin with: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
+        noise_multiplier (`float`, *optional*): As given; `None`: calibrated to the share.
+        budget_share (`float`): Share of the composed RDP.
+        sample_rate (`float`): q of each Poisson sample; 1 takes all images.
+        repeats (`int`): How often it is asked.
+    """
+
+    name: str
+    flags: str
+    noise_multiplier: float | None
+    budget_share: float
+    sample_rate: float = 1.0
+    repeats: int = 1
 
 
 @dataclass
-class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelFlags, RunFlags):
+class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, RunFlags):
     """
-    All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
+    The flags of every training script. Fields are the flags as given; properties are what they mean. A method's own configuration adds
+    its groups of flags (`method_flags.py`).
+    """
 
-    Example:
-        ```python
-        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
-        >>> config.curriculum_stages
-        ('spatial', 'frequency')
-        ```
-    """
+    #: Name in the registry of methods, and of the script, the folder of recipes and the default folder of a run.
+    method: ClassVar[str]
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What is asked, and paid for, before DP-SGD, in this order."""
+        return ()
 
     @property
     def unit_of_privacy(self) -> str:
@@ -265,11 +251,6 @@ class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelF
         return None if self.class_names is None else split_list(self.class_names)
 
     @property
-    def length_scale(self) -> float:
-        """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
-        return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
-
-    @property
     def channels_per_level(self) -> tuple[int, ...]:
         """`--block_out_channels` as integers. Raises `ValueError` where they are none."""
         return tuple(int(item) for item in split_list(self.block_out_channels))
@@ -280,21 +261,6 @@ class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelF
         return tuple(int(item) for item in split_list(self.attention_resolutions))
 
     @property
-    def curriculum_stages(self) -> tuple[str, ...]:
-        """`--curriculum` as its stages, in order; empty for `none`."""
-        return () if self.curriculum == "none" else split_list(self.curriculum)
-
-    @property
-    def asks_spatial(self) -> bool:
-        """Whether the curriculum asks for, and pays for, the central images."""
-        return self.curriculum == "mix" or "spatial" in self.curriculum_stages
-
-    @property
-    def asks_frequency(self) -> bool:
-        """Whether the curriculum asks for, and pays for, the frequency features."""
-        return self.curriculum == "mix" or "frequency" in self.curriculum_stages
-
-    @property
     def physical_batch_size(self) -> int | None:
         """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
         return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
@@ -303,11 +269,6 @@ class FETAProConfig(DataFlags, PrivacyFlags, CurriculumFlags, DPSGDFlags, ModelF
     def precision(self) -> str:
         """`--mixed_precision`, or what Accelerate's launcher was told."""
         return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-
-    @property
-    def spatial_rate(self) -> float:
-        """`--spatial_sample_rate` as a number. Raises `ValueError` where it is none."""
-        return float(parse_rate(self.spatial_sample_rate))
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from .errors import UsageError
-from .flags import FETAProConfig
+from .flags import TrainingConfig
 from .image_decoding import IMAGE_SUFFIXES
 
 
@@ -39,7 +39,7 @@ class MissingSplit(UsageError):
     """The data set is there, and has no split of that name."""
 
 
-def open_source(config: FETAProConfig) -> ImageSource:
+def open_source(config: TrainingConfig) -> ImageSource:
     """Chooses the source that the flags name. Raises `UsageError` where it does not exist."""
     if config.uses_digits:
         return DigitsSource()
@@ -124,7 +124,7 @@ class ClassFolderSource:
 class DatasetSource:
     """A dataset that `datasets` can load: a Hub id, a local folder of parquet or images, a `save_to_disk` folder."""
 
-    def __init__(self, dataset_name: str, config: FETAProConfig):
+    def __init__(self, dataset_name: str, config: TrainingConfig):
         self.config = config
         self.path = Path(dataset_name).expanduser()
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
@@ -316,7 +316,7 @@ def _class_index(value: Any, places: list[int] | None, class_names: tuple[str, .
 
 
 @contextmanager
-def _refuse(config: FETAProConfig) -> Iterator[None]:
+def _refuse(config: TrainingConfig) -> Iterator[None]:
     """Turns any failure of `datasets` to find or read a dataset into one sentence."""
     try:
         yield

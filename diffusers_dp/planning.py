@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .accounting import ACCOUNTANTS
-from .config import FETAProConfig, SamplingFacts, resolve
+from .config import FETAProConfig, SamplingFacts, TrainingConfig, resolve
 from .data import PublicFacts
 from .errors import BudgetExceeded, IntegrityError, UsageError
 from .identity import RunIdentity, read_identity
@@ -95,7 +95,7 @@ class Plan:
         return self.sampling.expected_batch_size / (self.rows["dp_sgd"].noise_multiplier * math.sqrt(num_parameters))
 
 
-def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
+def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what they
     leave of the budget. A delta of 1/N or more is only warned of, here and nowhere else.
 
@@ -116,20 +116,13 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
     )
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
-    if config.asks_spatial:
-        sigma = config.spatial_noise_multiplier or ledger.calibrate_gaussian(
-            config.spatial_budget_share, sampling_probability=config.spatial_rate, steps=config.num_central_images
+    if isinstance(config, FETAProConfig) and config.asks_frequency:
+        _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
+    for asked in config.questions:
+        sigma = asked.noise_multiplier or ledger.calibrate_gaussian(
+            asked.budget_share, sampling_probability=asked.sample_rate, steps=asked.repeats
         )
-        rows["central_images"] = _row("central_images", sigma, config.spatial_rate, config.num_central_images)
-    if config.asks_frequency:
-        classes = len(facts.class_names or ("",))
-        for name in ("generator_batch_size", "num_auxiliary_images"):
-            if getattr(config, name) < classes:
-                raise UsageError(
-                    f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
-                )
-        sigma = config.frequency_noise_multiplier or ledger.calibrate_gaussian(config.frequency_budget_share)
-        rows["frequency_features"] = _row("frequency_features", sigma, 1.0, 1)
+        rows[asked.name] = _row(asked.name, sigma, asked.sample_rate, asked.repeats)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     if spent >= config.target_epsilon:
         raise UsageError(_over_budget(config, spent))
@@ -151,7 +144,7 @@ def plan_run(config: FETAProConfig, facts: PublicFacts) -> Plan:
 
 
 def new_ledger(
-    path: Path | None, config: FETAProConfig, facts: PublicFacts, identity: RunIdentity | None = None
+    path: Path | None, config: TrainingConfig, facts: PublicFacts, identity: RunIdentity | None = None
 ) -> PrivacyLedger:
     """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
 
@@ -201,7 +194,7 @@ def new_ledger(
     return ledger
 
 
-def dp_sgd_row(config: FETAProConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
+def dp_sgd_row(config: TrainingConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
     """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of the
     budget asks for.
 
@@ -248,7 +241,7 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
             )
 
 
-def _left_of_dataset(config: FETAProConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> float:
+def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> float:
     """Epsilon that a release can spend at most: what DP-SGD alone would get under both bounds.
 
     Raises:
@@ -274,14 +267,23 @@ def _others(ledger: PrivacyLedger) -> str:
     return f"{number} other release{'' if number == 1 else 's'} of {ledger.header['dataset_id']}"
 
 
-def _over_budget(config: FETAProConfig, spent: float) -> str:
+def _refuse_fewer_than_classes(config: FETAProConfig, classes: int) -> None:
+    for name in ("generator_batch_size", "num_auxiliary_images"):
+        if getattr(config, name) < classes:
+            raise UsageError(
+                f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
+            )
+
+
+def _over_budget(config: TrainingConfig, spent: float) -> str:
     """What to do about queries that leave nothing. A higher target helps only where all their noise is absolute, for noise
     that comes from a share scales with the target."""
-    asked = [name for name, asks in (("spatial", config.asks_spatial), ("frequency", config.asks_frequency)) if asks]
-    absolute = [name for name in asked if getattr(config, f"{name}_noise_multiplier") is not None]
-    raised = " and ".join(f"--{name}_noise_multiplier" for name in absolute)
+    absolute = [asked.flags for asked in config.questions if asked.noise_multiplier is not None]
+    raised = " and ".join(f"--{flags}_noise_multiplier" for flags in absolute)
     shares = {
-        f"--{name}_budget_share": getattr(config, f"{name}_budget_share") for name in asked if name not in absolute
+        f"--{asked.flags}_budget_share": asked.budget_share
+        for asked in config.questions
+        if asked.noise_multiplier is None
     }
     if config.evaluation_reserve is not None:
         shares["--evaluation_reserve"] = config.evaluation_reserve

@@ -5,8 +5,9 @@ import math
 import re
 
 from .errors import UsageError
-from .flags import ACCOUNTANTS, CURRICULA, FETAProConfig, parse_rate
+from .flags import ACCOUNTANTS, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
+from .method_flags import CURRICULA, FETAProConfig
 
 
 _AT_LEAST = {
@@ -54,25 +55,26 @@ _POSITIVE = (
 _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
+_CHOICES = {"curriculum": CURRICULA, "accountant": ACCOUNTANTS}
 
 
-def validate(config: FETAProConfig) -> None:
+def validate(config: TrainingConfig) -> None:
     """
-    Refuses values that cannot be, before anything is read, spent or written.
+    Refuses values that cannot be, before anything is read, spent or written. A flag that the method does not have is passed over.
 
     Raises:
         `UsageError`: One sentence that names the flag and the remedy.
     """
     for name, least in _AT_LEAST.items():
-        value = getattr(config, name)
+        value = getattr(config, name, None)
         if value is not None and value < least:
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     for name in _POSITIVE:
-        value = getattr(config, name)
+        value = getattr(config, name, None)
         if value is not None and not _SMALLEST <= value <= _LARGEST:
             raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST:g} to {_LARGEST:g}.")
     for name in _SHARES:
-        value = getattr(config, name)
+        value = getattr(config, name, None)
         if value is not None and not _SMALLEST_SHARE <= value < 1:
             raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST_SHARE:g} to below 1.")
     if config.target_delta is not None and not 0 < config.target_delta < 1:
@@ -85,22 +87,16 @@ def validate(config: FETAProConfig) -> None:
     if not 0 < config.p_std <= 5:
         raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
     for name in _RATES:
-        text = getattr(config, name)
+        text = getattr(config, name, None)
         if text is not None and not _is_rate(text):
             raise UsageError(f"--{name} is '{text}'; give a number above 0 and up to 1, such as 0.1 or 1/14.")
-    for name, known in (("curriculum", CURRICULA), ("accountant", ACCOUNTANTS)):
-        if getattr(config, name) not in known:
+    for name, known in _CHOICES.items():
+        if getattr(config, name, known[0]) not in known:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
     if config.seed > _LARGEST_SEED:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
-    if config.curriculum == "mix" and config.frequency_batch_size < 2:
-        raise UsageError(
-            "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
-        )
-    if config.num_frequency_features % 2:
-        raise UsageError(
-            f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
-        )
+    if isinstance(config, FETAProConfig):
+        _validate_frequency(config)
     if not _is_physical_batch_size(config):
         raise UsageError(
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
@@ -120,7 +116,18 @@ def validate(config: FETAProConfig) -> None:
     _validate_model(config)
 
 
-def _is_physical_batch_size(config: FETAProConfig) -> bool:
+def _validate_frequency(config: FETAProConfig) -> None:
+    if config.curriculum == "mix" and config.frequency_batch_size < 2:
+        raise UsageError(
+            "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
+        )
+    if config.num_frequency_features % 2:
+        raise UsageError(
+            f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
+        )
+
+
+def _is_physical_batch_size(config: TrainingConfig) -> bool:
     try:
         return config.physical_batch_size is None or config.physical_batch_size >= 1
     except ValueError:
@@ -135,7 +142,7 @@ def _is_rate(text: str) -> bool:
         return False
 
 
-def _validate_data(config: FETAProConfig) -> None:
+def _validate_data(config: TrainingConfig) -> None:
     names = config.declared_class_names
     for name in (
         "dataset_name",
@@ -163,7 +170,7 @@ def _validate_data(config: FETAProConfig) -> None:
         raise UsageError(f"--num_channels is {config.num_channels}; give 1 (grey) or 3 (RGB).")
 
 
-def _validate_units(config: FETAProConfig) -> None:
+def _validate_units(config: TrainingConfig) -> None:
     if config.unit_column is None:
         for name in ("num_train_units", "max_images_per_unit"):
             if getattr(config, name) is not None:
@@ -197,7 +204,7 @@ def _validate_units(config: FETAProConfig) -> None:
         )
 
 
-def _validate_ledger(config: FETAProConfig) -> None:
+def _validate_ledger(config: TrainingConfig) -> None:
     if config.dataset_id is not None:
         check_dataset_id(config.dataset_id)
         if config.ledger_dir is None:
@@ -210,7 +217,7 @@ def _validate_ledger(config: FETAProConfig) -> None:
             raise UsageError(f"--{name} needs --dataset_id, the name under which the releases of a data set add up.")
 
 
-def _validate_model(config: FETAProConfig) -> None:
+def _validate_model(config: TrainingConfig) -> None:
     try:
         levels = config.channels_per_level
     except ValueError:

@@ -1,17 +1,24 @@
 """Flags, recipes and their refusals: one sentence that names the flag, exit code 2, nothing written."""
 
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from diffusers_dp.config import FETAProConfig, load_config, resolve, validate
+from diffusers_dp import validation
+from diffusers_dp.config import CONFIGS, DPDMConfig, FETAProConfig, config_class_of, load_config, resolve, validate
 from diffusers_dp.errors import UsageError
-from diffusers_dp.flags import CURRICULA, parse_rate
+from diffusers_dp.flags import TrainingConfig, parse_rate
+from diffusers_dp.method_flags import CURRICULA
 
 
-ALL_RECIPES = sorted((Path(__file__).parents[1] / "training/recipes/feta_pro").glob("*.yaml"))
+ALL_RECIPES = sorted((Path(__file__).parents[1] / "training/recipes").glob("*/*.yaml"))
 RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
+
+
+def recipe_name(path):
+    return f"{path.parent.name}/{path.stem}"
 
 
 @pytest.fixture(autouse=True)
@@ -188,9 +195,11 @@ def test_every_curriculum_says_what_it_asks(curriculum):
     assert config.asks_frequency == (curriculum == "mix" or "frequency" in curriculum)
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECIPES, ids=recipe_name)
 def test_every_recipe_loads(path):
-    config = load_config(["--config", str(path), "--dry_run"])
+    flags = ["--config", str(path), "--dry_run"]
+    config = load_config(flags, config_class_of(flags))
+    assert config.method == path.parent.name, "a recipe of another method than FETA-Pro names it"
     assert config.num_train_images is not None
     resolve(config, config.num_train_images)
 
@@ -207,13 +216,16 @@ def test_every_recipe_loads(path):
 )
 @pytest.mark.parametrize("epsilon", [1, 10])
 def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, epsilon):
-    path = next(path for path in RECIPES if path.stem == f"{name}_eps{epsilon}")
-    config = load_config(["--config", str(path), "--dry_run"])
-    facts = resolve(config, config.num_train_images)
-    assert (config.target_epsilon, config.accountant) == (epsilon, "rdp")
-    assert (facts.num_units, facts.normaliser) == (num_images, normaliser)
-    assert facts.sample_rate == pytest.approx(rate)
-    assert facts.target_delta == pytest.approx(delta, rel=1e-3)
+    paths = [path for path in RECIPES if path.stem == f"{name}_eps{epsilon}"]
+    assert paths
+    for path in paths:
+        flags = ["--config", str(path), "--dry_run"]
+        config = load_config(flags, config_class_of(flags))
+        facts = resolve(config, config.num_train_images)
+        assert (config.target_epsilon, config.accountant) == (epsilon, "rdp")
+        assert (facts.num_units, facts.normaliser) == (num_images, normaliser)
+        assert facts.sample_rate == pytest.approx(rate)
+        assert facts.target_delta == pytest.approx(delta, rel=1e-3)
 
 
 def test_resolve_batch_size_is_both_rate_and_normaliser():
@@ -278,3 +290,62 @@ def test_precision_is_what_the_launcher_was_told(monkeypatch):
 def test_physical_batch_sizes():
     assert load_config([]).physical_batch_size == 64
     assert load_config(["--max_physical_batch_size", "auto"]).physical_batch_size is None
+
+
+# Methods.
+
+
+def help_of(config_class, capsys):
+    with pytest.raises(SystemExit) as stop:
+        load_config(["--help"], config_class)
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("config_class", CONFIGS.values(), ids=CONFIGS)
+def test_a_method_has_flags_of_its_own_and_the_common_ones(config_class, capsys):
+    """Defaults are valid, the help is that of its script, and every flag that all share is there."""
+    config = load_config([], config_class)
+    assert type(config) is config_class and CONFIGS[config.method] is config_class
+    assert config.output_dir == f"runs/{config.method}"
+    text = help_of(config_class, capsys)
+    assert text.startswith(f"usage: train_{config.method}.py") and f"(default: runs/{config.method})" in text
+    for flag in (*fields(TrainingConfig), *fields(config_class)):
+        assert f"--{flag.name} " in text
+
+
+def test_dpdm_knows_no_flag_of_a_curriculum(capsys):
+    text = help_of(DPDMConfig, capsys)
+    assert not [word for word in ("spatial", "frequency", "curriculum", "generator", "central") if word in text]
+    with pytest.raises(UsageError, match="--spatial_steps is not a flag"):
+        load_config(["--spatial_steps", "3"], DPDMConfig)
+    assert load_config([], DPDMConfig).questions == ()
+
+
+def test_every_flag_that_is_checked_is_one():
+    """A method without a flag is passed over, so that a misspelt name would be passed over in all of them."""
+    known = {flag.name for config_class in CONFIGS.values() for flag in fields(config_class)}
+    checked = {
+        *validation._AT_LEAST, *validation._POSITIVE, *validation._SHARES, *validation._RATES, *validation._CHOICES
+    }  # fmt: skip
+    assert checked <= known
+
+
+def test_a_recipe_may_say_its_method():
+    argv = recipe("method: dpdm\nmax_train_steps: 7\n")
+    assert load_config(argv, DPDMConfig).max_train_steps == 7
+    assert "recipe of 'dpdm', and this is 'feta_pro'" in refusal(argv)
+
+
+def test_the_method_is_that_of_the_command_line_then_of_the_recipe_then_feta_pro():
+    assert config_class_of([]) is FETAProConfig
+    assert config_class_of(["--config"]) is FETAProConfig  # what is wrong there, `load_config` says
+    assert config_class_of(recipe("max_train_steps: 7\n")) is FETAProConfig
+    assert config_class_of(["--seed", "1", *recipe("method: dpdm\n")]) is DPDMConfig
+    assert config_class_of(["--config=recipe.yaml"]) is DPDMConfig
+    assert config_class_of([], "dpdm") is DPDMConfig
+    with pytest.raises(UsageError, match="--method pge has no training script; give one of feta_pro, "):
+        config_class_of([], "pge")
+    for method in ("pge", "[1]"):
+        with pytest.raises(UsageError, match="--config recipe.yaml: method .* is unknown"):
+            config_class_of(recipe(f"method: {method}\n"))

@@ -104,13 +104,26 @@ def test_public_facts_of_a_data_set_on_disk(capsys, tmp_path):
     assert text.startswith("planned for 30 images of 1x8x8 in 2 classes; none was read")
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "recipe", sorted(RECIPES.parent.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
 def test_every_recipe_can_be_planned_without_its_images(recipe):
     described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.stem.startswith("folder_") else []
     config, facts = read(["--config", str(recipe), "--accountant", "rdp", *described])
     plan = plan_run(config, facts)
-    assert set(plan.rows) == {"central_images", "frequency_features", "dp_sgd"}
+    assert list(plan.rows) == [*(question.name for question in config.questions), "dp_sgd"]
     assert plan.epsilon == pytest.approx(config.target_epsilon, rel=1e-3)
+
+
+def test_the_method_is_told_or_named_by_the_recipe(capsys):
+    lines = output(capsys, "--method", "dpdm", *SMALL).splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["dp_sgd", "total"]
+    assert "central_images" in output(capsys, *SMALL)
+    text = refusal(capsys, "--method", "dpdm", *SMALL, "--curriculum", "none")
+    assert "--curriculum is not a flag" in text
+    head, line = output(capsys, "--method", "dpdm", *SMALL, "--sweep", "target_epsilon=1").splitlines()[:2]
+    assert head.split() == ["target_epsilon", "epsilon", "dp_sgd", "batch", "steps", "signal/noise"]
+    assert line.split()[:2] == ["1", f"{planned('--curriculum=none', *SMALL, '--target_epsilon=1').epsilon:.4f}"]
 
 
 # Published tables: RDP, 2,100 steps of q = 1/14 on 55,000 images, the central images at q = 6000/55000.

@@ -9,43 +9,53 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.config import load_config
+from diffusers_dp.config import TrainingConfig, config_class_of, load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.planning import plan_run
 
 
 ROOT = Path(__file__).parents[1]
-ALL_RECIPES = sorted((ROOT / "training" / "recipes" / "feta_pro").glob("*.yaml"))
+ALL_RECIPES = sorted((ROOT / "training" / "recipes").glob("*/*.yaml"))
 RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
 NUM_IMAGES = 40
-# What is shortened: numbers of steps and images, never the model, the queries or the noise multiplicity.
-SHORT = (
-    f"--num_train_images {NUM_IMAGES} --validation_size 0 --train_batch_size 2 --max_train_steps 2 --target_epsilon 30 "
-    "--spatial_sample_rate 0.1 --spatial_steps 1 --spatial_batch_size 2 --frequency_steps 1 --frequency_batch_size 2 "
-    "--generator_steps 1 --generator_batch_size 10 --num_auxiliary_images 10 --num_inference_steps 1 "
-    "--max_physical_batch_size 2"
-).split()
+# What is shortened, where the method has it: numbers of steps and images, never the model, the queries or the noise multiplicity.
+SHORT = {
+    "num_train_images": NUM_IMAGES, "validation_size": 0, "train_batch_size": 2, "max_train_steps": 2, "target_epsilon": 30,
+    "spatial_sample_rate": 0.1, "spatial_steps": 1, "spatial_batch_size": 2, "frequency_steps": 1, "frequency_batch_size": 2,
+    "generator_steps": 1, "generator_batch_size": 10, "num_auxiliary_images": 10, "num_inference_steps": 1,
+    "max_physical_batch_size": 2,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", [path for path in RECIPES if "_eps" in path.stem], ids=lambda path: path.stem)
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def read(recipe: Path) -> TrainingConfig:
+    flags = ["--config", str(recipe), "--dry_run"]
+    return load_config(flags, config_class_of(flags))
+
+
+@pytest.mark.parametrize("recipe", [path for path in RECIPES if "_eps" in path.stem], ids=name)
 def test_the_noise_in_a_recipe_s_comment_is_what_the_plan_gives(recipe):
     stated = re.search(r"noise multiplier of DP-SGD comes out at ([\d.]+) here", recipe.read_text())
-    config = load_config(["--config", str(recipe), "--dry_run"])
+    config = read(recipe)
     sigma = plan_run(config, public_facts(config)).rows["dp_sgd"].noise_multiplier
     assert stated is not None and stated[1] == f"{sigma:.3f}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("recipe", RECIPES, ids=name)
 def test_recipe_starts_on_stand_in_images(recipe, tmp_path):
-    config = load_config(["--config", str(recipe), "--dry_run", "True"])
+    config = read(recipe)
     channels, side, _ = config.image_shape
     names = list(config.declared_class_names)
     rng = np.random.default_rng(0)
     shape = (side, side) if channels == 1 else (side, side, channels)
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
     labels = [i % len(names) for i in range(NUM_IMAGES)]
-    flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run"), *SHORT]
+    flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
+    flags += [f"--{flag}={value}" for flag, value in SHORT.items() if hasattr(config, flag)]
     if config.dataset_name is None:
         for index, (image, label) in enumerate(zip(images, labels, strict=True)):
             folder = tmp_path / "images" / names[label]
@@ -61,7 +71,8 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path):
         table.to_parquet(tmp_path / "images" / "train-00000-of-00001.parquet")
         flags += ["--dataset_name", str(tmp_path / "images")]
 
-    specification = importlib.util.spec_from_file_location("train_feta_pro", ROOT / "training" / "train_feta_pro.py")
+    path = ROOT / "training" / f"train_{config.method}.py"
+    specification = importlib.util.spec_from_file_location(path.stem, path)
     script = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(script)
     script.main(flags)

@@ -68,7 +68,7 @@ METHOD = METHODS["feta_pro"]
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = load_config(argv)
+    args = load_config(argv, FETAProConfig)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
     if args.precision == "bf16" and not is_bf16_available():

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..dpsgd.step import RowLoss
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
 from ..randomness import KEY_BYTES, PrivateGenerator
 from ..sensitive import SensitiveImages
 from .canaries import FaultyNoise, read_tags, tag_images
@@ -104,7 +104,7 @@ def additivity_checks(
     return checks
 
 
-def model_tolerance(config: FETAProConfig) -> float:
+def model_tolerance(config: TrainingConfig) -> float:
     """For the run's own model."""
     return TOLERANCE_BF16 if config.precision == "bf16" else TOLERANCE
 

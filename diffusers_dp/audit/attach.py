@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
 from ..planning import Plan
 
 
-def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: FETAProConfig, plan: Plan) -> None:
+def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: TrainingConfig, plan: Plan) -> None:
     """Compares what would be audited with what the release was made with, before the audit runs.
 
     Args:

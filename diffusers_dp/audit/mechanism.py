@@ -15,7 +15,7 @@ from torch import nn
 
 from ..accounting import truncated_batch_size
 from ..dpsgd.step import Gradients, RowLoss
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
 from ..ledger import PrivacyLedger
 from ..planning import Plan
 from ..randomness import PrivateGenerator
@@ -54,7 +54,7 @@ class Mechanism:
     max_images_per_unit: int | None = None
 
     @classmethod
-    def of(cls, plan: Plan, config: FETAProConfig) -> "Mechanism":
+    def of(cls, plan: Plan, config: TrainingConfig) -> "Mechanism":
         row, sampling = plan.rows["dp_sgd"], plan.sampling
         return cls(
             row.sampling_probability, row.noise_multiplier, config.max_grad_norm, sampling.normaliser,

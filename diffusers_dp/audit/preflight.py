@@ -9,7 +9,8 @@ from tqdm.auto import tqdm
 from ..data import PublicFacts
 from ..dpsgd.step import RowLoss
 from ..errors import IntegrityError
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
+from ..method_flags import FETAProConfig
 from ..planning import Plan
 from ..queries import RandomFourierFeatures
 from .additivity import additivity_checks, model_tolerance
@@ -23,7 +24,7 @@ DRAWS, QUICK_DRAWS = 500, 60
 
 
 def audit_mechanism(
-    config: FETAProConfig, facts: PublicFacts, plan: Plan, model: AuditedModel | None = None, *, quick: bool = False
+    config: TrainingConfig, facts: PublicFacts, plan: Plan, model: AuditedModel | None = None, *, quick: bool = False
 ) -> Audit:
     """Every question of a run, put to stand-in records through the real door; no image is read.
 
@@ -67,7 +68,7 @@ def audit_mechanism(
     return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
 
 
-def preflight(config: FETAProConfig, facts: PublicFacts, plan: Plan, denoiser: Any, loss: RowLoss) -> None:
+def preflight(config: TrainingConfig, facts: PublicFacts, plan: Plan, denoiser: Any, loss: RowLoss) -> None:
     """A short `audit_mechanism` with the run's own model, before anything is spent; says in one line that it passed.
 
     Raises:
@@ -85,12 +86,12 @@ def preflight(config: FETAProConfig, facts: PublicFacts, plan: Plan, denoiser: A
     print(f"Pre-flight audit: {number} checks passed, broken noise was noticed ({audit.seconds:.1f} s).")
 
 
-def _queries(config: FETAProConfig, facts: PublicFacts, plan: Plan) -> list[Query]:
+def _queries(config: TrainingConfig, facts: PublicFacts, plan: Plan) -> list[Query]:
     queries = []
     if "central_images" in plan.rows:
         classes = len(facts.class_names or ("",))
         queries.append(central_images_query(plan.rows["central_images"], facts.image_shape, classes))
-    if "frequency_features" in plan.rows:
+    if isinstance(config, FETAProConfig) and "frequency_features" in plan.rows:
         features = RandomFourierFeatures(
             facts.image_shape, config.num_frequency_features, config.length_scale, config.seed
         )

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from ..data import load_images, public_facts
 from ..errors import UsageError
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
 from ..hub import fetch_release, load_verified
 from ..models import DDPMImageDenoiser, EDMDenoiser
 from ..models.denoiser import Denoiser
@@ -222,7 +222,7 @@ def _load(
     patch, unet = pipeline.config.patch_size, pipeline.unet.config
     id2label = pipeline.config.id2label
     names = None if id2label is None else [id2label[key] for key in sorted(id2label, key=int)]
-    config = FETAProConfig(
+    config = TrainingConfig(
         dataset_name=name, train_split=args.train_split, image_column=args.image_column,
         label_column=args.label_column, class_names=None if names is None else ",".join(names),
         resolution=unet.sample_size * patch, num_channels=unet.in_channels // patch**2,

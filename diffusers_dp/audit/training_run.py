@@ -21,8 +21,9 @@ from ..checkpointing import RunFolder
 from ..config import SamplingFacts
 from ..data import PublicFacts
 from ..errors import UsageError
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
 from ..ledger import PrivacyLedger
+from ..methods import Method
 from ..planning import Plan
 from .additivity import additivity_checks, model_tolerance
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
@@ -62,6 +63,12 @@ def load_script(path: Path) -> ModuleType:
     return script
 
 
+def method_of(script: ModuleType) -> str | None:
+    """The method that a script says it is of, in `METHOD`; `None` where it says nothing."""
+    method = getattr(script, "METHOD", None)
+    return method.name if isinstance(method, Method) else None
+
+
 @dataclass(frozen=True)
 class RunAudit:
     """A training that is audited.
@@ -75,7 +82,7 @@ class RunAudit:
     """
 
     script: ModuleType
-    config: FETAProConfig
+    config: TrainingConfig
     facts: PublicFacts
     plan: Plan
     num_canaries: int

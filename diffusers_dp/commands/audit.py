@@ -16,8 +16,8 @@ from ..hub import intact_receipt
 
 
 if TYPE_CHECKING:
-    from ..config import FETAProConfig
     from ..data import PublicFacts
+    from ..flags import TrainingConfig
     from ..planning import Plan
 
 TIERS = {
@@ -76,6 +76,10 @@ def _parser(tier: str) -> argparse.ArgumentParser:
         metavar="RELEASE",
         help="Put the summary into this release's receipt; give the flags of the run that made it.",
     )
+    if tier == "mechanism":
+        parser.add_argument(
+            "--method", help="Whose run is audited; unset: the recipe's, or feta_pro where it names none."
+        )
     if tier == "run":
         parser.add_argument("--script", type=Path, default=Path("training/train_feta_pro.py"), help="Training script.")
         parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
@@ -83,13 +87,15 @@ def _parser(tier: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _planned(tier: str, attach: Path | None, flags: list[str]) -> "tuple[FETAProConfig, PublicFacts, Plan]":
+def _planned(
+    tier: str, attach: Path | None, flags: list[str], method: str | None
+) -> "tuple[TrainingConfig, PublicFacts, Plan]":
     """What is audited. An audit of another run than made the release to which it is attached is refused here."""
-    from ..config import load_config
+    from ..config import config_class_of, load_config
     from ..data import public_facts
     from ..planning import plan_run
 
-    config = load_config(flags)
+    config = load_config(flags, config_class_of(flags, method))
     facts = public_facts(config)
     plan = plan_run(config, facts)
     if attach is not None:
@@ -99,25 +105,25 @@ def _planned(tier: str, attach: Path | None, flags: list[str]) -> "tuple[FETAPro
     return config, facts, plan
 
 
-def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETAProConfig"]:
+def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
     from ..audit.preflight import audit_mechanism
 
-    config, facts, plan = _planned("mechanism", own.attach, flags)
+    config, facts, plan = _planned("mechanism", own.attach, flags, own.method)
     return audit_mechanism(config, facts, plan), config
 
 
-def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "FETAProConfig"]:
+def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
     for name in ("audit_steps", "num_canaries"):
         value, least = getattr(own, name), 20 if name == "num_canaries" else 1
         if value is not None and value < least:
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     import torch
 
-    from ..audit.training_run import RunAudit, broken_steps, default_canaries, load_script
+    from ..audit.training_run import RunAudit, broken_steps, default_canaries, load_script, method_of
     from ..memory import keep_freed_memory
 
     script = load_script(own.script)
-    config, facts, plan = _planned("run", own.attach, flags)
+    config, facts, plan = _planned("run", own.attach, flags, method_of(script))
     canaries = default_canaries(plan.sampling, own.num_canaries)
     steps = own.audit_steps or config.max_train_steps
     broken = broken_steps(steps)

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp plan`: what a run will ask, what that costs and how much noise it takes, before an image is read.
 
-Flags, recipe and numbers are those of the training script: the same `load_config`, the same `plan_run`. Nothing is written but the
-picture that is asked for.
+Flags, recipe and numbers are those of the method's training script: the same `load_config`, the same `plan_run`. Nothing is written but
+the picture that is asked for.
 """
 
 import argparse
@@ -10,22 +10,23 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from ..config import FETAProConfig, load_config, nearest
+from ..config import CONFIGS, FETAProConfig, TrainingConfig, config_class_of, load_config, nearest
 from ..data import PublicFacts, public_facts
 from ..errors import UsageError
 from ..planning import Plan, plan_run
 
 
-STAGES = ("central_images", "frequency_features", "dp_sgd")
+LAST = ("evaluation_reserve", "dp_sgd")  # what follows a method's own questions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "%(prog)s [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] [--picture FILE]"
-    )
+    parser.usage = "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] [--picture FILE]"
     parser.epilog = (
-        "All flags of training/train_feta_pro.py are taken, its --help lists them. With --num_train_images no dataset is opened: "
-        "--class_names, --resolution and --num_channels then describe the images."
+        "All flags of the method's training script (training/train_feta_pro.py) are taken, its --help lists them. With "
+        "--num_train_images no dataset is opened: --class_names, --resolution and --num_channels then describe the images."
+    )
+    parser.add_argument(
+        "--method", choices=CONFIGS, help="Whose run is planned; unset: the recipe's, or feta_pro where it names none."
     )
     parser.add_argument(
         "--sweep",
@@ -47,13 +48,14 @@ def run(args: argparse.Namespace) -> None:
     if args.sweep is not None:
         if args.picture is not None:
             raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")
-        print(sweep(args.training_flags, *parse_sweep(args.sweep)))
+        config_class = config_class_of(args.training_flags, args.method)
+        print(sweep(args.training_flags, *parse_sweep(args.sweep, config_class), args.method))
         return
     if args.picture is not None:
         from ..plan_picture import check_picture
 
         check_picture(args.picture)
-    config, facts = read(args.training_flags)
+    config, facts = read(args.training_flags, args.method)
     plan = plan_run(config, facts)
     print(describe_images(config, facts), plan.table, sep="\n", flush=True)  # what follows loads torch
     print(describe_total(plan), describe_step(plan, parameters(config, facts)), sep="\n")
@@ -64,23 +66,23 @@ def run(args: argparse.Namespace) -> None:
         print(f"picture: {args.picture}")
 
 
-def read(training_flags: list[str]) -> tuple[FETAProConfig, PublicFacts]:
-    """The configuration and public facts of a dry run with these flags."""
-    config = load_config([*training_flags, "--dry_run"])
+def read(training_flags: list[str], method: str | None = None) -> tuple[TrainingConfig, PublicFacts]:
+    """The configuration and public facts of a dry run with these flags, of the recipe's method unless another is named."""
+    config = load_config([*training_flags, "--dry_run"], config_class_of(training_flags, method))
     try:
         return config, public_facts(config)
     except UsageError as error:
         raise UsageError(f"{error} Or give --num_train_images, with which a plan opens no dataset.") from None
 
 
-def parameters(config: FETAProConfig, facts: PublicFacts) -> int:
+def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
     """The number of parameters that DP-SGD trains."""
     from ..models import count_parameters  # loads torch
 
     return count_parameters(config, facts.image_shape, None if facts.class_names is None else len(facts.class_names))
 
 
-def parse_sweep(text: str) -> tuple[str, list[str]]:
+def parse_sweep(text: str, config_class: type[TrainingConfig] = FETAProConfig) -> tuple[str, list[str]]:
     """Splits `flag=v1,v2`, or `flag=v1;v2` for values with commas of their own, into the flag and its values.
 
     Raises:
@@ -88,7 +90,7 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
     """
     name, _, listed = text.partition("=")
     name = name.strip().lstrip("-")
-    names = [flag.name for flag in fields(FETAProConfig) if flag.name != "dry_run"]  # a plan is always one
+    names = [flag.name for flag in fields(config_class) if flag.name != "dry_run"]  # a plan is always one
     if name not in names:
         raise UsageError(f"--sweep: '{name}' is not a flag that can vary; the nearest is {nearest(name, names)}.")
     values = [value.strip() for value in listed.split(";" if ";" in listed else ",")]
@@ -97,25 +99,28 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
     return name, list(dict.fromkeys(values))
 
 
-def sweep(training_flags: list[str], name: str, values: list[str]) -> str:
+def sweep(training_flags: list[str], name: str, values: list[str], method: str | None = None) -> str:
     """A table with one line per value. A value whose queries cost too much has no numbers, but a reason below the table.
 
     Raises:
         UsageError: A value cannot be at all, or none can be planned.
     """
-    head = [name, "epsilon", *STAGES, "batch", "steps", "signal/noise"]
-    lines, notes = [], []
+    plans: dict[str, tuple[Plan, int]] = {}
+    notes = []
     for value in values:
-        config, facts = read([*training_flags, f"--{name}={value}"])
+        config, facts = read([*training_flags, f"--{name}={value}"], method)
         try:
-            plan = plan_run(config, facts)
+            plans[value] = plan_run(config, facts), parameters(config, facts)
         except UsageError as error:
-            lines.append([value, *["-"] * (len(head) - 1)])
             notes.append(f"{name}={value}: {error}")
-            continue
-        lines.append([value, *_cells(plan, parameters(config, facts))])
-    if len(notes) == len(values):
+    if not plans:
         raise UsageError(" ".join(notes))
+    stages = list(dict.fromkeys(stage for plan, _ in plans.values() for stage in plan.rows))
+    stages = [*(stage for stage in stages if stage not in LAST), "dp_sgd"]
+    head = [name, "epsilon", *stages, "batch", "steps", "signal/noise"]
+    lines = [
+        [value, *(_cells(*plans[value], stages) if value in plans else ["-"] * (len(head) - 1))] for value in values
+    ]
     legend = (
         "Under each stage: its noise multiplier, and its share of the budget. epsilon: by the run's --accountant. batch: images "
         "expected in a\nstep of DP-SGD. signal/noise: of one of its steps, at most."
@@ -123,21 +128,21 @@ def sweep(training_flags: list[str], name: str, values: list[str]) -> str:
     return "\n".join([*aligned([head, *lines]), legend, *notes])
 
 
-def _cells(plan: Plan, num_parameters: int) -> list[str]:
+def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
     shares = plan.ledger.budget_shares()
-    stages = [
-        f"{plan.rows[name].noise_multiplier:.4f} ({shares[name]:.1%})" if name in plan.rows else "-" for name in STAGES
+    cells = [
+        f"{plan.rows[name].noise_multiplier:.4f} ({shares[name]:.1%})" if name in plan.rows else "-" for name in stages
     ]
     return [
         f"{plan.epsilon:.4f}",
-        *stages,
+        *cells,
         f"{plan.sampling.expected_batch_size:.1f}",
         str(plan.rows["dp_sgd"].steps),
         f"{plan.signal_to_noise(num_parameters):.4f}",
     ]
 
 
-def describe_images(config: FETAProConfig, facts: PublicFacts) -> str:
+def describe_images(config: TrainingConfig, facts: PublicFacts) -> str:
     """Which images the plan is for: where no flag names any, those of the training script's default."""
     shape = "x".join(map(str, facts.image_shape))
     classes = "without classes" if facts.class_names is None else f"in {len(facts.class_names)} classes"

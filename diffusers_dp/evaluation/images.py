@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from ..data import validation_positions
 from ..errors import UsageError
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
 from ..image_decoding import decode_as_it_is, decode_image
 from ..image_sources import ImageSource, load_digits_split, open_source
 
@@ -159,7 +159,7 @@ class Source:
             pictures, labels = load_digits_split(train=split == "train")
             names = tuple("0123456789")
             return names, ((Image.fromarray(image[0]), int(label)) for image, label in zip(pictures, labels))
-        config = FETAProConfig(
+        config = TrainingConfig(
             dataset_name=self.name, train_split=split, image_column=self.image_column,
             label_column=self.label_column, class_names=self.class_names,
         )  # fmt: skip

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from diffusers import UNet2DModel
 
-from ..flags import FETAProConfig
+from ..flags import TrainingConfig
 
 
-def unet_config(config: FETAProConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> dict[str, Any]:
+def unet_config(config: TrainingConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> dict[str, Any]:
     """The arguments of `UNet2DModel` that the flags describe.
 
     Groups of the normalisation have at least four channels (one group where that cannot be), and there are at most 32.
 
     Args:
-        config (`FETAProConfig`): The configuration, validated.
+        config (`TrainingConfig`): The configuration, validated.
         image_shape (`tuple[int, int, int]`): (channels, height, width) of an image, before patching.
         num_classes (`int`, *optional*): Size of the label set; one more row embeds "no label". `None`: unconditional.
     """
@@ -40,7 +40,7 @@ def unet_config(config: FETAProConfig, image_shape: tuple[int, int, int], num_cl
     }
 
 
-def count_parameters(config: FETAProConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> int:
+def count_parameters(config: TrainingConfig, image_shape: tuple[int, int, int], num_classes: int | None) -> int:
     """The number of trained parameters of that model, which is built without memory for them. See `unet_config`."""
     with torch.device("meta"):
         unet = UNet2DModel(**unet_config(config, image_shape, num_classes))

@@ -1,0 +1,141 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The configuration of each method: the flags that all scripts share, and the groups of its own."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .flags import Question, TrainingConfig, flag, parse_rate, run_folder, split_list
+
+
+#: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
+CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
+
+
+@dataclass
+class CurriculumFlags:
+    """What warms the model up, and in which order."""
+
+    _argument_group_name = "curriculum"
+
+    curriculum: str = flag("spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.")
+
+
+@dataclass
+class SpatialFlags:
+    """The noisy central images, and the warm-up that learns from them."""
+
+    _argument_group_name = "central images (queries and warm-up)"
+
+    spatial_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share."
+    )
+    spatial_budget_share: float = flag(0.01, "Share of the composed RDP that the central images may spend.")
+    num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
+    spatial_sample_rate: str = flag(
+        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10."
+    )
+    spatial_steps: int = flag(200, "Warm-up steps on the central images.")
+    spatial_batch_size: int = flag(50, "Batch size of the warm-up on the central images.")
+    spatial_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the central images.")
+
+    @property
+    def spatial_rate(self) -> float:
+        """`--spatial_sample_rate` as a number. Raises `ValueError` where it is none."""
+        return float(parse_rate(self.spatial_sample_rate))
+
+    def spatial_question(self, name: str) -> Question:
+        """The central images, as the ledger's row `name`."""
+        return Question(
+            name, "spatial", self.spatial_noise_multiplier, self.spatial_budget_share, self.spatial_rate,
+            self.num_central_images,
+        )  # fmt: skip
+
+
+@dataclass
+class FrequencyFlags:
+    """The noisy frequency features, the generator that is fitted to them, and the warm-up on its images."""
+
+    _argument_group_name = "frequency features (query and warm-up)"
+
+    frequency_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
+    )
+    frequency_budget_share: float = flag(0.02, "Share of the composed RDP that the frequency features may spend.")
+    num_frequency_features: int = flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
+    frequency_length_scale: float | None = flag(
+        None,
+        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
+        "the paper's runs use sqrt(105).",
+    )
+    frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
+    frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
+    frequency_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
+    generator_steps: int = flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
+    generator_batch_size: int = flag(200, "Images that the auxiliary generator draws per step.")
+    generator_learning_rate: float = flag(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
+    generator_channels: int = flag(32, "Base channels of the auxiliary generator.")
+    num_auxiliary_images: int = flag(3000, "Images drawn from the fitted generator for the warm-up.")
+
+
+@dataclass
+class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, TrainingConfig):
+    """
+    All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
+
+    Example:
+        ```python
+        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
+        >>> config.curriculum_stages
+        ('spatial', 'frequency')
+        ```
+    """
+
+    method: ClassVar[str] = "feta_pro"
+    output_dir: str = run_folder("runs/feta_pro")
+
+    @property
+    def curriculum_stages(self) -> tuple[str, ...]:
+        """`--curriculum` as its stages, in order; empty for `none`."""
+        return () if self.curriculum == "none" else split_list(self.curriculum)
+
+    @property
+    def asks_spatial(self) -> bool:
+        """Whether the curriculum asks for, and pays for, the central images."""
+        return self.curriculum == "mix" or "spatial" in self.curriculum_stages
+
+    @property
+    def asks_frequency(self) -> bool:
+        """Whether the curriculum asks for, and pays for, the frequency features."""
+        return self.curriculum == "mix" or "frequency" in self.curriculum_stages
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What the curriculum asks."""
+        questions = []
+        if self.asks_spatial:
+            questions.append(self.spatial_question("central_images"))
+        if self.asks_frequency:
+            questions.append(
+                Question(
+                    "frequency_features", "frequency", self.frequency_noise_multiplier, self.frequency_budget_share
+                )
+            )
+        return tuple(questions)
+
+    @property
+    def length_scale(self) -> float:
+        """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
+        return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
+
+
+@dataclass
+class DPDMConfig(TrainingConfig):
+    """All flags of `training/train_dpdm.py`: those that every script has."""
+
+    method: ClassVar[str] = "dpdm"
+    output_dir: str = run_folder("runs/dpdm")
+
+
+#: The configuration of each method that has a training script.
+CONFIGS: dict[str, type[TrainingConfig]] = {config.method: config for config in (FETAProConfig, DPDMConfig)}
