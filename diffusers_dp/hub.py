@@ -42,11 +42,8 @@ def fetch_release(
     )
 
     try:
-        return Path(
-            snapshot_download(
-                str(release), revision=revision, **({} if files is None else {"allow_patterns": list(files)})
-            )
-        )
+        patterns = None if files is None else list(files)
+        return Path(snapshot_download(str(release), revision=revision, allow_patterns=patterns))
     except HFValidationError:
         reason = f"it cannot be a name on the Hub: give the path of {kind}."
     except RepositoryNotFoundError:

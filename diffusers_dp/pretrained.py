@@ -6,7 +6,9 @@ Nothing of it is run: weights are safetensors, its pipeline class is not loaded,
 
 import hashlib
 import json
+import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,16 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 from torch import nn
 
 from .dpsgd import per_example_gradients
-from .errors import UsageError
+from .errors import IntegrityError, UsageError
+from .flags import TrainingConfig
 from .hub import fetch_release
+from .models import Scheduler, noise_schedule, unet_config
+from .pipelines import DPImagePipeline
+from .receipt import canonical_json
 
 
 FLAG = "--pretrained_model_name_or_path"
+KEPT_NAME, ORIGIN_NAME = "pretrained", "origin.json"
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All that is fetched from the Hub: a pickle beside the weights never comes here.
 FILES = ("model_index.json", "README.md", "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
@@ -30,12 +37,10 @@ DDPM_SCHEDULERS, EDM_SCHEDULERS = (
 PREDICTIONS = {"ddpm": ("epsilon", "sample", "v_prediction"), "edm": ("epsilon",)}
 _LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
 
-Scheduler = DDIMScheduler | EDMDPMSolverMultistepScheduler
-
 
 @dataclass(frozen=True)
-class PretrainedModel:
-    """A model to go on with.
+class StartingModel:
+    """A model that training begins with.
 
     Args:
         unet (`UNet2DModel`): In float32, on the CPU.
@@ -43,19 +48,47 @@ class PretrainedModel:
             same noise levels.
         objective (`str`): `ddpm` or `edm`, which follows from the scheduler.
         patch_size (`int`): Of the pipeline, where it folds patches into channels.
-        origin (`dict`): Id or "local folder", revision, hash of the weights and licence, for the receipt.
+        origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, for the receipt; `None` of a model
+            that begins from nothing.
     """
 
     unet: UNet2DModel
     scheduler: Scheduler
     objective: str
     patch_size: int
-    origin: dict[str, Any]
+    origin: dict[str, Any] | None
+
+
+def starting_model(
+    config: TrainingConfig, image_shape: tuple[int, int, int], num_classes: int | None
+) -> StartingModel:
+    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
+    nothing as the flags describe it.
+
+    Args:
+        image_shape, num_classes: See `load_pretrained`.
+
+    Raises:
+        UsageError: As `load_pretrained`; or `--objective` contradicts the pre-trained model.
+    """
+    name = getattr(config, "pretrained_model_name_or_path", None)
+    if name is None:
+        unet = UNet2DModel(**unet_config(config, image_shape, num_classes))
+        scheduler = noise_schedule(config)
+        objective = "ddpm" if isinstance(scheduler, DDIMScheduler) else "edm"
+        return StartingModel(unet, scheduler, objective, config.patch_size, None)
+    revision = getattr(config, "pretrained_model_revision", None)
+    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
+    if config.objective not in (None, model.objective):
+        raise UsageError(
+            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
+        )
+    return model
 
 
 def load_pretrained(
     name: str, *, image_shape: tuple[int, int, int], num_classes: int | None, revision: str | None = None
-) -> PretrainedModel:
+) -> StartingModel:
     """Loads a pipeline of a `UNet2DModel` and gives it a class table that fits.
 
     Args:
@@ -75,7 +108,7 @@ def load_pretrained(
     check_size(unet, image_shape, patch_size if isinstance(patch_size, int) else 1, name)
     check_layers(unet, name)
     fit_class_table(unet, num_classes, name)
-    return PretrainedModel(unet, scheduler, objective, patch_size, _origin(name, folder, weights))
+    return StartingModel(unet, scheduler, objective, patch_size, _origin(name, folder, weights))
 
 
 def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int, name: str) -> None:
@@ -176,8 +209,9 @@ def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, 
 def _component(index: dict[str, Any], name: str) -> str:
     """The class of a component of a pipeline, if it is one of Diffusers itself."""
     entry = index.get(name)
-    known = isinstance(entry, list) and len(entry) == 2 and entry[0] == "diffusers"
-    return str(entry[1]) if known else "none of Diffusers"
+    if isinstance(entry, list) and len(entry) == 2 and entry[0] == "diffusers":
+        return str(entry[1])
+    return "none of Diffusers"
 
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:
@@ -192,22 +226,64 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
 
 def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
     """Id, commit, hash of the weights and licence; of a local folder no path."""
+    from huggingface_hub import ModelCard
+
     local = Path(name).exists()
+    kept = folder / ORIGIN_NAME  # of a model that an earlier run of `train_dp_diffusion.py` kept
     return {
         "kind": "pre-trained model",
         "name": "local folder" if local else name,
         "revision": None if local else folder.name,
         "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
-        "licence": _licence(folder / "README.md"),
+        "licence": licence_of(ModelCard, folder / "README.md"),
+        **({"trained_on": _read_json(kept, name)} if kept.exists() else {}),
     }
 
 
-def _licence(card: Path) -> str:
-    """As the model card's metadata states it."""
-    from huggingface_hub import ModelCard
+def licence_of(card_class: type[Any], place: str | Path) -> str:
+    """What the metadata of a card states, "not stated" where it is none that could be a licence's name.
 
+    Args:
+        card_class (`ModelCard` or `DatasetCard`): Of `huggingface_hub`.
+        place (`str` or `Path`): The file, or an id on the Hub.
+    """
     try:
-        licence = str(ModelCard.load(card, ignore_metadata_errors=True).data.license)
-    except Exception:  # whatever somebody's card holds
+        licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
+    except Exception:  # whatever somebody's card holds, or that there is none
         licence = ""
     return licence if _LICENCE.fullmatch(licence) and licence != "None" else "not stated"
+
+
+def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, Any]) -> None:
+    """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted later goes on from
+    there, and other runs may take it as their `--pretrained_model_name_or_path`.
+
+    Args:
+        private (`Path`): The run's private folder.
+        pipeline (`DPImagePipeline`): The model.
+        origin (`dict`): Of the images.
+    """
+    shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
+    pipeline.save_pretrained(private / f".{KEPT_NAME}")
+    (private / f".{KEPT_NAME}" / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
+    os.replace(private / f".{KEPT_NAME}", private / KEPT_NAME)
+
+
+def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
+    """Loads what `keep_pretrained` saved into a model of the run, and returns the origin; `None` where nothing was saved yet.
+
+    Raises:
+        IntegrityError: It is damaged, or of another model.
+    """
+    folder = private / KEPT_NAME
+    if not folder.is_dir():
+        return None
+    from safetensors import SafetensorError
+
+    try:
+        unet.load_state_dict(UNet2DModel.from_pretrained(folder / "unet", use_safetensors=True).state_dict())
+        return dict(json.loads((folder / ORIGIN_NAME).read_text(encoding="utf-8")))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise IntegrityError(
+            f"{folder} is damaged or of another model ({type(error).__name__}): resume with the flags of the first start, or start anew."
+        ) from None

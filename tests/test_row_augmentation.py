@@ -10,9 +10,8 @@ from test_ddpm import MIXTURE, make_ddpm
 from test_denoiser import make_denoiser
 
 from diffusers_dp.dpsgd import clipped_gradient_sum
-from diffusers_dp.models import DDPMLoss, EDMLoss
+from diffusers_dp.models import AugmentedLoss, DDPMLoss, EDMLoss
 from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.row_augmentation import AugmentedLoss
 
 
 KEY = bytes(range(16))

@@ -23,8 +23,7 @@ from ..data import load_images, public_facts
 from ..errors import UsageError
 from ..flags import TrainingConfig
 from ..hub import fetch_release, load_verified
-from ..models import DDPMImageDenoiser, EDMDenoiser
-from ..models.denoiser import Denoiser
+from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..output_files import write_json
 from ..pipelines import DPImagePipeline
 from .bounds import clopper_pearson

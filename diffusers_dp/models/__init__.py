@@ -1,18 +1,26 @@
 from .ddpm import DDPMDenoiser, DDPMImageDenoiser, DDPMLoss, linear_schedule
-from .denoiser import EDMDenoiser, EDMLoss
+from .denoiser import Denoiser, EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
+from .objective import Scheduler, TrainingLoss, build_objective, noise_schedule
+from .row_augmentation import AugmentedLoss
 from .unet import count_parameters, unet_config
 
 
 __all__ = [
+    "AugmentedLoss",
     "DDPMDenoiser",
     "DDPMImageDenoiser",
     "DDPMLoss",
+    "Denoiser",
     "EDMDenoiser",
     "EDMLoss",
     "FeatureGenerator",
+    "Scheduler",
+    "TrainingLoss",
+    "build_objective",
     "count_parameters",
     "frequency_matching_loss",
     "linear_schedule",
+    "noise_schedule",
     "unet_config",
 ]

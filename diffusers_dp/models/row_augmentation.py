@@ -5,15 +5,14 @@ The loss of a row may depend on its own image alone (`dpsgd/step.py`), so there 
 Draws of one image are averaged before its gradient is clipped, whatever befell them: the sensitivity stays the clip norm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from .dpsgd.step import RowLoss
-from .models.draws import Draws
-from .randomness import PrivateGenerator
+from ..randomness import PrivateGenerator
+from .draws import Draws
 
 
 LARGEST_SHIFT = 8  # the part of the side by which a crop is shifted at most: 4 pixels of 32
@@ -25,12 +24,12 @@ class AugmentedLoss:
     Both operations only choose which pixel of a row's own image stands where. How much is drawn depends on the number of rows alone.
 
     Args:
-        loss (`RowLoss`): Of the augmented images.
+        loss (`Callable`): A `RowLoss`, of the augmented images.
         operations (sequence of `str`): `flip` mirrors half of the rows, left to right; `crop` pads by an eighth of the side, at least one
             pixel, mirrored at the edges, and crops to the old size at a place that is uniformly random.
     """
 
-    def __init__(self, loss: RowLoss, operations: Sequence[str]):
+    def __init__(self, loss: Callable[..., torch.Tensor], operations: Sequence[str]):
         self.loss = loss
         self.flip = "flip" in operations
         self.crop = "crop" in operations
