@@ -60,7 +60,7 @@ _ALL = (
     ),
     Method(
         "dp_diffusion", "DP-Diffusion", "Ghalebikesabi et al. 2023, Algorithm 1", "proven_with_assumptions",
-        None, (_DP_SGD,),
+        "training/train_dp_diffusion.py", (_DP_SGD,),
         "With Poisson samples, which its accounting assumes and its Algorithm 1 does not take; pre-training data must be public.",
     ),
     Method(

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import is_bf16_available, set_seed
-from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers import UNet2DModel
 from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 from tqdm.auto import tqdm
@@ -53,10 +53,12 @@ from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.methods import METHODS
 from diffusers_dp.models import (
     DDIMGenerator,
-    EDMDenoiser,
-    EDMLoss,
+    Denoiser,
     FeatureGenerator,
+    TrainingLoss,
+    build_objective,
     frequency_matching_loss,
+    noise_schedule,
     unet_config,
 )
 from diffusers_dp.pipelines import DPImagePipeline
@@ -242,12 +244,12 @@ def ask_frequency_features(
     return answers.get(row, ledger, **features.facts)["answer"]
 
 
-def build_denoiser(args: FETAProConfig, facts: PublicFacts, device: torch.device | str) -> tuple[EDMDenoiser, EDMLoss]:
+def build_denoiser(
+    args: FETAProConfig, facts: PublicFacts, device: torch.device | str
+) -> tuple[Denoiser, TrainingLoss]:
     num_classes = None if facts.class_names is None else len(facts.class_names)
     unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(device)
-    autocast_dtype = torch.bfloat16 if args.precision == "bf16" else None
-    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size, autocast_dtype)
-    return denoiser, EDMLoss(args.label_dropout, args.p_mean, args.p_std)
+    return build_objective(args, unet, noise_schedule(args))
 
 
 class CentralImages:
@@ -314,8 +316,8 @@ def warm_up(
     scheduler: FrequencyWarmupScheduler,
     stage: WarmupStage,
     sources: dict[str, CentralImages | AuxiliaryImages],
-    denoiser: EDMDenoiser,
-    loss: EDMLoss,
+    denoiser: Denoiser,
+    loss: TrainingLoss,
 ) -> None:
     """One stage of the curriculum: ordinary training on images made from noisy answers. The averaged weights go on."""
     unet, device = denoiser.unet, denoiser.unet.device
@@ -337,8 +339,8 @@ def fine_tune(
     args: FETAProConfig,
     plan: Plan,
     images: SensitiveImages,
-    denoiser: EDMDenoiser,
-    loss: EDMLoss,
+    denoiser: Denoiser,
+    loss: TrainingLoss,
     ledger: PrivacyLedger,
     folder: RunFolder,
     checkpoint: Path | None,
@@ -402,9 +404,8 @@ def fine_tune(
 
 
 def build_pipeline(args: FETAProConfig, unet: UNet2DModel, facts: PublicFacts) -> DPImagePipeline:
-    scheduler = EDMDPMSolverMultistepScheduler(sigma_data=args.sigma_data)
     id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
-    pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=args.patch_size)
+    pipeline = DPImagePipeline(unet, noise_schedule(args), id2label=id2label, patch_size=args.patch_size)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
