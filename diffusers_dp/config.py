@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 from .accounting import truncated_batch_size
 from .errors import UsageError
 from .flags import TrainingConfig, parse_rate
-from .method_flags import CONFIGS, DPDMConfig, FETAProConfig
+from .method_flags import CONFIGS, DPDMConfig, DPFETAConfig, FETAProConfig
 from .methods import METHODS
 from .validation import validate
 
@@ -20,6 +20,7 @@ from .validation import validate
 __all__ = [
     "CONFIGS",
     "DPDMConfig",
+    "DPFETAConfig",
     "FETAProConfig",
     "SamplingFacts",
     "TrainingConfig",
