@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The training scripts of DPDM and DP-FETA from their command lines: whole runs, crashes, damaged images; and what all scripts share."""
 
+import ast
 import importlib.util
-import inspect
 import json
 import re
 from pathlib import Path
@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from test_train_feta_pro import NUM_IMAGES, files, independent_epsilon, interrupted, read_ledger, status, write_images
 
-from diffusers_dp import load_verified, verify
-from diffusers_dp.audit.preflight import audit_mechanism
+from diffusers_dp import PrivacyLedger, SensitiveImages, load_verified, verify
+from diffusers_dp.audit import preflight
 from diffusers_dp.config import CONFIGS, config_class_of, load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.errors import UsageError
@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPES = [path for path in sorted((ROOT / "training" / "recipes").glob("*/*.yaml")) if path.parent.name != "feta_pro"]
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --skip_preflight --train_batch_size 8 "
-    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp"
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1"
 ).split()
 WARM_UP = "--spatial_steps 2 --num_central_images 3".split()
 #: Flags of each way to run a script, and what it asks before DP-SGD.
@@ -85,6 +86,7 @@ def test_from_images_to_release(way, tmp_path, capsys):
     assert re.findall(r"^warm-up \((\w+)\)", out, re.MULTILINE) == ["spatial" for _ in asked]
 
 
+@pytest.mark.parametrize("way", ["dpdm", "dp_feta mode"], indirect=True)
 def test_resuming_after_a_crash(way, tmp_path, monkeypatch):
     """In the middle of DP-SGD: nothing is asked again, and the total stays within the target."""
     script, flags, asked = way
@@ -127,6 +129,7 @@ def test_central_images_are_asked_for_once(kind, tmp_path, monkeypatch):
     assert list(found) == [SPATIAL]
 
 
+@pytest.mark.parametrize("way", ["dp_feta mode"], indirect=True)
 def test_a_damaged_or_missing_image_shows_nowhere(way, tmp_path, capsys):
     """Of the same data set: the same table, ledger, files, receipt."""
     script, flags, _ = way
@@ -213,33 +216,31 @@ def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
     assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
 
 
-def test_the_preflight_audits_the_mode_images():
-    config = load_config(
-        [*"--central_images mode --num_bins 3 --train_batch_size 64 --accountant rdp".split()], CONFIGS["dp_feta"]
-    )
+def test_an_audit_asks_for_mode_images_as_the_run_does():
+    """With its bins and the plan's row; that the question itself is sound, `test_audit_mechanism.py` tests."""
+    flags = "--central_images mode --num_bins 3 --train_batch_size 64 --accountant rdp".split()
+    config = load_config(flags, CONFIGS["dp_feta"])
     facts = public_facts(config)
     plan = plan_run(config, facts)
-    audit = audit_mechanism(config, facts, plan, quick=True)
-    assert audit.verdict == "VALID", audit.reasons
-    assert list(audit.outcomes) == ["dp_sgd", "mode_images"]
+    (query,) = preflight._queries(config, facts, plan)
+    assert query.row == plan.rows["mode_images"] and query.clip_norm == 8
+    door = SensitiveImages(np.zeros((0, 1, 8, 8), np.uint8), None, None, num_images=NUM_IMAGES, image_shape=(1, 8, 8))
+    ledger = PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp")
+    assert query.ask(door, ledger, 2, 0.5).shape == (2, 1, 64 * 3)
+
+
+def source(method, name):
+    """A function or class of a script, but for the class of its configuration, and however its lines are broken."""
+    text = (ROOT / METHODS[method].script).read_text()
+    (node,) = [node for node in ast.parse(text).body if getattr(node, "name", None) == name]
+    return re.sub("|".join(config.__name__ for config in CONFIGS.values()), "Config", ast.unparse(node))
 
 
 @pytest.mark.parametrize("name", ["main", "build_denoiser", "fine_tune", "build_pipeline"])
-def test_scripts_are_alike_where_they_do_alike(name, monkeypatch):
-    """Word for word, but for the class of their configuration."""
-
-    def source(method):
-        words = {config.__name__: "Config" for config in CONFIGS.values()}
-        text = inspect.getsource(getattr(load(method, monkeypatch), name))
-        text = re.sub("|".join(words), "Config", text)
-        return re.sub(r"\s+", "", text).replace(",)", ")")  # lines may break elsewhere
-
-    assert source("dpdm") == source("dp_feta") == source("feta_pro")
+def test_scripts_are_alike_where_they_do_alike(name):
+    assert source("dpdm", name) == source("dp_feta", name) == source("feta_pro", name)
 
 
-def test_dp_feta_and_feta_pro_ask_for_central_images_alike(monkeypatch):
-    for name in ("ask_central_images", "CentralImages"):
-        first, second = (
-            inspect.getsource(getattr(load(method, monkeypatch), name)) for method in ("dp_feta", "feta_pro")
-        )
-        assert first == second
+@pytest.mark.parametrize("name", ["ask_central_images", "CentralImages"])
+def test_dp_feta_and_feta_pro_ask_for_central_images_alike(name):
+    assert source("dp_feta", name) == source("feta_pro", name)
