@@ -8,7 +8,7 @@ from pathlib import Path
 from .errors import UsageError
 from .flags import ACCOUNTANTS, AUGMENTATIONS, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
-from .method_flags import AUXILIARIES, CURRICULA, DPDiffusionConfig, FETAProConfig
+from .method_flags import AUXILIARIES, CENTRAL_IMAGES, CURRICULA, DPDiffusionConfig, DPFETAConfig, FETAProConfig
 from .timestep_mixture import TimestepMixture
 
 
@@ -22,6 +22,7 @@ _AT_LEAST = {
     "validation_size": 0,
     "resolution": 2,
     "num_central_images": 1,
+    "num_bins": 2,
     "spatial_steps": 1,
     "spatial_batch_size": 1,
     "num_frequency_features": 2,
@@ -63,7 +64,12 @@ _POSITIVE = (
 _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
-_CHOICES = {"curriculum": CURRICULA, "auxiliary": AUXILIARIES, "accountant": ACCOUNTANTS}
+_CHOICES = {
+    "curriculum": CURRICULA,
+    "auxiliary": AUXILIARIES,
+    "central_images": CENTRAL_IMAGES,
+    "accountant": ACCOUNTANTS,
+}
 
 
 def validate(config: TrainingConfig) -> None:
@@ -108,6 +114,8 @@ def validate(config: TrainingConfig) -> None:
     if isinstance(config, DPDiffusionConfig):
         _validate_public(config)
     _validate_rows(config)
+    if isinstance(config, DPFETAConfig):
+        _validate_bins(config)
     if not _is_physical_batch_size(config):
         raise UsageError(
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
@@ -184,6 +192,15 @@ def _same_source(first: str, second: str) -> bool:
         here, there = (path.resolve() for path in paths)
         return here.is_relative_to(there) or there.is_relative_to(here)
     return first.strip().lower() == second.strip().lower()
+
+
+def _validate_bins(config: DPFETAConfig) -> None:
+    if config.num_bins is None:
+        return
+    if config.central_images != "mode":
+        raise UsageError("--num_bins needs --central_images mode, whose histograms have bins; leave it out.")
+    if config.num_bins > 256:
+        raise UsageError(f"--num_bins is {config.num_bins}, but a value of an image is one of 256; give at most that.")
 
 
 def _is_physical_batch_size(config: TrainingConfig) -> bool:
