@@ -155,12 +155,12 @@ def test_numbers_without_noise_are_those_of_an_independent_formula(judge, synthe
     answer = ask(judge, door(images, labels), generator=Silent())
     found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=300))
     right = judge.classifier.predict(images) == labels
-    assert found["accuracy"].value == pytest.approx(right.mean())
+    assert found["accuracy"].value == pytest.approx(100 * right.mean()) and found["accuracy"].protocol["unit"] == "%"
     assert found["accuracy"].standard_error == 0
     classes = [each for each in judge.measurements(answer, noise_std=0.0, num_units=300) if "class" in each.protocol]
     assert [each.protocol["class"] for each in classes] == list(CLASSES)
     for label, each in enumerate(classes):
-        assert each.value == pytest.approx(right[labels == label].mean())
+        assert each.value == pytest.approx(100 * right[labels == label].mean())
 
     def moment(pixels, power):
         values = (pixels.reshape(len(pixels), -1) / 255) ** power
@@ -185,7 +185,7 @@ def test_an_unreadable_image_counts_as_wrong(judge):
     answer = ask(judge, door(images, labels, readable=readable), generator=Silent())
     found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=100))
     right = (judge.classifier.predict(images) == labels) & readable
-    assert found["accuracy"].value == pytest.approx(right.sum() / 100)
+    assert found["accuracy"].value == pytest.approx(right.sum())
 
 
 def test_noise_neither_moves_the_numbers_nor_is_it_larger_than_stated(judge):
@@ -223,6 +223,14 @@ def test_a_class_that_noise_hides_has_no_number_of_its_own(judge):
     assert by_metric(found)["first moment distance"].protocol["classes"] == 3
     nothing = torch.zeros_like(answer)
     assert set(by_metric(judge.measurements(nothing, noise_std=1.0, num_units=300))) == {"accuracy"}
+
+
+def test_noise_carries_no_accuracy_beyond_what_one_can_be(judge):
+    answer = torch.zeros(4, 4 + 2 * PIXELS)
+    answer[0, :4] = torch.tensor([150.0, -20.0, 0.0, 0.0])
+    answer[1, :4] = torch.tensor([150.0, -20.0, 0.0, 0.0])
+    found = [each for each in judge.measurements(answer, noise_std=1.0, num_units=100) if each.metric == "accuracy"]
+    assert [each.value for each in found] == [100.0, 100.0, 0.0]
 
 
 def test_without_classes_there_are_moments_alone(unlabelled_judge):

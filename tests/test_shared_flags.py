@@ -40,7 +40,7 @@ def test_a_reserve_for_evaluation(run, monkeypatch):
     folder, receipt = run("--evaluation_reserve 0.1 --num_evaluation_images 20")
     assert [event["stage"] for event in receipt["events"]].count("evaluation_reserve") == 1
     assert receipt["evaluation"][0]["metric"] == "accuracy"
-    assert "## Evaluation" in (folder / "release" / "README.md").read_text()
+    assert "## Evaluation, paid for" in (folder / "release" / "README.md").read_text()
 
 
 def test_objective_mixture_and_augmentations(run, monkeypatch):

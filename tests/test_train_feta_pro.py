@@ -366,7 +366,7 @@ def test_a_reserve_buys_numbers_that_the_release_carries_and_no_resume_asks_agai
     assert problems == [] and receipt["status"] == "proven_with_assumptions"
     assert {found["metric"] for found in receipt["evaluation"]} >= {"accuracy"}
     assert receipt["claimed_epsilon"]["rdp"]["epsilon"] <= header["target_epsilon"]
-    assert "## Evaluation" in (run / "release" / "README.md").read_text()
+    assert "## Evaluation, paid for" in (run / "release" / "README.md").read_text()
 
 
 def test_a_lost_ledger_is_not_a_new_budget(script, tmp_path, folder_flags, monkeypatch):

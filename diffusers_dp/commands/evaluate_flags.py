@@ -161,7 +161,9 @@ def _check_selection(args: argparse.Namespace) -> None:
             f"--selection_delta is {args.selection_delta:g}; give a number between 0 and 1, both excluded."
         )
     if args.classifiers and set(args.classifiers) == {"logreg"}:
-        raise UsageError("--classifiers logreg has no epoch to choose; leave out --selection private.")
+        raise UsageError(
+            "--classifiers logreg has no epoch to choose; add one that has, such as cnn, or leave out --selection private."
+        )
 
 
 def validation_ledger(args: argparse.Namespace) -> Path:

@@ -108,7 +108,7 @@ class Judge:
         return torch.cat(parts, dim=1)
 
     def measurements(self, answer: torch.Tensor, *, noise_std: float, num_units: int) -> list[Measurement]:
-        """Numbers out of an answer, each with the standard error that is due to its noise.
+        """Numbers out of an answer, each with the standard error that is due to its noise: accuracies in per cent, and distances.
 
         Distances are squared, between the means of real and drawn images of a class, averaged over classes; what noise and the finite
         number of drawn images add on average is taken off, so that they can fall below 0. A class whose noisy number of images does not
@@ -131,12 +131,12 @@ class Judge:
         confusion, counts = sums[:, :classes], sums[:, :classes].sum(1)
         error = noise_std * math.sqrt(classes)  # of a count, and of the trace
         judged_by = {**facts, "classifier": CLASSIFIER, "trained_on": "synthetic"}
-        found = [Measurement("accuracy", float(confusion.trace()) / num_units, judged_by, error / num_units)]
+        found = [_share(float(confusion.trace()) / num_units, error / num_units, judged_by)]
         clear = [label for label in range(classes) if counts[label] > max(CLEAR * error, 0)]
         for label in clear:
             rate = float(confusion[label, label] / counts[label])
             spread = noise_std * math.sqrt((1 - rate) ** 2 + rate**2 * (classes - 1)) / counts[label]
-            found.append(Measurement("accuracy", rate, {**judged_by, "class": self.class_names[label]}, float(spread)))
+            found.append(_share(rate, float(spread), {**judged_by, "class": self.class_names[label]}))
         parts = [_Class(sums[label, classes:], float(counts[label]), error, label) for label in clear]
         return found + list(self._distances(parts, noise_std, facts))
 
@@ -157,6 +157,11 @@ class Judge:
         """Moments of the drawn images of a class, or of all."""
         images = self.synthetic.images if label is None else self.synthetic.images[self.synthetic.labels == label]
         return _moments(torch.from_numpy(images).double() / 255).numpy()
+
+
+def _share(share: float, error: float, protocol: dict[str, Any]) -> Measurement:
+    """An accuracy in per cent. Noise can carry a share out of [0, 1], where it is brought back."""
+    return Measurement("accuracy", 100 * min(max(share, 0.0), 1.0), {**protocol, "unit": "%"}, 100 * error)
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,7 @@ def charged_evaluation(
             "release carries no charged numbers."
         )
         return []
+    print(f"The question of --evaluation_reserve: {num_images} images are drawn, and a small CNN is trained on them.")
     drawn = drawn_images(pipeline, num_images=num_images, num_inference_steps=num_inference_steps, seed=seed)
     judge = Judge(drawn, seed=seed, device=pipeline.device)
     if stored is None:
