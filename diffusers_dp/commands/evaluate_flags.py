@@ -24,6 +24,7 @@ SETTINGS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "diffusers-dp evaluate (--model RELEASE | --images DATASET) [--real DATASET] [flags, see --help]"
     judged = parser.add_mutually_exclusive_group(required=True)
     judged.add_argument("--model", metavar="RELEASE", help="Release to draw from: a folder, or a Hub id.")
     judged.add_argument("--images", metavar="DATASET", help="Synthetic images, of `diffusers-dp sample` for instance.")
