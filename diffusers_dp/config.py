@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 from .accounting import truncated_batch_size
 from .errors import UsageError
 from .flags import TrainingConfig, parse_rate
-from .method_flags import CONFIGS, DPDiffusionConfig, DPDMConfig, FETAProConfig
+from .method_flags import CONFIGS, DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .methods import METHODS
 from .validation import validate
 
@@ -21,6 +21,7 @@ __all__ = [
     "CONFIGS",
     "DPDMConfig",
     "DPDiffusionConfig",
+    "DPFETAConfig",
     "FETAProConfig",
     "SamplingFacts",
     "TrainingConfig",

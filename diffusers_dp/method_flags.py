@@ -10,6 +10,8 @@ from .flags import Question, TrainingConfig, flag, parse_rate, run_folder, split
 
 #: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
 CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
+#: What `--central_images` may be: DP-FETA's Algorithm 1, and its Algorithm 2.
+CENTRAL_IMAGES = ("mean", "mode")
 
 
 @dataclass
@@ -79,6 +81,18 @@ class FrequencyFlags:
 
 
 @dataclass
+class CentralImageFlags:
+    """Which central images."""
+
+    _argument_group_name = "central images (kind)"
+
+    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.")
+    num_bins: int | None = flag(
+        None, "With --central_images mode: bins of each value's histogram; unset: 2 for grey images, else 16."
+    )
+
+
+@dataclass
 class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, TrainingConfig):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
@@ -138,6 +152,24 @@ class DPDMConfig(TrainingConfig):
 
 
 @dataclass
+class DPFETAConfig(CentralImageFlags, SpatialFlags, TrainingConfig):
+    """All flags of `training/train_dp_feta.py`."""
+
+    method: ClassVar[str] = "dp_feta"
+    output_dir: str = run_folder("runs/dp_feta")
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The mean images, as FETA-Pro's central images, or the mode images."""
+        return (self.spatial_question("central_images" if self.central_images == "mean" else "mode_images"),)
+
+    @property
+    def bins(self) -> int:
+        """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
+        return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
+
+
+@dataclass
 class PublicFlags:
     """What the model learns from public data, before a sensitive image is read."""
 
@@ -185,5 +217,5 @@ class DPDiffusionConfig(PublicFlags, TrainingConfig):
 
 #: The configuration of each method that has a training script.
 CONFIGS: dict[str, type[TrainingConfig]] = {
-    config.method: config for config in (FETAProConfig, DPDMConfig, DPDiffusionConfig)
+    config.method: config for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig)
 }

@@ -49,13 +49,13 @@ _ALL = (
         "Two clipped sums and DP-SGD, composed; its warm-up reads noisy answers only.",
     ),
     Method(
-        "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 1", "proven_with_assumptions",
-        None, (_SAMPLED_SUM, _DP_SGD),
+        "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 3", "proven_with_assumptions",
+        "training/train_dp_feta.py", (_SAMPLED_SUM, _DP_SGD),
         "Mean or mode images are clipped sums, divided by an expected count and not, as in the public code, by the observed one.",
     ),
     Method(
         "dpdm", "DPDM", "Dockhorn et al. 2023, Differentially Private Diffusion Models", "proven_with_assumptions",
-        None, (_DP_SGD,),
+        "training/train_dpdm.py", (_DP_SGD,),
         "The K draws of an image are averaged before they are clipped, so K does not enter the sensitivity.",
     ),
     Method(

@@ -9,7 +9,7 @@ from pathlib import Path
 from .errors import UsageError
 from .flags import ACCOUNTANTS, AUGMENTATIONS, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
-from .method_flags import CURRICULA, DPDiffusionConfig, FETAProConfig, PublicFlags
+from .method_flags import CENTRAL_IMAGES, CURRICULA, DPDiffusionConfig, DPFETAConfig, FETAProConfig, PublicFlags
 from .timestep_mixture import TimestepMixture
 
 
@@ -23,6 +23,7 @@ _AT_LEAST = {
     "validation_size": 0,
     "resolution": 2,
     "num_central_images": 1,
+    "num_bins": 2,
     "spatial_steps": 1,
     "spatial_batch_size": 1,
     "num_frequency_features": 2,
@@ -62,7 +63,7 @@ _POSITIVE = (
 _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
-_CHOICES = {"curriculum": CURRICULA, "accountant": ACCOUNTANTS}
+_CHOICES = {"curriculum": CURRICULA, "central_images": CENTRAL_IMAGES, "accountant": ACCOUNTANTS}
 
 
 def validate(config: TrainingConfig) -> None:
@@ -104,6 +105,8 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
     if isinstance(config, FETAProConfig):
         _validate_frequency(config)
+    if isinstance(config, DPFETAConfig):
+        _validate_bins(config)
     if isinstance(config, DPDiffusionConfig):
         _validate_public(config)
     _validate_rows(config)
@@ -135,6 +138,15 @@ def _validate_frequency(config: FETAProConfig) -> None:
         raise UsageError(
             f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
         )
+
+
+def _validate_bins(config: DPFETAConfig) -> None:
+    if config.num_bins is None:
+        return
+    if config.central_images != "mode":
+        raise UsageError("--num_bins needs --central_images mode, whose histograms have bins; leave it out.")
+    if config.num_bins > 256:
+        raise UsageError(f"--num_bins is {config.num_bins}, but a value of an image is one of 256; give at most that.")
 
 
 def _validate_rows(config: TrainingConfig) -> None:
