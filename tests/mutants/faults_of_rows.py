@@ -58,8 +58,8 @@ PUBLIC_INPUTS = (
     Fault(
         "a pre-trained model may mix the images of a batch",
         PRETRAINED,
-        "    unet.train()\n",
-        "    unet.eval()\n",
+        "    check_layers(unet, name)\n",
+        "",
         ("test_pretrained.py::test_batch_norm_is_refused",),
     ),
     Fault(
