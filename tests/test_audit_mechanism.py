@@ -467,7 +467,6 @@ def in_every_class(monkeypatch):
     [
         ("central", query_noise_halved, "standard deviation of the noise"),
         ("frequency", query_noise_halved, "standard deviation of the noise"),
-        ("mode", query_noise_halved, "standard deviation of the noise"),
         ("central", one_noise_for_all_classes, "neighbouring classes"),
         ("frequency", one_noise_for_all_classes, "neighbouring classes"),
         ("central", unclipped, "largest contribution"),

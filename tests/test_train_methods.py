@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from PIL import Image
 from test_train_feta_pro import NUM_IMAGES, files, independent_epsilon, interrupted, read_ledger, status, write_images
 
 from diffusers_dp import PrivacyLedger, SensitiveImages, load_verified, verify
-from diffusers_dp.audit import preflight
+from diffusers_dp.audit import preflight, training_run
+from diffusers_dp.audit.attach import check_same_run
 from diffusers_dp.config import CONFIGS, config_class_of, load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.errors import UsageError
@@ -214,6 +216,25 @@ def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
     table = capsys.readouterr().out
     epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", table).group(1))
     assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
+
+
+def test_an_audit_of_a_script_is_of_its_method(monkeypatch):
+    for method in CONFIGS:
+        assert training_run.method_of(load(method, monkeypatch)) == method
+    assert training_run.method_of(ModuleType("without_one")) is None
+
+
+def test_an_audit_of_another_method_is_not_attached():
+    """Though its DP-SGD is the same."""
+    flags = ["--train_batch_size", "64", "--accountant", "rdp"]
+    config = load_config(flags, CONFIGS["dpdm"])
+    plan = plan_run(config, public_facts(config))
+    query = {"clip_norm": config.max_grad_norm, "normaliser": 64, "noise_multiplicity": config.noise_multiplicity}
+    event = {"stage": "dp_sgd", "dataset_size": 1437, "sampling_probability": 64 / 1437, "query": query}
+    receipt = {"unit_of_privacy": "image", "events": [event], "method": {"name": "DPDM"}}
+    check_same_run(Path("release"), receipt, "run", config, plan)
+    with pytest.raises(UsageError, match="made with method DP-FETA, and these flags mean DPDM"):
+        check_same_run(Path("release"), {**receipt, "method": {"name": "DP-FETA"}}, "run", config, plan)
 
 
 def test_an_audit_asks_for_mode_images_as_the_run_does():

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..flags import TrainingConfig
+from ..methods import METHODS
 from ..planning import Plan
 
 
@@ -30,6 +31,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: Tra
     for event in events:
         query = event.get("query") or {}
         made = {
+            "method": (receipt.get("method") or {}).get("name"),
             "unit of privacy": receipt.get("unit_of_privacy"),
             f"number of {plan.unit}s": event.get("dataset_size"),
             "sample rate": event.get("sampling_probability"),
@@ -41,7 +43,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: Tra
         }
         sampling, row = plan.sampling, plan.rows["dp_sgd"]
         audited = [
-            config.unit_of_privacy, sampling.num_units, sampling.sample_rate, sampling.truncated_batch_size, config.max_grad_norm,
+            METHODS[config.method].title, config.unit_of_privacy, sampling.num_units, sampling.sample_rate, sampling.truncated_batch_size, config.max_grad_norm,
             sampling.normaliser, config.noise_multiplicity, None if config.unit_column is None else config.images_per_unit,
         ]  # fmt: skip
         if tier == "mechanism":
