@@ -87,9 +87,10 @@ class PrivacyFlags:
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
     evaluation_reserve: float | None = flag(
         None,
-        "Share of the composed RDP that DP-SGD leaves over, for questions that an evaluation asks about the training images and is "
-        "charged for; unset: nothing is left.",
+        "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy answer (accuracy, moments) "
+        "stands in its receipt and card; unset: nothing is left, and nothing is asked.",
     )
+    num_evaluation_images: int = flag(5000, "Images drawn for that question; without --evaluation_reserve none are.")
     dataset_id: str | None = flag(
         None,
         "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one alone.",

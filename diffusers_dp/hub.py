@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import IntegrityError, UsageError
-from .verify import NO_CARD, Damaged, Unreadable, card_agrees, check_files, read_receipt, verify
+from .verify import NO_CARD, RECEIPT_NAME, Damaged, Unreadable, card_agrees, check_files, read_receipt, verify
 
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def fetch_release(
     """
     folder = Path(release)
     if folder.exists():
+        if not (folder / RECEIPT_NAME).is_file() and (folder / "release" / RECEIPT_NAME).is_file():
+            raise UsageError(f"{folder} is the folder of a run; give its release, {folder / 'release'}.")
         return folder
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (

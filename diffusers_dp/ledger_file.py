@@ -262,7 +262,7 @@ def _flat(header: dict[str, Any]) -> dict[str, Any]:
 def _hold(path: Path) -> TextIO:
     """Locks a data set's ledger. The lock ends with the file object, or with the process."""
     with _usable(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = open(path.with_name(path.name + ".lock"), "a+", encoding="ascii")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,6 +8,8 @@ from typing import ClassVar
 from .flags import Question, TrainingConfig, flag, parse_rate, run_folder, split_list
 
 
+#: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
+AUXILIARIES = ("generator", "diffusion", "none")
 #: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
 CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
 #: What `--central_images` may be: DP-FETA's Algorithm 1, and its Algorithm 2.
@@ -70,6 +72,12 @@ class FrequencyFlags:
         "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
         "the paper's runs use sqrt(105).",
     )
+    auxiliary: str = flag(
+        "generator",
+        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another diffusion model in its place "
+        "(diffusion); or the model itself, through its sampler (none).",
+    )
+    auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.")
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
     frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
     frequency_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
@@ -152,24 +160,6 @@ class DPDMConfig(TrainingConfig):
 
 
 @dataclass
-class DPFETAConfig(CentralImageFlags, SpatialFlags, TrainingConfig):
-    """All flags of `training/train_dp_feta.py`."""
-
-    method: ClassVar[str] = "dp_feta"
-    output_dir: str = run_folder("runs/dp_feta")
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        """The mean images, as FETA-Pro's central images, or the mode images."""
-        return (self.spatial_question("central_images" if self.central_images == "mean" else "mode_images"),)
-
-    @property
-    def bins(self) -> int:
-        """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
-        return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
-
-
-@dataclass
 class PublicFlags:
     """What the model learns from public data, before a sensitive image is read."""
 
@@ -213,6 +203,24 @@ class DPDiffusionConfig(PublicFlags, TrainingConfig):
     method: ClassVar[str] = "dp_diffusion"
     default_objective: ClassVar[str] = "ddpm"
     output_dir: str = run_folder("runs/dp_diffusion")
+
+
+@dataclass
+class DPFETAConfig(CentralImageFlags, SpatialFlags, TrainingConfig):
+    """All flags of `training/train_dp_feta.py`."""
+
+    method: ClassVar[str] = "dp_feta"
+    output_dir: str = run_folder("runs/dp_feta")
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The mean images, as FETA-Pro's central images, or the mode images."""
+        return (self.spatial_question("central_images" if self.central_images == "mean" else "mode_images"),)
+
+    @property
+    def bins(self) -> int:
+        """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
+        return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
 
 
 #: The configuration of each method that has a training script.

@@ -116,8 +116,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     )
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
-    if isinstance(config, FETAProConfig) and config.asks_frequency:
-        _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
+    _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
     for asked in config.questions:
         sigma = asked.noise_multiplier or ledger.calibrate_gaussian(
             asked.budget_share, sampling_probability=asked.sample_rate, steps=asked.repeats
@@ -187,7 +186,7 @@ def new_ledger(
         release_id=release_id,
         others=others,
     )
-    if config.evaluation_reserve is not None:
+    if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
         ledger.set_aside.append(
             _row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
         )
@@ -267,12 +266,22 @@ def _others(ledger: PrivacyLedger) -> str:
     return f"{number} other release{'' if number == 1 else 's'} of {ledger.header['dataset_id']}"
 
 
-def _refuse_fewer_than_classes(config: FETAProConfig, classes: int) -> None:
-    for name in ("generator_batch_size", "num_auxiliary_images"):
-        if getattr(config, name) < classes:
-            raise UsageError(
-                f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
-            )
+def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
+    if isinstance(config, FETAProConfig) and config.asks_frequency:
+        drawn = (
+            ("frequency_batch_size",)
+            if config.auxiliary == "none"
+            else ("generator_batch_size", "num_auxiliary_images")
+        )
+        for name in drawn:
+            if getattr(config, name) < classes:
+                raise UsageError(
+                    f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
+                )
+    if config.evaluation_reserve is not None and config.num_evaluation_images < 2 * classes:
+        raise UsageError(
+            f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each class."
+        )
 
 
 def _over_budget(config: TrainingConfig, spent: float) -> str:

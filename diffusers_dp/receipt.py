@@ -81,6 +81,7 @@ def build_receipt(
     rng: dict[str, Any],
     resumes: Sequence[int] = (),
     leaky_outputs: Sequence[str] = (),
+    evaluation: Sequence[dict[str, Any]] = (),
     public_inputs: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """States what the ledger proves about the files.
@@ -96,6 +97,7 @@ def build_receipt(
             state.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
+        evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
         public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with; no paths.
 
     Returns:
@@ -137,6 +139,7 @@ def build_receipt(
         "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
         "leaky_outputs": list(leaky_outputs),
         "private_evaluations": 0,
+        "evaluation": list(evaluation),
         "files": files,
     }
 

@@ -51,6 +51,7 @@ def build_release(
     samples: Image.Image,
     resumes: Sequence[int] = (),
     leaky_outputs: Sequence[str] = (),
+    evaluation: Sequence[dict[str, Any]] = (),
     public_inputs: Sequence[dict[str, Any]] = (),
 ) -> Path:
     """Writes `output_dir/release/` with exactly `RELEASE_FILES`.
@@ -70,6 +71,7 @@ def build_release(
         samples (`PIL.Image.Image`): Images drawn from the model, see `sample_grid`.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
+        evaluation (sequence of `dict`): Numbers that were paid for, see `charged_evaluation`.
         public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with.
 
     Returns:
@@ -90,7 +92,7 @@ def build_release(
 
         receipt = build_receipt(
             ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS, resumes=resumes,
-            leaky_outputs=leaky_outputs, public_inputs=public_inputs,
+            leaky_outputs=leaky_outputs, evaluation=evaluation, public_inputs=public_inputs,
         )  # fmt: skip
         content = canonical_json(receipt)
         _write(release / RECEIPT_NAME, content)

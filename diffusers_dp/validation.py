@@ -9,7 +9,15 @@ from pathlib import Path
 from .errors import UsageError
 from .flags import ACCOUNTANTS, AUGMENTATIONS, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
-from .method_flags import CENTRAL_IMAGES, CURRICULA, DPDiffusionConfig, DPFETAConfig, FETAProConfig, PublicFlags
+from .method_flags import (
+    AUXILIARIES,
+    CENTRAL_IMAGES,
+    CURRICULA,
+    DPDiffusionConfig,
+    DPFETAConfig,
+    FETAProConfig,
+    PublicFlags,
+)
 from .timestep_mixture import TimestepMixture
 
 
@@ -33,6 +41,8 @@ _AT_LEAST = {
     "generator_batch_size": 1,
     "generator_channels": 1,
     "num_auxiliary_images": 1,
+    "auxiliary_inference_steps": 1,
+    "num_evaluation_images": 1,
     "layers_per_block": 1,
     "patch_size": 1,
     "checkpointing_steps": 1,
@@ -63,7 +73,12 @@ _POSITIVE = (
 _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
-_CHOICES = {"curriculum": CURRICULA, "central_images": CENTRAL_IMAGES, "accountant": ACCOUNTANTS}
+_CHOICES = {
+    "curriculum": CURRICULA,
+    "auxiliary": AUXILIARIES,
+    "central_images": CENTRAL_IMAGES,
+    "accountant": ACCOUNTANTS,
+}
 
 
 def validate(config: TrainingConfig) -> None:
@@ -105,11 +120,11 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
     if isinstance(config, FETAProConfig):
         _validate_frequency(config)
-    if isinstance(config, DPFETAConfig):
-        _validate_bins(config)
     if isinstance(config, DPDiffusionConfig):
         _validate_public(config)
     _validate_rows(config)
+    if isinstance(config, DPFETAConfig):
+        _validate_bins(config)
     if not _is_physical_batch_size(config):
         raise UsageError(
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
@@ -130,6 +145,14 @@ def validate(config: TrainingConfig) -> None:
 
 
 def _validate_frequency(config: FETAProConfig) -> None:
+    if config.auxiliary != "generator" and (config.objective or config.default_objective) != "edm":
+        raise UsageError(
+            f"--auxiliary {config.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or --auxiliary generator."
+        )
+    if config.curriculum == "mix" and config.auxiliary == "none":
+        raise UsageError(
+            "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or --auxiliary generator."
+        )
     if config.curriculum == "mix" and config.frequency_batch_size < 2:
         raise UsageError(
             "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
@@ -138,15 +161,6 @@ def _validate_frequency(config: FETAProConfig) -> None:
         raise UsageError(
             f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
         )
-
-
-def _validate_bins(config: DPFETAConfig) -> None:
-    if config.num_bins is None:
-        return
-    if config.central_images != "mode":
-        raise UsageError("--num_bins needs --central_images mode, whose histograms have bins; leave it out.")
-    if config.num_bins > 256:
-        raise UsageError(f"--num_bins is {config.num_bins}, but a value of an image is one of 256; give at most that.")
 
 
 def _validate_rows(config: TrainingConfig) -> None:
@@ -194,6 +208,15 @@ def _same_source(first: str, second: str) -> bool:
         here, there = (path.resolve() for path in paths)
         return here.is_relative_to(there) or there.is_relative_to(here)
     return first.strip().lower() == second.strip().lower()
+
+
+def _validate_bins(config: DPFETAConfig) -> None:
+    if config.num_bins is None:
+        return
+    if config.central_images != "mode":
+        raise UsageError("--num_bins needs --central_images mode, whose histograms have bins; leave it out.")
+    if config.num_bins > 256:
+        raise UsageError(f"--num_bins is {config.num_bins}, but a value of an image is one of 256; give at most that.")
 
 
 def _is_physical_batch_size(config: TrainingConfig) -> bool:

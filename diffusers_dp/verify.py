@@ -36,6 +36,7 @@ ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
+EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
@@ -71,10 +72,15 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
     receipt = read_receipt(folder)
     problems = list(check_files(folder, receipt))
     wrong = list(check_statement(receipt)) + list(check_numbers(receipt))
+    absl = logging.getLogger("absl")
+    level, quiet = absl.level, max(absl.level, logging.ERROR)
     try:
+        absl.setLevel(quiet)  # dp_accounting warns of RDP orders that it leaves out, which changes nothing
         problems += wrong or list(check_claims(receipt))
     except (ArithmeticError, ValueError) as error:  # numbers within bounds that dp_accounting has no answer for
         problems.append(f"Epsilon cannot be computed from these events: {error}.")
+    finally:
+        absl.setLevel(level)
     return receipt, sorted(problems, key=EDITED.__eq__)  # what explains least comes last
 
 
@@ -203,8 +209,32 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
         yield "The outputs that the guarantee does not cover are no list of words."
     elif bool(outputs) != (receipt.get("status") == LOWERED_STATUS):
         yield f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, and only there."
+    yield from _check_evaluation(receipt)
     if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
         yield "The receipt's data set has no name."
+
+
+def _check_evaluation(receipt: dict[str, Any]) -> Iterator[str]:
+    """Numbers that the training images answered were paid for by an event."""
+    found, events = receipt.get("evaluation", []), receipt.get("events")
+    asked = [
+        event
+        for event in (events if isinstance(events, list) else [])
+        if isinstance(event, dict) and event.get("stage") == EVALUATION_STAGE and event.get("steps_executed") == 1
+    ]
+    if not isinstance(found, list) or len(found) > MOST_EVENTS or not all(map(_is_number_with_protocol, found)):
+        yield "The numbers of the evaluation are no list of them."
+    elif found and not asked:
+        yield f"The receipt carries numbers of an evaluation, and no event {EVALUATION_STAGE} paid for them."
+
+
+def _is_number_with_protocol(found: Any) -> bool:
+    kinds = {"metric": str, "value": float, "standard_error": float, "protocol": dict}
+    if not isinstance(found, dict) or found.keys() != kinds.keys():
+        return False
+    return (
+        all(isinstance(found[name], kind) for name, kind in kinds.items()) and len(found["metric"]) <= LONGEST_OUTPUT
+    )
 
 
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
@@ -381,10 +411,11 @@ def guarantee(receipt: dict[str, Any]) -> str:
     """What a receipt claims, in the words of the card, which must hold them; epsilon is rounded up to four decimals, never down."""
     unit, accountant, delta = receipt["unit_of_privacy"], receipt["accountant"], f"{receipt['delta']:.4g}"
     epsilon = _rounded_up(receipt["claimed_epsilon"][accountant]["epsilon"])
+    outputs = " but what its receipt lists under `leaky_outputs`" if receipt.get("leaky_outputs") else ""
     whose = "any one training image was" if unit == "image" else f"all training images of any one {unit} were"
     text = (
         f"Whether {whose} used or contributed nothing (the number of {unit}s unchanged) changes the probability of everything in this "
-        f"release by at most a factor of e^{epsilon}, but for a probability of {delta}: **(epsilon = {epsilon}, delta = "
+        f"release{outputs} by at most a factor of e^{epsilon}, but for a probability of {delta}: **(epsilon = {epsilon}, delta = "
         f"{delta})-differential privacy for each {unit}**, computed by {accountant.upper()}."
     )
     if receipt.get("dataset") and receipt.get("prior_releases"):
@@ -408,8 +439,11 @@ def card_agrees(folder: str | Path, receipt: dict[str, Any]) -> bool:
 
 
 def _printable(text: str) -> str:
-    """A stranger's words on one line, in characters that every terminal has."""
-    return text.encode("unicode_escape").decode()
+    """A stranger's words on one line: letters of any script as they are, what steers a terminal or turns text around as its code."""
+    return "".join(
+        letter if letter.isprintable() and letter != "\\" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
@@ -427,7 +461,6 @@ def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
 
 def report(folder: str | Path) -> int:
     """Prints what was found, and returns the exit code."""
-    logging.getLogger("absl").setLevel(logging.ERROR)  # dp_accounting warns of RDP orders that it leaves out
     try:
         receipt, problems = verify(folder)
     except Unreadable as error:

@@ -135,3 +135,12 @@ def test_another_fault_of_a_test_split_is_no_missing_split(data, tmp_path, capsy
     write_dataset(real, np.zeros((4, 3, 16, 16), np.uint8), [0] * 4, NAMES, split="test")
     said = refused(capsys, "--images", data / "synthetic", "--real", real, "--output_dir", tmp_path / "out")
     assert "--resize" in said
+
+
+def test_pixels_have_no_score(data, tmp_path, capsys):
+    common = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path)
+    message = refused(capsys, *common, "--metrics", "inception_score", "--extractors", "pixels")
+    assert "needs class probabilities" in message
+    assert not (tmp_path / HOUSE).exists()
+    run(*common, "--metrics", "inception_score", "complexity")
+    assert not any("inception_score" in warning for warning in read(tmp_path / HOUSE)["warnings"])

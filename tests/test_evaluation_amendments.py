@@ -42,8 +42,16 @@ def test_numbers_from_private_images_lower_the_status_and_are_named(release, cap
     card = (release / "README.md").read_text()
     assert "0.9312 (s.e. 0.004)" in card and "not covered by the guarantee" in card
     assert "<script>" not in card and "a \\| b" in card
+    assert "everything in this release but what its receipt lists under `leaky_outputs`" in card
+    assert "everything in this release by at most" not in card
+    assert card.index("- What else was written: evaluation against private images") < card.index("## Use")
+    assert card.count("- What else was written") == 1
     assert verify.report(release) == 0
-    assert "NOT covered by this guarantee: evaluation against private images" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "NOT covered by this guarantee: evaluation against private images" in out and "NOTE" not in out
+    publish(release, [Measurement("Fréchet distance (pixels)", 1.0)], read_private_data=True)
+    assert verify.report(release) == 0
+    assert "Fréchet distance" in capsys.readouterr().out
 
 
 def test_numbers_from_public_images_enter_the_card_alone(release):
@@ -101,10 +109,10 @@ PRIVATE_ROWS = [
 
 
 def test_a_card_tells_the_numbers_of_the_release_and_nothing_else_of_private_images(release):
-    before = (release / "README.md").read_text()
     publish(release, PRIVATE_ROWS, read_private_data=True)
-    card = (release / "README.md").read_text().replace(before.strip(), "")
-    assert all(number in card for number in ("| 3.25 |", "| 4.25 |", "| 88.75% |", "| 2.5bits (s.e. 0.25) |"))
+    card = (release / "README.md").read_text()
+    card = card[card.index(amendments.BEGIN) :]
+    assert all(number in card for number in ("| 3.25 |", "| 4.25 |", "| 88.75% |", "| 2.5 bits (s.e. 0.25) |"))
     assert "num train 36" in card and "weights sha256 abcd" in card and "epsilon 1" in card
     for secret in ("5eed", "183", "0.07", "91.25", "77.25", "6.25", "rare", "55.25", "44.25"):
         assert secret not in card, secret

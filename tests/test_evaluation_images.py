@@ -180,3 +180,12 @@ def test_copies_and_fingerprints():
     assert copies_warning(some, others, "test") is None
     marks = {fingerprint(each) for each in (some, others, make_set([1, 1], ("a", "b")), make_set([0, 1], ("a", "c")))}
     assert len(marks) == 4 and fingerprint(some) == fingerprint(make_set([0, 1], ("a", "b")))
+
+
+def test_a_class_without_real_images_is_warned_of():
+    images = np.zeros((4, 1, 4, 4), np.uint8)
+    synthetic = ImageSet(images, np.array([0, 1, 2, 2]), ("a", "b", "c"))
+    real = ImageSet(images, np.array([0, 1, 1, 1]), ("a", "b", "c"))
+    (warning,) = with_classes_of(synthetic, real)[1]
+    assert warning.startswith("There is no real training image of: c")
+    assert with_classes_of(synthetic.subset(np.array([0, 1])), real)[1] == ["No synthetic image was generated of: c."]

@@ -27,6 +27,11 @@ def edit_receipt(release, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def test_the_folder_of_a_run_points_to_its_release(release):
+    with pytest.raises(UsageError, match=f"give its release, {release}"):
+        load_verified(release.parent)
+
+
 TAMPERINGS = {
     "no receipt": (lambda r: (r / RECEIPT).unlink(), f"holds no {RECEIPT}"),
     "a receipt that is none": (lambda r: (r / RECEIPT).write_text("{"), "not valid JSON"),

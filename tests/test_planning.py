@@ -330,6 +330,23 @@ def test_what_is_reserved_for_evaluation_is_left_after_dp_sgd(curriculum):
                 ledger.reserve(later)
 
 
+def test_what_was_asked_out_of_the_reserve_is_not_set_aside_again(tmp_path):
+    config, result = plan(curriculum="none", evaluation_reserve=0.1, output_dir=str(tmp_path))
+    ledger = new_ledger(config.ledger_path, config, FACTS)
+    assert [row.name for row in ledger.set_aside] == ["evaluation_reserve"]
+    ledger.reserve(result.rows["evaluation_reserve"])
+    ledger.close()
+    assert new_ledger(config.ledger_path, config, FACTS).set_aside == []
+
+
+def test_an_evaluation_needs_two_images_of_each_class():
+    classes = len(FACTS.class_names)
+    plan(curriculum="none", evaluation_reserve=0.1, num_evaluation_images=2 * classes)
+    plan(curriculum="none", num_evaluation_images=1)
+    with pytest.raises(UsageError, match=f"--num_evaluation_images is {2 * classes - 1}: give at least {2 * classes}"):
+        plan(curriculum="none", evaluation_reserve=0.1, num_evaluation_images=2 * classes - 1)
+
+
 def test_a_reserve_is_a_public_fact_that_stays(tmp_path):
     flags = {"output_dir": str(tmp_path), "curriculum": "none"}
     config, result = plan(**flags, evaluation_reserve=0.1)

@@ -10,10 +10,11 @@ import pytest
 
 from diffusers_dp.evaluation import figures
 from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.evaluation.measurement import Measurement
-from diffusers_dp.evaluation.page import build_page, number
+from diffusers_dp.evaluation.measurement import WITH_DP, Measurement
+from diffusers_dp.evaluation.page import build_page
 from diffusers_dp.evaluation.pictures import build_charts, build_samples
 from diffusers_dp.evaluation.report import Evaluation, class_rates, release_facts, write_report
+from diffusers_dp.evaluation.summary import number, summary
 
 
 NAMES = ("<script>alert(1)</script>", "$x^2$ & \"quoted\" 'twice'", "_ordinary_")
@@ -173,3 +174,36 @@ def test_release_facts(release, tmp_path):
     facts = release_facts(release)
     assert 0 < facts["epsilon"] <= 10 and facts["delta"] == 1e-5 and len(facts["receipt_sha256"]) == 64
     assert release_facts(tmp_path) is None
+
+
+def test_numbers_that_were_paid_for_are_on_the_page(evaluation):
+    paid = [Measurement("accuracy", 0.875, {"class": NAMES[0], "tested_on": "the training images"}, 0.01).as_json()]
+    facts = {
+        "epsilon": 1.0, "delta": 1e-5, "accountant": "pld", "status": "proven_with_assumptions", "method": "DPDM",
+        "unit_of_privacy": "image", "receipt_sha256": "0" * 64, "paid_for": paid,
+    }  # fmt: skip
+    evaluation.release = facts
+    words = " ".join(read(build_page(evaluation, [], [], [])).words)
+    assert "paid for and covered by the guarantee" in words and "0.875" in words and NAMES[0] in words
+    facts["paid_for"] = []
+    assert "paid for" not in build_page(evaluation, [], [], [])
+
+
+def test_what_a_reader_wants_to_know_first():
+    images = ImageSet(np.zeros((2, 1, 4, 4), np.uint8), np.array([0, 1]), ("cat", "dog"))
+    evaluation = Evaluation(False, {}, {"synthetic": images})
+    assert summary(evaluation) == []
+    protocol = {"tested_on": "real", "unit": "%", "num_train": 5}
+    evaluation.measurements = [
+        Measurement("accuracy", value, {**protocol, "classifier": name, "trained_on": trained_on})
+        for name, trained_on, value in (
+            ("logreg", "synthetic", 70.0), ("cnn", "synthetic", 80.0), ("cnn", "real", 99.0), ("dp_cnn", WITH_DP, 90.0),
+        )
+    ]  # fmt: skip
+    evaluation.measurements.append(
+        Measurement("accuracy", 100.0, {**protocol, "classifier": "cnn", "trained_on": "synthetic", "class": "dog"})
+    )
+    evaluation.confusion = {"cnn": [[6, 4], [0, 10]]}
+    first, *others = summary(evaluation)
+    assert "(cnn) takes 80.0 %" in first
+    assert [line.rpartition(": ")[2] for line in others] == ["99.0 %.", "90.0 %.", "60.0 %."] and "cat" in others[-1]

@@ -249,6 +249,7 @@ def test_a_second_choice_finds_nothing_left(tmp_path):
 def test_the_answer_is_stored_at_once_and_found_by_its_question(tmp_path, monkeypatch):
     path = tmp_path / "ledgers" / "scans.jsonl"
     first = choose(ledger_path=path, question="ours")
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     with monkeypatch.context() as patch:
         patch.setattr(SensitiveImages, "noisy_sum", None)
         assert choose(ledger_path=path, question="ours") == first

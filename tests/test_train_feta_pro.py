@@ -19,8 +19,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.evaluation import networks
 from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp.verify import verify
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,6 +186,9 @@ def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
         ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
         ("--max_train_steps two", "--max_train_steps"),
         ("--curriculum frequency,frequency", "--curriculum"),
+        ("--curriculum mix --auxiliary none", "--auxiliary none"),
+        ("--auxiliary gan", "--auxiliary"),
+        ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
         ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
         ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
         ("--train_data_dir {tmp}/nothing", "--class_names"),
@@ -284,6 +289,15 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
     assert warm_ups == [name for name in curriculum.split(",") if name != "none"]
 
 
+@pytest.mark.parametrize("auxiliary", ["diffusion", "none"])
+def test_frequency_features_without_the_one_step_generator(script, tmp_path, folder_flags, auxiliary):
+    script.main([*folder_flags, "--auxiliary", auxiliary, "--auxiliary_inference_steps", "2"])
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["curriculum"]["auxiliary"] == auxiliary
+    kept = {path.name for path in (tmp_path / "run" / "private").iterdir()}
+    assert {"warmed_up_spatial", "warmed_up_frequency"} <= kept and "auxiliary_generator" not in kept
+
+
 class PowerCut(Exception):
     pass
 
@@ -333,6 +347,26 @@ def interrupted(script, monkeypatch, flags, call):
         cut_power_at(patch, script, call)
         with pytest.raises(PowerCut):
             script.main(flags)
+
+
+def test_a_reserve_buys_numbers_that_the_release_carries_and_no_resume_asks_again(
+    script, tmp_path, folder_flags, monkeypatch
+):
+    monkeypatch.setattr(networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(1))
+    run = tmp_path / "run"
+    flags = [*folder_flags, "--curriculum", "none", "--evaluation_reserve", "0.1", "--num_evaluation_images", "20"]
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(script, "build_release", lambda *arguments, **options: (_ for _ in ()).throw(PowerCut))
+        script.main(flags)
+    header, asked = read_ledger(run)
+    assert [row["stage"] for row in asked] == ["dp_sgd", "dp_sgd", "evaluation_reserve"]
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert read_ledger(run)[1] == asked
+    receipt, problems = verify(run / "release")
+    assert problems == [] and receipt["status"] == "proven_with_assumptions"
+    assert {found["metric"] for found in receipt["evaluation"]} >= {"accuracy"}
+    assert receipt["claimed_epsilon"]["rdp"]["epsilon"] <= header["target_epsilon"]
+    assert "## Evaluation, paid for" in (run / "release" / "README.md").read_text()
 
 
 def test_a_lost_ledger_is_not_a_new_budget(script, tmp_path, folder_flags, monkeypatch):

@@ -336,6 +336,11 @@ DENIALS = {
     "a resume before the start": lambda r: r.update(resumes=[{"step": -5, "fresh_entropy": True}]),
     "resumes that are none": lambda r: r.update(resumes="never"),
     "evaluations that are none": lambda r: r.update(private_evaluations=-3),
+    "numbers of an evaluation that nobody paid for": lambda r: r.update(
+        evaluation=[{"metric": "accuracy", "value": 1.0, "standard_error": 0.1, "protocol": {}}]
+    ),
+    "an evaluation without a number": lambda r: r.update(evaluation=[{"metric": "accuracy"}]),
+    "an evaluation that is none": lambda r: r.update(evaluation="good"),
     "no unit": lambda r: r.update(unit_of_privacy=None),
     "a unit with a line of its own": lambda r: r.update(unit_of_privacy="image.\nSIGNED"),
     "a unit that cannot be printed": lambda r: r.update(unit_of_privacy="\ud800"),

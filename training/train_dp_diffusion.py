@@ -6,8 +6,8 @@
         --class_names benign,malignant --augmentations flip,crop
 
 Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images, whose K draws per image are of
-diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD touches the sensitive images, through
-`SensitiveImages`; it writes its row to the ledger first.
+diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question of `--evaluation_reserve` touch the sensitive
+images, through `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
@@ -27,10 +27,18 @@ from tqdm.auto import tqdm
 
 from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.checkpointing import RunFolder, find_checkpoint, load_checkpoint, position_of, save_checkpoint
+from diffusers_dp.checkpointing import (
+    NoisyAnswers,
+    RunFolder,
+    find_checkpoint,
+    load_checkpoint,
+    position_of,
+    save_checkpoint,
+)
 from diffusers_dp.config import DPDiffusionConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.evaluation.charged import charged_evaluation
 from diffusers_dp.identity import read_identity, save_identity
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.memory import keep_freed_memory
@@ -125,8 +133,17 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
     fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
     stages.done("DP-SGD", ledger)
 
-    # 3. The release.
+    # 3. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
     pipeline = build_pipeline(unet.eval(), model, facts)
+    evaluation = []
+    if args.evaluation_reserve is not None:
+        evaluation = charged_evaluation(
+            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers"),
+            num_images=args.num_evaluation_images, num_inference_steps=args.num_inference_steps, seed=args.seed,
+        )  # fmt: skip
+        stages.done("evaluation", ledger)
+
+    # 4. The release.
     samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
         folder.output_dir,
@@ -140,6 +157,7 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
+        evaluation=evaluation,
         public_inputs=[] if origin is None else [origin],
     )
     stages.done("samples and release", ledger)

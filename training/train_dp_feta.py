@@ -5,8 +5,8 @@
     accelerate launch training/train_dp_feta.py --train_data_dir scans --class_names benign,malignant --central_images mode
 
 Stages, in the paper's order: noisy central images (`--central_images`: the mean, or the mode from histograms) -> warm-up on them ->
-DP-SGD on the sensitive images -> release/. Only the query and DP-SGD touch the images, through `SensitiveImages`; each writes its
-row to the ledger first.
+DP-SGD on the sensitive images -> release/. Only the query, DP-SGD and the question of `--evaluation_reserve` touch the images, through
+`SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
 """
@@ -37,6 +37,7 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import DPFETAConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.evaluation.charged import charged_evaluation
 from diffusers_dp.identity import read_identity, save_identity
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
@@ -133,8 +134,17 @@ def run(args: DPFETAConfig, accelerator: Accelerator, facts: PublicFacts, plan: 
     fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
     stages.done("DP-SGD", ledger)
 
-    # 4. The release.
+    # 4. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
     pipeline = build_pipeline(args, unet.eval(), facts)
+    evaluation = []
+    if args.evaluation_reserve is not None:
+        evaluation = charged_evaluation(
+            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers"),
+            num_images=args.num_evaluation_images, num_inference_steps=args.num_inference_steps, seed=args.seed,
+        )  # fmt: skip
+        stages.done("evaluation", ledger)
+
+    # 5. The release.
     samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
         folder.output_dir,
@@ -148,6 +158,7 @@ def run(args: DPFETAConfig, accelerator: Accelerator, facts: PublicFacts, plan: 
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
+        evaluation=evaluation,
     )
     stages.done("samples and release", ledger)
     print(stages)

@@ -4,8 +4,8 @@
     accelerate launch training/train_dpdm.py --dataset_name ylecun/mnist --config training/recipes/dpdm/mnist_eps1.yaml
     accelerate launch training/train_dpdm.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
 
-Stages: DP-SGD on the sensitive images, from scratch and with noise multiplicity -> release/. Only DP-SGD touches the images, through
-`SensitiveImages`, and writes its row to the ledger first. Label dropout trains the null label that classifier-free guidance needs:
+Stages: DP-SGD on the sensitive images, from scratch and with noise multiplicity -> release/. Only DP-SGD and the question of
+`--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first. Label dropout trains the null label that classifier-free guidance needs:
 the released pipeline takes a `guidance_scale`.
 
 Paper: "Differentially Private Diffusion Models".
@@ -24,10 +24,18 @@ from tqdm.auto import tqdm
 
 from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.checkpointing import RunFolder, find_checkpoint, load_checkpoint, position_of, save_checkpoint
+from diffusers_dp.checkpointing import (
+    NoisyAnswers,
+    RunFolder,
+    find_checkpoint,
+    load_checkpoint,
+    position_of,
+    save_checkpoint,
+)
 from diffusers_dp.config import DPDMConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.evaluation.charged import charged_evaluation
 from diffusers_dp.identity import read_identity, save_identity
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.memory import keep_freed_memory
@@ -108,8 +116,17 @@ def run(args: DPDMConfig, accelerator: Accelerator, facts: PublicFacts, plan: Pl
     fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
     stages.done("DP-SGD", ledger)
 
-    # 3. The release.
+    # 3. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
     pipeline = build_pipeline(args, unet.eval(), facts)
+    evaluation = []
+    if args.evaluation_reserve is not None:
+        evaluation = charged_evaluation(
+            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers"),
+            num_images=args.num_evaluation_images, num_inference_steps=args.num_inference_steps, seed=args.seed,
+        )  # fmt: skip
+        stages.done("evaluation", ledger)
+
+    # 4. The release.
     samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
         folder.output_dir,
@@ -123,6 +140,7 @@ def run(args: DPDMConfig, accelerator: Accelerator, facts: PublicFacts, plan: Pl
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
+        evaluation=evaluation,
     )
     stages.done("samples and release", ledger)
     print(stages)

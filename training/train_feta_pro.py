@@ -5,8 +5,8 @@
     accelerate launch training/train_feta_pro.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
 
 Stages, in the paper's order: noisy central images -> noisy frequency features -> warm-up on the central images -> one-step
-generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/. Only the two queries
-and DP-SGD touch the images, through `SensitiveImages`; each writes its row to the ledger first.
+generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/. Only the two queries,
+DP-SGD and the question of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
 """
@@ -45,12 +45,14 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.evaluation.charged import charged_evaluation
 from diffusers_dp.identity import read_identity, save_identity
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.methods import METHODS
 from diffusers_dp.models import (
+    DDIMGenerator,
     Denoiser,
     FeatureGenerator,
     TrainingLoss,
@@ -160,14 +162,20 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
                 facts.image_shape, args.num_frequency_features, args.length_scale, args.seed
             )
             embedding = ask_frequency_features(answers, images, features, plan.rows["frequency_features"], ledger)
+            embedding = embedding.to(accelerator.device)
             stages.done("frequency features", ledger)
         for stage in warmup_scheduler.stages:
-            if stage.name != "spatial" and "frequency" not in sources:
-                generator = fit_generator(args, features, embedding.to(accelerator.device), facts.image_shape)
-                generator.save_pretrained(folder.private / "auxiliary_generator")
-                sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
-                stages.done("auxiliary generator", ledger)
-            warm_up(args, warmup_scheduler, stage, sources, denoiser, loss)
+            if stage.name != "spatial" and args.auxiliary == "none":
+                model = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
+                fit(model, features, embedding, stage.num_steps, stage.batch_size, stage.learning_rate)
+            else:
+                if stage.name != "spatial" and "frequency" not in sources:
+                    generator = fit_generator(args, features, embedding, facts)
+                    if args.auxiliary == "generator":
+                        generator.save_pretrained(folder.private / "auxiliary_generator")
+                    sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
+                    stages.done("auxiliary generator", ledger)
+                warm_up(args, warmup_scheduler, stage, sources, denoiser, loss)
             build_pipeline(args, unet, facts).save_pretrained(folder.private / f"warmed_up_{stage.name}")
             stages.done(f"warm-up ({stage.name})", ledger)
 
@@ -175,8 +183,17 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
     stages.done("DP-SGD", ledger)
 
-    # 4. The release.
+    # 4. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
     pipeline = build_pipeline(args, unet.eval(), facts)
+    evaluation = []
+    if args.evaluation_reserve is not None:
+        evaluation = charged_evaluation(
+            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers"),
+            num_images=args.num_evaluation_images, num_inference_steps=args.num_inference_steps, seed=args.seed,
+        )  # fmt: skip
+        stages.done("evaluation", ledger)
+
+    # 5. The release.
     samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
         folder.output_dir,
@@ -186,10 +203,11 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         id2label=pipeline.config.id2label,
         patch_size=args.patch_size,
         method=METHOD,
-        curriculum={key: value for key, value in warmup_scheduler.config.items() if not key.startswith("_")},
+        curriculum={**warmup_scheduler.config, "auxiliary": args.auxiliary},
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
+        evaluation=evaluation,
     )
     stages.done("samples and release", ledger)
     print(stages)
@@ -251,8 +269,8 @@ class CentralImages:
 class AuxiliaryImages:
     """Batches of images of the auxiliary generator and their labels, in equal parts."""
 
-    def __init__(self, generator: FeatureGenerator, num_images: int):
-        self.labels = torch.arange(num_images) % generator.config.num_classes
+    def __init__(self, generator: FeatureGenerator | DDIMGenerator, num_images: int):
+        self.labels = torch.arange(num_images) % generator.num_classes
         self.images = generator.generate(self.labels)
 
     def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -261,22 +279,36 @@ class AuxiliaryImages:
 
 
 def fit_generator(
-    args: FETAProConfig, features: RandomFourierFeatures, embedding: torch.Tensor, image_shape: tuple[int, int, int]
-) -> FeatureGenerator:
-    """Fit the one-step generator to the noisy frequency features."""
-    num_classes = len(embedding)
-    generator = FeatureGenerator(image_shape, num_classes, args.generator_channels).to(embedding.device)
-    optimizer = torch.optim.Adam(generator.parameters(), lr=args.generator_learning_rate)
-    lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=args.generator_steps)
-    labels = torch.arange(args.generator_batch_size, device=embedding.device) % num_classes
-    for _ in tqdm(range(args.generator_steps), desc="Auxiliary generator", unit="step"):
-        latents = torch.randn(len(labels), generator.config.latent_dim, device=embedding.device)
-        loss = frequency_matching_loss(features, generator(latents, labels), labels, embedding)
+    args: FETAProConfig, features: RandomFourierFeatures, embedding: torch.Tensor, facts: PublicFacts
+) -> FeatureGenerator | DDIMGenerator:
+    """A one-step generator, or another diffusion model, that is fitted to the noisy frequency features."""
+    if args.auxiliary == "diffusion":
+        denoiser, _ = build_denoiser(args, facts, embedding.device)
+        generator = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
+    else:
+        generator = FeatureGenerator(facts.image_shape, len(embedding), args.generator_channels).to(embedding.device)
+    fit(generator, features, embedding, args.generator_steps, args.generator_batch_size, args.generator_learning_rate)
+    return generator
+
+
+def fit(
+    generator: FeatureGenerator | DDIMGenerator,
+    features: RandomFourierFeatures,
+    embedding: torch.Tensor,
+    num_steps: int,
+    batch_size: int,
+    learning_rate: float,
+) -> None:
+    """Draw images whose frequency features come close to the noisy ones."""
+    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate)
+    lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=num_steps)
+    labels = torch.arange(batch_size, device=embedding.device) % len(embedding)
+    for _ in tqdm(range(num_steps), desc="Frequency features", unit="step"):
+        loss = frequency_matching_loss(features, generator.draw(labels), labels, embedding)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         lr_scheduler.step()
-    return generator
 
 
 def warm_up(

@@ -16,6 +16,8 @@ from .evaluate_flags import METRICS
 
 
 NO_LABELS = "needs labelled images, real and synthetic; name their column with --label_column"
+WITH_PROBABILITIES = ("classifier", "inception")
+NO_PROBABILITIES = f"needs class probabilities, which only features of {' and '.join(WITH_PROBABILITIES)} have"
 NO_TEST = "needs real test images; name a split of --real with --test_split"
 
 
@@ -136,6 +138,8 @@ def _choose_metrics(args: argparse.Namespace, known: Known, choice: Choice) -> N
 
 def _unfit(metric: str, extractor: str, known: Known) -> str | None:
     """Why a metric cannot be measured in a feature space, as the end of a sentence, or `None`."""
+    if metric == "inception_score" and extractor not in WITH_PROBABILITIES:
+        return NO_PROBABILITIES
     if metric == "class_fid" and not known.labelled:
         return NO_LABELS
     if metric == "fld" and not known.has_test:
@@ -174,5 +178,8 @@ def _refuse(flag: str, problem: str | None) -> None:
 
 
 def _leave_out(choice: Choice, what: str, problem: str) -> None:
-    if problem != NO_LABELS:  # with_classes_of says so of all of them
+    if problem not in (
+        NO_LABELS,
+        NO_PROBABILITIES,
+    ):  # with_classes_of says so of all of them; nobody misses a score of pixels
         choice.warnings.append(f"Left out: {what}, which {problem}.")

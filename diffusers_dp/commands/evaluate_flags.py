@@ -24,6 +24,7 @@ SETTINGS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "diffusers-dp evaluate (--model RELEASE | --images DATASET) [--real DATASET] [flags, see --help]"
     judged = parser.add_mutually_exclusive_group(required=True)
     judged.add_argument("--model", metavar="RELEASE", help="Release to draw from: a folder, or a Hub id.")
     judged.add_argument("--images", metavar="DATASET", help="Synthetic images, of `diffusers-dp sample` for instance.")
@@ -161,7 +162,9 @@ def _check_selection(args: argparse.Namespace) -> None:
             f"--selection_delta is {args.selection_delta:g}; give a number between 0 and 1, both excluded."
         )
     if args.classifiers and set(args.classifiers) == {"logreg"}:
-        raise UsageError("--classifiers logreg has no epoch to choose; leave out --selection private.")
+        raise UsageError(
+            "--classifiers logreg has no epoch to choose; add one that has, such as cnn, or leave out --selection private."
+        )
 
 
 def validation_ledger(args: argparse.Namespace) -> Path:

@@ -115,9 +115,15 @@ def read_real(
     if args.validation_size:
         if args.selection == "private":
             warnings += check_disjoint(facts, len(train) + train.origin["unreadable"], args.validation_size)
+            print(warnings[-1])  # before anything is spent
         sets["real training"], validation = validation_split(train, args.validation_size)
         if args.selection == "private":
             sets["real validation"] = validation
+    for name, images in list(sets.items()):
+        if images.origin.get("unreadable"):
+            warnings.append(
+                f"{images.origin['unreadable']} {name} image(s) or labels cannot be read and are left out."
+            )
     if args.resize:
         warnings.append(f"All images were made to fit {shape[2]}x{shape[1]} pixels and {shape[0]} channel(s).")
     return sets, warnings
@@ -168,8 +174,8 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
     if trained_on + validation_size != split_size:
         raise UsageError(
             f"--selection private needs validation images that the generator was not trained on, and its receipt says {trained_on} images, "
-            "which is not what --validation_size leaves of --train_split; train with the same --validation_size, or choose with "
-            "--selection synthetic."
+            f"while --validation_size leaves {split_size - validation_size} of --train_split; train with the same --validation_size, or choose "
+            "with --selection synthetic."
         )
     return [
         f"The receipt says that the generator was trained on {trained_on} images, as many as --validation_size {validation_size} leaves of "

@@ -14,12 +14,13 @@ from typing import Any
 from ..errors import UsageError
 from ..hub import intact_receipt
 from ..receipt import RECEIPT_NAME, canonical_json
-from ..verify import CARD_NAME, LOWERED_STATUS, settled_digest
+from ..verify import CARD_NAME, LOWERED_STATUS, guarantee, settled_digest
 from .complexity import DRAWN_IMAGES
 from .measurement import Measurement
 
 
 INDEX_NAME = "model_index.json"
+HONESTY = "- The receipt is the trainer's statement"  # the last line of what a card's guarantee does not cover
 BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
 #: What a card may hold, of the release as a whole; a name may go on with a feature space in brackets.
 METRICS_IN_CARD = (
@@ -86,8 +87,13 @@ def publish(release: str | Path, measurements: Sequence[Measurement], *, read_pr
     leaky = [found for found in measurements if read_private_data and found.metric not in READ_SYNTHETIC_IMAGES_ALONE]
     with _locked(folder):
         receipt = intact_receipt(folder, "--model")
-        files = _lowered(folder, receipt, leaky) if leaky else {}
         card = (folder / CARD_NAME).read_text(encoding="utf-8")
+        before = guarantee(receipt)
+        files = _lowered(folder, receipt, leaky) if leaky else {}
+        card = card.replace(before, guarantee(receipt))
+        for output in receipt["leaky_outputs"] if leaky else []:
+            line = f"- What else was written: {output}.\n"
+            card = card if line in card else card.replace(HONESTY, line + HONESTY)
         files[CARD_NAME] = _with_section(
             card, _section(measurements, read_private_data)
         )  # last: numbers come after their mark
@@ -165,20 +171,22 @@ def _lowered(folder: Path, receipt: dict[str, Any], measurements: Sequence[Measu
 
 def _section(measurements: Sequence[Measurement], read_private_data: bool) -> str:
     if all(found.metric in READ_SYNTHETIC_IMAGES_ALONE for found in measurements):
-        words = "Measured on images of this release alone."
+        heading, words = "Evaluation of the images alone", "Measured on images of this release alone."
     elif read_private_data:
+        heading = "Evaluation against private images"
         words = (
             "Measured against private images. **These numbers are not covered by the guarantee**: the receipt lists them among "
             "its `leaky_outputs`."
         )
     else:
+        heading = "Evaluation against public images"
         words = "Measured against images that whoever published this release declares public; this is the trainer's statement."
     rows = [
-        f"| {_cell(found.metric)} | {_number(found)} | {_cell(protocol_words(found.protocol))} |"
+        f"| {_cell(found.metric.replace('_', ' '))} | {_number(found)} | {_cell(protocol_words(found.protocol))} |"
         for found in measurements
     ]
     return "\n".join(
-        [BEGIN, "## Evaluation", "", words, "", "| metric | value | protocol |", "|---|---|---|", *rows, END]
+        [BEGIN, f"## {heading}", "", words, "", "| metric | value | protocol |", "|---|---|---|", *rows, END]
     )
 
 
@@ -201,7 +209,8 @@ def _plain(value: Any) -> str:
 
 def _number(measurement: Measurement) -> str:
     spread = "" if measurement.standard_error is None else f" (s.e. {measurement.standard_error:.2g})"
-    return f"{measurement.value:.5g}{measurement.protocol.get('unit', '')}{spread}"
+    unit = measurement.protocol.get("unit", "")
+    return f"{measurement.value:.5g}{unit if unit in ('', '%') else f' {unit}'}{spread}"
 
 
 def _cell(text: str) -> str:

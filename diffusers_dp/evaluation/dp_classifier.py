@@ -21,7 +21,7 @@ from ..randomness import PrivateGenerator
 from ..sensitive import SensitiveImages
 from .classifiers import network_scores
 from .images import ImageSet
-from .measurement import Measurement
+from .measurement import WITH_DP, Measurement
 from .utility import FRESH_NOISE, UtilityDetails, common_classes, score_predictions
 
 
@@ -110,7 +110,7 @@ def reference_dp(
         torch.device(device),
     )
     protocol = {
-        "classifier": "dp_cnn", "trained_on": "real, with DP-SGD", "tested_on": "real", "num_train": real_train.public_size,
+        "classifier": "dp_cnn", "trained_on": WITH_DP, "tested_on": "real", "num_train": real_train.public_size,
         "num_test": len(real_test), "seeds": [seed], "parameters": sum(p.numel() for p in network.parameters()),
         **facts, "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
     }  # fmt: skip

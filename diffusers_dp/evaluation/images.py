@@ -283,6 +283,12 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
     if not counts.all():
         never = ", ".join(name for name, count in zip(theirs, counts, strict=True) if not count)
         warnings.append(f"No synthetic image was generated of: {never}.")
+    absent = np.bincount(real.labels, minlength=len(theirs)) == 0
+    if (absent & (counts > 0)).any():
+        names = ", ".join(name for name, missing in zip(theirs, absent & (counts > 0), strict=True) if missing)
+        warnings.append(
+            f"There is no real training image of: {names}; synthetic ones were generated, and nothing there is to compare them with."
+        )
     return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
 
 

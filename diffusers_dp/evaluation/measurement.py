@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+WITH_DP = "real, with DP-SGD"  # what a classifier was trained on
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One number, and how it came about.

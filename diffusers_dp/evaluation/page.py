@@ -8,6 +8,7 @@ from typing import Any
 from .amendments import protocol_words
 from .measurement import Measurement
 from .report import Evaluation
+from .summary import number, summary
 
 
 #: What a chart or the name of a number shows already, or nobody reads on a page.
@@ -41,6 +42,16 @@ class Strip:
     count: int
 
 
+#: By which names better numbers go up or down; of others neither is better.
+LOWER_IS_BETTER = (
+    "FID", "FD-DINOv2", "Fréchet distance", "KID", "kernel distance", "FLD", "feature likelihood divergence", "first moment distance",
+    "second moment distance", "model selection: regret",
+)  # fmt: skip
+HIGHER_IS_BETTER = (
+    "Inception Score", "score", "precision", "recall", "accuracy", "model selection: Spearman correlation", "model selection: top-1 agrees",
+)  # fmt: skip
+
+
 def build_page(
     evaluation: Evaluation, charts: list[Chart], samples: list[Strip], neighbours: list[tuple[Strip, Strip]]
 ) -> str:
@@ -59,7 +70,8 @@ def build_page(
     return environment.from_string(template).render(
         evaluation=evaluation,
         facts=evaluation.as_json(),
-        groups=_groups(evaluation.measurements),
+        summary=summary(evaluation),
+        groups=_paid_for(evaluation) + _groups(evaluation.measurements),
         charts=charts,
         samples=samples,
         neighbours=neighbours,
@@ -70,15 +82,6 @@ def build_page(
     )
 
 
-def number(value: float | None, unit: str = "", digits: int = 4) -> str:
-    """A number as it is read; `unit` is `%` where it is in per cent."""
-    if value is None:
-        return "–"
-    if unit == "%":
-        return f"{value:.1f} %" if digits > 2 else f"{value:.1f}"
-    return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
 @dataclass(frozen=True)
 class Group:
     """Numbers that share a part of their protocol, which is said once."""
@@ -86,6 +89,13 @@ class Group:
     title: str
     shared: str
     rows: list[dict[str, str]]
+
+
+def _paid_for(evaluation: Evaluation) -> list[Group]:
+    """What the receipt says of the release, covered by its guarantee."""
+    found = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
+    title = "In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"
+    return [_group(title, found)] if found else []
 
 
 def _groups(measurements: list[Measurement]) -> list[Group]:
@@ -125,12 +135,16 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
     for each in measurements:
         own = {key: value for key, value in each.protocol.items() if key not in shared.keys() | LEFT_TO_JSON}
         unit, name = each.protocol.get("unit", ""), each.metric.replace("_", " ")
+        plain = each.metric.split(" (")[0]
+        name += " (lower is better)" * (plain in LOWER_IS_BETTER) + " (higher is better)" * (plain in HIGHER_IS_BETTER)
         if each.metric in ("entropy", "texture_complexity"):
             name += f", {each.protocol['features']}"
         if "state" in each.protocol:
             name += f", {each.protocol['state']}"
         if {"num_train", "trained_on"} <= each.protocol.keys():
-            name += f", trained on {each.protocol['num_train']:,} images ({each.protocol['trained_on']})"
+            held_out = each.protocol.get("num_validation") or 0
+            name += f", trained on {each.protocol['num_train'] + held_out:,} images ({each.protocol['trained_on']})"
+            name += f", {held_out:,} of which choose the epoch" if held_out else ""
         spread = "" if each.standard_error is None else f"± {number(each.standard_error, unit, digits=2)}"
         rows.append({"metric": name, "value": number(each.value, unit), "spread": spread, "protocol": _words(own)})
     return Group(title, _words(shared), rows)

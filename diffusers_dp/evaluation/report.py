@@ -133,6 +133,7 @@ def release_facts(folder: Path) -> dict[str, Any] | None:
             "unit_of_privacy": receipt["unit_of_privacy"],
             "status": receipt["status"],
             "method": receipt["method"]["name"],
+            "paid_for": [Measurement(**found).as_json() for found in receipt.get("evaluation", [])],
             "receipt_sha256": receipt_digest(path),
         }
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,3 +1,4 @@
+from .ddim import DDIMGenerator, ddim_images
 from .ddpm import DDPMDenoiser, DDPMImageDenoiser, DDPMLoss, linear_schedule
 from .denoiser import Denoiser, EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
@@ -7,6 +8,7 @@ from .unet import count_parameters, unet_config
 
 
 __all__ = [
+    "DDIMGenerator",
     "AugmentedLoss",
     "DDPMDenoiser",
     "DDPMImageDenoiser",
@@ -19,6 +21,7 @@ __all__ = [
     "TrainingLoss",
     "build_objective",
     "count_parameters",
+    "ddim_images",
     "frequency_matching_loss",
     "linear_schedule",
     "noise_schedule",

@@ -5,6 +5,7 @@ from .fault import LEDGER, Fault
 
 
 SELECTION = "diffusers_dp/evaluation/selection.py"
+CHARGED = "diffusers_dp/evaluation/charged.py"
 AMENDMENTS = "diffusers_dp/evaluation/amendments.py"
 
 EVALUATION = (
@@ -86,5 +87,40 @@ EVALUATION = (
         "sample_rate = batch_size / images.public_size",
         "sample_rate = batch_size / len(images)",
         ("test_dp_classifier.py::test_an_image_that_cannot_be_read_changes_no_rate",),
+    ),
+    Fault(
+        "the question about a finished model pays for one of its parts",
+        CHARGED,
+        "        return math.sqrt(3 if self.class_names else 2)",
+        "        return 1.0",
+        ("test_charged.py::test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for",),
+    ),
+    Fault(
+        "the question about a finished model is asked again after a crash",
+        CHARGED,
+        "    if spent and (stored is None",
+        "    if stored is not None and (stored is None",
+        ("test_charged.py::test_an_answer_that_was_lost_is_not_asked_for_again",),
+    ),
+    Fault(
+        "an evaluation is divided by how many images it saw",
+        CHARGED,
+        "float(confusion.trace()) / num_units,",
+        "float(confusion.trace() / sums[:, :classes].sum()),",
+        ("test_charged.py::test_an_unreadable_image_counts_as_wrong",),
+    ),
+    Fault(
+        "the verifier takes numbers of an evaluation that nobody paid for",
+        "diffusers_dp/verify.py",
+        "    elif found and not asked:",
+        "    elif False and not asked:",
+        ("test_verify.py::test_what_denies_a_guarantee_is_named[numbers of an evaluation that nobody paid for]",),
+    ),
+    Fault(
+        "what was asked out of the reserve is set aside again",
+        "diffusers_dp/planning.py",
+        ' and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):',
+        ":",
+        ("test_planning.py::test_what_was_asked_out_of_the_reserve_is_not_set_aside_again",),
     ),
 )
