@@ -3,12 +3,21 @@
 
 import math
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from .errors import UsageError
 from .flags import ACCOUNTANTS, AUGMENTATIONS, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
-from .method_flags import AUXILIARIES, CENTRAL_IMAGES, CURRICULA, DPDiffusionConfig, DPFETAConfig, FETAProConfig
+from .method_flags import (
+    AUXILIARIES,
+    CENTRAL_IMAGES,
+    CURRICULA,
+    DPDiffusionConfig,
+    DPFETAConfig,
+    FETAProConfig,
+    PublicFlags,
+)
 from .timestep_mixture import TimestepMixture
 
 
@@ -174,7 +183,14 @@ def _validate_public(config: DPDiffusionConfig) -> None:
         if getattr(config, name) is not None and not getattr(config, name).strip():
             raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
     if config.pretrained_model_revision is not None and config.pretrained_model_name_or_path is None:
-        raise UsageError("--pretrained_model_revision needs --pretrained_model_name_or_path.")
+        raise UsageError("--pretrained_model_revision needs --pretrained_model_name_or_path, whose it is.")
+    if not (config.pretrains or config.pretrained_model_name_or_path or config.dry_run):
+        for field in fields(PublicFlags):
+            if getattr(config, field.name) != field.default:
+                raise UsageError(
+                    f"--{field.name} needs --public_dataset_name or --public_data_dir, or in its place --pretrained_model_name_or_path: "
+                    "without one of them there is no pre-training."
+                )
     if config.public_timestep_mixture is not None:
         TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
     for public in (config.public_dataset_name, config.public_data_dir):

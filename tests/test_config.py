@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from diffusers_dp import validation
-from diffusers_dp.config import CONFIGS, DPDMConfig, FETAProConfig, config_class_of, load_config, resolve, validate
+from diffusers_dp.config import (
+    CONFIGS,
+    DPDiffusionConfig,
+    DPDMConfig,
+    FETAProConfig,
+    config_class_of,
+    load_config,
+    resolve,
+    validate,
+)
 from diffusers_dp.errors import UsageError
 from diffusers_dp.flags import TrainingConfig, parse_rate
 from diffusers_dp.method_flags import CURRICULA
@@ -216,7 +225,7 @@ def test_every_recipe_loads(path):
 )
 @pytest.mark.parametrize("epsilon", [1, 10])
 def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, epsilon):
-    paths = [path for path in RECIPES if path.stem == f"{name}_eps{epsilon}"]
+    paths = [path for path in RECIPES if path.stem == f"{name}_eps{epsilon}" and path.parent.name != "dp_diffusion"]
     assert paths
     for path in paths:
         flags = ["--config", str(path), "--dry_run"]
@@ -226,6 +235,26 @@ def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, ep
         assert (facts.num_units, facts.normaliser) == (num_images, normaliser)
         assert facts.sample_rate == pytest.approx(rate)
         assert facts.target_delta == pytest.approx(delta, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_images", "batch", "steps"),
+    [("mnist_eps10", 50_000, 4_096, 4_000), ("camelyon_eps10", 302_436, 16_384, 200)]
+    + [(f"cifar10_eps{epsilon}", 50_000, 16_384, 20 * epsilon) for epsilon in (1, 5, 10, 32)],
+)
+def test_recipes_of_published_rows_of_dp_diffusion(name, num_images, batch, steps):
+    """Ghalebikesabi et al. 2023, Table 3."""
+    path = next(path for path in RECIPES if path.stem == name and path.parent.name == "dp_diffusion")
+    config = load_config(["--config", str(path), "--dry_run"], DPDiffusionConfig)
+    facts = resolve(config, config.num_train_images)
+    assert (facts.num_units, facts.normaliser, config.max_train_steps) == (num_images, batch, steps)
+    assert facts.sample_rate == batch / num_images and facts.target_delta == 1e-5
+    assert (config.noise_multiplicity, config.ema_decay, config.max_grad_norm) == (128, 0.9999, 1e-3)
+    mixture = (
+        ([0, 200, 800, 1000], [0.05, 0.9, 0.05]) if "mnist" in name else ([0, 30, 600, 1000], [0.015, 0.785, 0.2])
+    )
+    assert (config.mixture.bounds, config.mixture.weights) == mixture
+    assert config.augmentation_names == (() if "mnist" in name else ("flip",))
 
 
 def test_resolve_batch_size_is_both_rate_and_normaliser():

@@ -15,7 +15,7 @@ from torch import nn
 
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.models import EDMDenoiser, EDMLoss
+from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, linear_schedule
 from diffusers_dp.queries import (
     RandomFourierFeatures,
     central_image_facts,
@@ -24,6 +24,7 @@ from diffusers_dp.queries import (
 )
 from diffusers_dp.randomness import PrivateGenerator
 from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.timestep_mixture import TimestepMixture
 
 
 KEY = bytes(range(16))
@@ -445,20 +446,25 @@ def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
 @pytest.mark.parametrize(
     "changes", [{}, {"sample_rate": 0.5}, {"max_physical_batch_size": 2}, {"noise_multiplicity": 3}]
 )
+@pytest.mark.parametrize("objective", ["edm", "ddpm"])
 @pytest.mark.parametrize("record", [0, 5])
-def test_one_record_moves_nobody_elses_draws(record, changes):
-    """The training loss draws noise levels, noise and dropped labels. A record that is zeroed out must not shift the draws of
+def test_one_record_moves_nobody_elses_draws(record, objective, changes):
+    """The training loss draws noise levels, noise, dropped labels, flips and shifts. A record that is zeroed out must not shift the draws of
     the rows after it, nor of the next step."""
     unet = UNet2DModel(
         sample_size=8, in_channels=1, out_channels=1, block_out_channels=(4, 8), layers_per_block=1, norm_num_groups=2,
         down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2, add_attention=False, num_class_embeds=4,
     )  # fmt: skip
+    denoiser, loss = EDMDenoiser(unet), EDMLoss(0.3)
+    if objective == "ddpm":
+        mixture = TimestepMixture([0.0, 300.0, 1000.0], [0.2, 0.8])
+        denoiser = DDPMDenoiser(unet, linear_schedule())
+        loss = AugmentedLoss(DDPMLoss(0.3, mixture), ["flip", "crop"])
     answers = []
     for missing in ((), (record,)):
         door, generator = make_door(missing), PrivateGenerator(KEY)
         steps = [
-            flat(gradient(door, EDMLoss(0.3), EDMDenoiser(unet), max_grad_norm=1e-3, generator=generator, **changes))
-            for _ in range(3)
+            flat(gradient(door, loss, denoiser, max_grad_norm=1e-3, generator=generator, **changes)) for _ in range(3)
         ]
         answers.append(steps)
     moved = [distance(*pair) for pair in zip(*answers, strict=True)]

@@ -29,8 +29,7 @@ from diffusers_dp.release import RELEASE_FILES
 FLAGS = (
     "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --train_batch_size 8 --class_names left,empty,right "
     f"--resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --noise_multiplicity 3 --skip_preflight "
-    "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --public_steps 3 --public_batch_size 4 "
-    "--checkpointing_steps 1"
+    "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
 ).split()
 
 
@@ -58,7 +57,10 @@ def write_public(folder, classes=("a", "b"), seed=1, count=6):
         Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
     (folder / classes[0] / "broken.png").write_bytes(b"none")
     (folder / "README.md").write_text("---\nlicense: cc0-1.0\n---\n")
-    return ["--public_data_dir", str(folder)]
+    return ["--public_data_dir", str(folder), *PRETRAINING]
+
+
+PRETRAINING = ["--public_steps", "3", "--public_batch_size", "4"]
 
 
 @pytest.fixture
@@ -204,7 +206,7 @@ def test_labels_of_the_pretraining(script, flags, tmp_path, monkeypatch):
     flat.mkdir()
     for number, path in enumerate((tmp_path / "public").glob("*/*.png")):
         shutil.copy(path, flat / f"{number}.png")
-    script.main([*flags, "--public_dataset_name", str(flat), "--output_dir", str(tmp_path / "other")])
+    script.main([*flags, "--public_dataset_name", str(flat), *PRETRAINING, "--output_dir", str(tmp_path / "other")])
     assert tables[:3] == [(4, 3, True)] * 3
 
 
@@ -263,14 +265,15 @@ def test_a_few_images_in_common_are_not_noticed(common, refused):
         ("--pretrained_model_name_or_path {tmp}/absent", "is not a folder here"),
         ("--pretrained_model_name_or_path {tmp}/small", "makes images of 3x8x8"),
         ("--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
-        ("--pretrained_model_revision main", "--pretrained_model_revision needs"),
+        ("--pretrained_model_revision main", "--pretrained_model_revision needs --pretrained_model_name_or_path"),
         ("--public_dataset_name ' '", "--public_dataset_name is empty"),
         ("--timestep_mixture 0-200:.5,300-1000:.5", "--timestep_mixture '0-200:.5,300-1000:.5' does not cover 0 to 1000"),
         ("--timestep_mixture 0-200:.5,200-1000:.6", "whose sum is 1.1"),
-        ("--public_timestep_mixture 0-900:1", "--public_timestep_mixture '0-900:1' does not cover"),
+        ("--public_data_dir {tmp}/nothing --public_timestep_mixture 0-900:1", "--public_timestep_mixture '0-900:1' does not cover"),
         ("--augmentations flip,mixup", "--augmentations 'mixup' is not one of flip, crop"),
         ("--objective vdm", "--objective 'vdm' is unknown; give one of edm | ddpm"),
         ("--public_steps 0", "--public_steps is 0"),
+        ("--public_batch_size 4", "--public_batch_size needs --public_dataset_name or --public_data_dir"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused(script, flags, tmp_path, monkeypatch, given, sentence):

@@ -1,7 +1,7 @@
 """Train a diffusion model on sensitive images with DP-Diffusion: a publicly pre-trained model, fine-tuned with DP-SGD, and release it.
 
     accelerate launch training/train_dp_diffusion.py
-    accelerate launch training/train_dp_diffusion.py --config training/recipes/dp_diffusion/cifar10_eps10.yaml
+    accelerate launch training/train_dp_diffusion.py --config training/recipes/dp_diffusion/cifar10_eps10.yaml --public_data_dir imagenet32
     accelerate launch training/train_dp_diffusion.py --pretrained_model_name_or_path google/ddpm-cifar10-32 --train_data_dir scans \\
         --class_names benign,malignant --augmentations flip,crop
 
@@ -25,13 +25,7 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 from tqdm.auto import tqdm
 
-from diffusers_dp import (
-    BudgetExceeded,
-    DiffusersDPError,
-    PrivacyLedger,
-    SensitiveImages,
-    UsageError,
-)
+from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.checkpointing import (
     NoisyAnswers,

@@ -79,7 +79,12 @@ def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
     """The number of parameters that DP-SGD trains."""
     from ..models import count_parameters  # loads torch
 
-    return count_parameters(config, facts.image_shape, None if facts.class_names is None else len(facts.class_names))
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    if getattr(config, "pretrained_model_name_or_path", None) is None:
+        return count_parameters(config, facts.image_shape, num_classes)
+    from ..pretrained import starting_model
+
+    return sum(p.numel() for p in starting_model(config, facts.image_shape, num_classes).unet.parameters())
 
 
 def parse_sweep(text: str, config_class: type[TrainingConfig] = FETAProConfig) -> tuple[str, list[str]]:

@@ -1,0 +1,95 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Losses of training rows that depend on other rows or on known draws, and public models and images that are none."""
+
+from .fault import Fault
+
+
+AUGMENTATION, DDPM, DRAWS = (
+    "diffusers_dp/models/row_augmentation.py", "diffusers_dp/models/ddpm.py", "diffusers_dp/models/draws.py",
+)  # fmt: skip
+PRETRAINED, PUBLIC = "diffusers_dp/pretrained.py", "diffusers_dp/public_data.py"
+
+ROWS = (
+    Fault(
+        "an augmentation mixes each image with the next",
+        AUGMENTATION,
+        "        return images[index, :, y, x]",
+        "        images = 0.8 * images + 0.2 * images.roll(1, 0)\n        return images[index, :, y, x]",
+        ("test_row_augmentation.py::test_a_row_does_not_depend_on_other_rows",),
+    ),
+    Fault(
+        "images are brightened by their batch",
+        AUGMENTATION,
+        "        return images[index, :, y, x]",
+        "        images = images / images.abs().max()\n        return images[index, :, y, x]",
+        ("test_row_augmentation.py::test_the_gradient_of_an_image_does_not_depend_on_the_others",),
+    ),
+    Fault(
+        "flips and shifts from the public seed",
+        AUGMENTATION,
+        "        draws, rows = Draws(generator, images.device), len(images)\n",
+        "        draws, rows = Draws(None, images.device), len(images)\n",
+        ("test_row_augmentation.py::test_a_row_does_not_depend_on_other_rows",),
+    ),
+    Fault(
+        "steps and dropped labels from the public seed",
+        DRAWS,
+        "        if self.generator is None:\n            return torch.rand(size).double()\n",
+        "        if size:\n            return torch.rand(size).double()\n",
+        ("test_ddpm.py::test_the_loss_by_its_formula",),
+    ),
+    Fault(
+        "losses over the mean of their batch",
+        DDPM,
+        'reduction="none").flatten(1).mean(1)\n',
+        'reduction="none").flatten(1).mean(1) / F.mse_loss(prediction, target).detach()\n',
+        ("test_ddpm.py::test_rows_of_the_loss_are_independent",),
+    ),
+    Fault(
+        "more draws for an image that is bright",
+        DDPM,
+        "        times = draws.uniform(len(images))\n",
+        "        draws.uniform(int((images.flatten(1).mean(1) > 0).sum()))\n        times = draws.uniform(len(images))\n",
+        ("test_ddpm.py::test_rows_of_the_loss_are_independent",),
+    ),
+)
+
+PUBLIC_INPUTS = (
+    Fault(
+        "a pre-trained model may mix the images of a batch",
+        PRETRAINED,
+        "    check_layers(unet, name)\n",
+        "",
+        ("test_pretrained.py::test_batch_norm_is_refused",),
+    ),
+    Fault(
+        "pickled weights are loaded",
+        PRETRAINED,
+        "    if not (place / WEIGHTS).is_file():\n",
+        "    if not list(place.glob('diffusion_pytorch_model.*')):\n",
+        ("test_pretrained.py::test_a_folder_that_is_no_such_pipeline_is_refused",),
+        "UNet2DModel.from_pretrained(place, use_safetensors=True, low_cpu_mem_usage=False)",
+        "UNet2DModel.from_pretrained(place, use_safetensors=None, low_cpu_mem_usage=False)",
+    ),
+    Fault(
+        "the receipt is silent about public inputs",
+        "diffusers_dp/receipt.py",
+        '"public_inputs": list(public_inputs),',
+        '"public_inputs": [],',
+        ("test_release.py::TestStatement::test_what_training_began_with",),
+    ),
+    Fault(
+        "the sensitive images may be named as public ones",
+        PUBLIC,
+        "    if common >= _MOST_IN_COMMON * min(num_images, len(known)):\n",
+        "    if common > len(known):\n",
+        ("test_train_dp_diffusion.py::test_a_few_images_in_common_are_not_noticed",),
+    ),
+    Fault(
+        "one sensitive image among the public ones stops the run",
+        PUBLIC,
+        "    if common >= _MOST_IN_COMMON * min(num_images, len(known)):\n",
+        "    if common > 0:\n",
+        ("test_train_dp_diffusion.py::test_a_few_images_in_common_are_not_noticed",),
+    ),
+)

@@ -1,0 +1,72 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The same flags teach the same rows in every script."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler
+from test_ddpm import make_ddpm
+
+from diffusers_dp.config import CONFIGS, load_config
+from diffusers_dp.data import PublicFacts
+from diffusers_dp.models import (
+    AugmentedLoss,
+    DDPMDenoiser,
+    DDPMLoss,
+    EDMDenoiser,
+    EDMLoss,
+    build_objective,
+    noise_schedule,
+)
+
+
+TRAINING = Path(__file__).parents[1] / "training"
+FACTS = PublicFacts(1437, (1, 8, 8), ("a", "b"))
+KNOBS = (
+    "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --objective ddpm "
+    "--label_dropout 0.3"
+).split()
+
+
+def script_of(method):
+    specification = importlib.util.spec_from_file_location(method, TRAINING / f"train_{method}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_each_script_has_the_same_knobs(method):
+    script = script_of(method)
+    denoiser, loss = script.build_denoiser(load_config(KNOBS, CONFIGS[method]), FACTS, "cpu")
+    assert (
+        isinstance(denoiser, DDPMDenoiser)
+        and isinstance(loss, AugmentedLoss)
+        and (loss.flip, loss.crop) == (True, True)
+    )
+    assert (
+        isinstance(loss.loss, DDPMLoss)
+        and loss.loss.mixture.weights == [0.05, 0.9, 0.05]
+        and loss.loss.label_dropout == 0.3
+    )
+    assert loss(denoiser, torch.zeros(3, 1, 8, 8), torch.tensor([0, 1, 0])).shape == (3,)
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_defaults_are_those_of_the_method(method):
+    denoiser, loss = script_of(method).build_denoiser(load_config([], CONFIGS[method]), FACTS, "cpu")
+    expected = (DDPMDenoiser, DDPMLoss) if method == "dp_diffusion" else (EDMDenoiser, EDMLoss)
+    assert (type(denoiser), type(loss)) == expected and loss.mixture is None
+
+
+def test_the_objective_follows_the_scheduler():
+    """Not the flag, which a pre-trained model need not agree with."""
+    config, unet = load_config(["--sigma_data", "0.5"]), make_ddpm().unet
+    scheduler = DDIMScheduler(50, 2e-4, 0.03, prediction_type="v_prediction")
+    denoiser, _ = build_objective(config, unet, scheduler, 2)
+    assert denoiser.scheduler is scheduler and denoiser.patch_size == 2
+    denoiser, _ = build_objective(config, unet, EDMDPMSolverMultistepScheduler(sigma_data=0.7))
+    assert denoiser.sigma_data == 0.7 and denoiser.patch_size == 1
+    assert noise_schedule(config).config.sigma_data == 0.5
