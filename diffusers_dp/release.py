@@ -17,22 +17,18 @@ from diffusers import EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DM
 from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
 
+from .allow_list import COMPONENT_FILES
+from .allow_list import RELEASE_FILES as RELEASE_FILES
 from .errors import UsageError
 from .hub import intact_receipt
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
+from .plain_words import questions
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
 from .verify import guarantee
 
-
-COMPONENT_FILES = (
-    "scheduler/scheduler_config.json",
-    "unet/config.json",
-    "unet/diffusion_pytorch_model.safetensors",
-)
-RELEASE_FILES = ("README.md", "model_index.json", "pipeline.py", RECEIPT_NAME, "samples.png", *COMPONENT_FILES)
 
 TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
 TILE_GAP = 2
@@ -154,7 +150,7 @@ def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> Mode
         template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
         title="Differentially private image generator",
         receipt=receipt,
-        questions=_questions(receipt["events"]),
+        questions=questions(receipt["events"]),
         unit=receipt["unit_of_privacy"],
         guarantee=guarantee(receipt),
         labels=id2label,
@@ -198,16 +194,6 @@ def sample_grid(
             tile = image.resize((width, height), Image.Resampling.NEAREST)
             grid.paste(tile, (column * (width + TILE_GAP), row * (height + TILE_GAP)))
     return grid
-
-
-def _questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events that differ only in their reservation, as one line with the sum of their steps."""
-    questions: dict[str, dict[str, Any]] = {}
-    for event in events:
-        facts = {key: value for key, value in event.items() if key not in ("id", "steps_reserved", "steps_executed")}
-        question = questions.setdefault(canonical_json(facts), {**facts, "steps": 0})
-        question["steps"] += event["steps_reserved"]
-    return list(questions.values())
 
 
 def _strip_path(config_file: Path) -> None:
