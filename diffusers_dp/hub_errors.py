@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from .errors import UsageError
 
@@ -20,7 +21,7 @@ def one_sentence(subject: str, kind: str) -> Iterator[None]:
     """
     from huggingface_hub import errors
 
-    transport = errors.HfHubHTTPError.__mro__[1]  # of the HTTP library, which is another one in each version
+    transport: Any = errors.HfHubHTTPError.__mro__[1]  # of the HTTP library, which is another one in each version
     try:
         yield
     except errors.HFValidationError:

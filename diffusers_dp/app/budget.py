@@ -46,7 +46,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
         for row in rows.values():
             ledger.reserve(row)
         last = rows["dp_sgd"]
-    except (KeyError, DiffusersDPError):
+    except (KeyError, IndexError, AttributeError, TypeError, DiffusersDPError):
         raise UsageError(
             "There is no picture for this model: its stages are not those of a training run here."
         ) from None

@@ -41,7 +41,9 @@ def dataset_zip(drawn: Drawn) -> bytes:
         raise UsageError(
             f"'{released.name}' is not verified, so no dataset card can state its guarantee: save the images instead."
         )
-    columns: dict[str, pa.Array] = {"image": pa.array([{"bytes": image, "path": None} for image in drawn.images])}
+    image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [{"bytes": image, "path": None} for image in drawn.images]
+    columns: dict[str, pa.Array] = {"image": pa.array(rows, image_type)}
     features: dict[str, object] = {"image": {"_type": "Image"}}
     if drawn.labels is not None:
         columns["label"] = pa.array(drawn.labels, pa.int64())

@@ -69,12 +69,17 @@ class Preview:
     sheet: bytes
 
 
-def read_order(classes: Any, count: Any, seed: Any, steps: Any, solver: Any, limits: Limits) -> Order:
+def read_order(values: Sequence[Any], limits: Limits) -> Order:
     """What came from the page, checked; a page can be edited.
+
+    Args:
+        values (sequence): Classes, count, seed, steps and solver.
+        limits (`Limits`): The most of them.
 
     Raises:
         UsageError: One sentence that names the field and its range.
     """
+    classes, count, seed, steps, solver = values
     return Order(
         tuple(str(name) for name in classes or ()),
         _whole("The number of images", count, 1, limits.max_images),

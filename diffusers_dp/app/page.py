@@ -58,7 +58,7 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         classes, solver = controls[0], controls[-1]
         for event in (page.load, model.change):
             event(
-                _open(shelf), [model], [facts, classes, solver, draw], api_name="open" if event is model.change else False,
+                _open(shelf), [model], [facts, classes, solver, draw], api_name="open" if event is model.change else None, api_visibility="public" if event is model.change else "private",
                 concurrency_id="open", show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
             )  # fmt: skip
     page.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=1)
@@ -113,7 +113,7 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
     )
     stop.click(None, cancels=[drawing])
     for button, pack, name in ((as_zip, images_zip, "images.zip"), (as_dataset, dataset_zip, "dataset.zip")):
-        button.click(_save(pack, name), [kept], [link], api_name=False, show_progress="hidden").then(
+        button.click(_save(pack, name), [kept], [link], api_visibility="private", show_progress="hidden").then(
             None, [link], None, js=SAVE
         )
     return controls, draw
@@ -143,7 +143,14 @@ def _private_tab(shelf: Shelf, model: gr.Dropdown, tab: gr.Tab) -> None:
     gr.Markdown("### Where the budget of this model went")
     picture = gr.HTML(views.note("The picture comes with the model."), elem_id="budget", padding=False)
     for event in (tab.select, model.change):
-        event(_budget_of(shelf), [model], [picture], api_name=False, concurrency_id="plan", show_progress="hidden")
+        event(
+            _budget_of(shelf),
+            [model],
+            [picture],
+            api_visibility="private",
+            concurrency_id="plan",
+            show_progress="hidden",
+        )
     gr.Markdown(
         "### A run of your own\nThe noise that a budget asks for, before an image is read: what `diffusers-dp plan` computes for FETA-Pro."
     )
@@ -199,7 +206,7 @@ def _open(shelf: Shelf) -> Callable[[str], Any]:
 def _draw(shelf: Shelf) -> Callable[..., Iterator[tuple[Any, Any]]]:
     def answer(name: str, *values: Any) -> Iterator[tuple[Any, Any]]:
         try:
-            order = read_order(*values, shelf.limits)
+            order = read_order(values, shelf.limits)
             released = shelf.open(name)
             yield views.note("Loading the model ..."), None
             for found in watch(shelf.pipeline(released), released, order):
@@ -217,7 +224,7 @@ def _compare(shelf: Shelf) -> Callable[..., Iterator[str]]:
     def answer(first: str, second: str, *values: Any) -> Iterator[str]:
         columns: list[str] = []
         try:
-            order = read_order(*values, shelf.limits)
+            order = read_order(values, shelf.limits)
             both = [shelf.open(first), shelf.open(second)]
             for released in both:
                 for found in watch(shelf.pipeline(released), released, order):

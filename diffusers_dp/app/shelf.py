@@ -34,7 +34,7 @@ class Released:
         receipt (`dict`): Empty where there is none that can be read.
         problems (tuple of `str`): What the verifier found; none if all is consistent.
         class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
-        card_agrees (`bool`): Whether the card carries the guarantee of the receipt.
+        card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
     """
 
     name: str
@@ -133,10 +133,8 @@ class Shelf:
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
         check_components(name, folder)
-        return Released(
-            name, folder, receipt, tuple(problems), read_class_names(folder), card_agrees(folder, receipt)
-            if receipt else False,
-        )  # fmt: skip
+        agrees = bool(problems) or card_agrees(folder, receipt)
+        return Released(name, folder, receipt, tuple(problems), read_class_names(folder), agrees)
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""

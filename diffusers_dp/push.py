@@ -1,0 +1,129 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A release, or a dataset that was drawn from one, to the Hub: verified first, the allow-list alone, in one commit.
+
+One commit makes a repository hold all of it or nothing. Large files go up before the commit, and what the Hub has of them already is
+not sent again: a push that broke off goes on with the same command. The token is read by `huggingface_hub` alone.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from .allow_list import RELEASE_FILES
+from .errors import IntegrityError, UsageError
+from .hub_errors import one_sentence
+from .receipt import RECEIPT_NAME
+from .verify import NO_CARD, Unreadable, card_agrees, settled_digest, verify
+
+
+HUB_FILE = ".gitattributes"  # which the Hub writes itself
+
+
+def files_to_push(release: str | Path) -> list[str]:
+    """The names of a release's files, after a look at each: all that would go.
+
+    Raises:
+        UsageError: The folder holds no release.
+        IntegrityError: It is not what its receipt says, or its card lacks the guarantee.
+    """
+    folder = Path(release)
+    try:
+        receipt, problems = verify(folder)
+    except Unreadable as error:
+        raise (IntegrityError if error.exit_code == 4 else UsageError)(
+            f"{error} Give the folder of a release."
+        ) from None
+    missing = [name for name in RELEASE_FILES if not (folder / name).is_file()]
+    stated = {file["name"] for file in receipt["files"]} if not problems else set()
+    problems += [f"{name} is missing." for name in missing]
+    problems += [f"{name} is none of a release's files." for name in sorted(stated - set(RELEASE_FILES))]
+    if not problems and not card_agrees(folder, receipt):
+        problems = [f"{NO_CARD}."]
+    if problems:
+        raise IntegrityError(f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))}")
+    return list(RELEASE_FILES)
+
+
+def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bool) -> str:
+    """What would go where, for a dry run."""
+    sizes = [Path(folder, name).stat().st_size for name in names]
+    lines = [f"{size:>14,}  {name}" for name, size in zip(names, sizes, strict=True)]
+    where = f"{repo_id} ({'private' if private else 'public'})"
+    return "\n".join([f"to {where}, {sum(sizes):,} bytes:", *lines, "nothing else, and nothing was sent"])
+
+
+def check_hub(repo_id: str, *, private: bool, repo_type: str = "model") -> None:
+    """Whether a push can work at all, asked before a long run: the name is one, and the Hub knows the token.
+
+    Raises:
+        UsageError: No.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import validate_repo_id
+
+    with one_sentence(f"--hub_model_id {repo_id}", f"a {repo_type}"):
+        validate_repo_id(repo_id)
+        HfApi().whoami(token=True)
+
+
+def push_release(release: str | Path, repo_id: str, *, private: bool = False) -> str:
+    """Uploads a release.
+
+    Args:
+        release (`str` or `Path`): Folder.
+        repo_id (`str`): `owner/name`, or `name` for one of your own.
+        private (`bool`): Whether a new repository is for its owners alone.
+
+    Returns:
+        `str`: Its address.
+
+    Raises:
+        UsageError: There is no release, no token, the name is taken by something else, or the Hub fails.
+        IntegrityError: The release is not what its receipt says.
+    """
+    names = files_to_push(release)
+    return push_folder(release, names, repo_id, repo_type="model", private=private)
+
+
+def push_folder(folder: str | Path, names: Sequence[str], repo_id: str, *, repo_type: str, private: bool) -> str:
+    """Uploads these files, in one commit, into a repository that is new, empty, or holds the same already.
+
+    Raises:
+        UsageError: See `push_release`.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    api, kind = HfApi(), f"a {repo_type}"
+    with one_sentence(f"--hub_model_id {repo_id}", kind):
+        address = api.create_repo(repo_id, repo_type=repo_type, private=private or None, exist_ok=True, token=True)
+        repo_id = address.repo_id
+        there = set(api.list_repo_files(repo_id, repo_type=repo_type, token=True)) - {HUB_FILE}
+    if there:
+        with one_sentence(f"--hub_model_id {repo_id}", kind):
+            same = there <= set(names) and _receipt_there(repo_id, repo_type) == _digest_of(Path(folder, RECEIPT_NAME))
+        if not same:
+            raise UsageError(f"--hub_model_id {repo_id} is taken: it holds something else. Give another name.")
+    operations = [CommitOperationAdd(name, str(Path(folder, name))) for name in names]
+    with one_sentence(f"--hub_model_id {repo_id}", kind):
+        api.create_commit(
+            repo_id, operations, commit_message="Release, with its privacy receipt", repo_type=repo_type, token=True
+        )
+    return str(address)
+
+
+def _receipt_there(repo_id: str, repo_type: str) -> str | None:
+    """Digest of the receipt that the repository holds, without what may be added to one later."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return _digest_of(Path(hf_hub_download(repo_id, RECEIPT_NAME, repo_type=repo_type, token=True)))
+    except EntryNotFoundError:
+        return None
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        return settled_digest(json.loads(path.read_bytes()))
+    except (ValueError, AttributeError, TypeError):
+        return "no receipt"
