@@ -100,7 +100,7 @@ class SharedStages:
         if not path.exists():
             embedding = self.answer("frequency_features").to(self.device)
             set_seed(self.config.seed)
-            _save(self.script.fit_generator(self.config, self._features(), embedding, self.facts.image_shape), path)
+            _save(self.script.fit_generator(self.config, self._features(), embedding, self.facts), path)
         set_seed(self.config.seed)
         return FeatureGenerator.from_pretrained(path).to(self.device)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 from .accounting import truncated_batch_size
 from .errors import UsageError
 from .flags import TrainingConfig, parse_rate
-from .method_flags import CONFIGS, DPDMConfig, FETAProConfig
+from .method_flags import CONFIGS, DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .methods import METHODS
 from .validation import validate
 
@@ -20,6 +20,8 @@ from .validation import validate
 __all__ = [
     "CONFIGS",
     "DPDMConfig",
+    "DPDiffusionConfig",
+    "DPFETAConfig",
     "FETAProConfig",
     "SamplingFacts",
     "TrainingConfig",
@@ -39,6 +41,9 @@ _EXCLUSIVE = (
     ("train_batch_size", "sample_rate"),
     ("spatial_noise_multiplier", "spatial_budget_share"),
     ("frequency_noise_multiplier", "frequency_budget_share"),
+    ("public_dataset_name", "public_data_dir"),
+    ("public_dataset_name", "pretrained_model_name_or_path"),
+    ("public_data_dir", "pretrained_model_name_or_path"),
 )
 
 

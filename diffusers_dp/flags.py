@@ -6,7 +6,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .timestep_mixture import TimestepMixture
 
+
+#: What a training row may be taught with.
+OBJECTIVES = ("edm", "ddpm")
+#: What may befall a training row: each keeps to its own image.
+AUGMENTATIONS = ("flip", "crop")
 #: Who may compute epsilon.
 ACCOUNTANTS = ("pld", "rdp", "prv")
 #: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
@@ -120,6 +126,17 @@ class DPSGDFlags:
     noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
+    timestep_mixture: str | None = flag(
+        None,
+        "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
+        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the noise levels with edm; "
+        "unset: evenly.",
+    )
+    augmentations: str = flag(
+        "",
+        "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half of them), crop (shifted "
+        "by up to an eighth of the side), both (comma-separated; a list in a recipe), or nothing.",
+    )
     max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
     max_physical_batch_size: str = flag(
@@ -146,6 +163,11 @@ class ModelFlags:
         "", "Feature-map sizes (after patching) that get self-attention, comma-separated (a list in a recipe)."
     )
     patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
+    objective: str | None = flag(
+        None,
+        "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps, linear schedule); unset: that of the pre-trained model, else "
+        "edm (train_dp_diffusion.py: ddpm).",
+    )
     sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
     p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
     p_std: float = flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
@@ -212,6 +234,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, RunFlags):
 
     #: Name in the registry of methods, and of the script, the folder of recipes and the default folder of a run.
     method: ClassVar[str]
+    #: Where neither `--objective` nor a pre-trained model says one.
+    default_objective: ClassVar[str] = "edm"
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -265,6 +289,18 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, RunFlags):
     def physical_batch_size(self) -> int | None:
         """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
         return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
+
+    @property
+    def mixture(self) -> TimestepMixture | None:
+        """`--timestep_mixture`, read. Raises `UsageError` where it is none."""
+        if self.timestep_mixture is None:
+            return None
+        return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
+
+    @property
+    def augmentation_names(self) -> tuple[str, ...]:
+        """`--augmentations`, one by one."""
+        return split_list(self.augmentations)
 
     @property
     def precision(self) -> str:

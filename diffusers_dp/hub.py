@@ -2,6 +2,7 @@
 """Releases that lie in a folder or on the Hub: fetched whole, verified, and only then loaded. torch is loaded with a model alone."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def fetch_release(release: str | Path, revision: str | None = None) -> Path:
+def fetch_release(
+    release: str | Path, revision: str | None = None, *, kind: str = "a release", files: Sequence[str] | None = None
+) -> Path:
     """The folder of a release: the whole snapshot from the Hub, if there is none of that name here.
 
     Args:
         release (`str` or `Path`): Folder, or Hub id.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        kind (`str`): What it is in words, where it is something else.
+        files (sequence of `str`, *optional*): Patterns of the files to fetch, in place of all.
 
     Raises:
         UsageError: Neither is there.
@@ -37,15 +42,16 @@ def fetch_release(release: str | Path, revision: str | None = None) -> Path:
     )
 
     try:
-        return Path(snapshot_download(str(release), revision=revision))
+        patterns = None if files is None else list(files)
+        return Path(snapshot_download(str(release), revision=revision, allow_patterns=patterns))
     except HFValidationError:
-        reason = "it cannot be a name on the Hub: give the path of a release."
+        reason = f"it cannot be a name on the Hub: give the path of {kind}."
     except RepositoryNotFoundError:
-        reason = "the Hub has no model of that name for you: give the path of a release, or log in if it is private."
+        reason = f"the Hub has no model of that name for you: give the path of {kind}, or log in if it is private."
     except RevisionNotFoundError:
         reason = f"the Hub has no revision {revision} of it: give another."
     except (LocalEntryNotFoundError, OSError):  # the Hub's other errors are OSErrors
-        reason = "the Hub could not be reached or did not give it: give the path of a release, or try again."
+        reason = f"the Hub could not be reached or did not give it: give the path of {kind}, or try again."
     raise UsageError(f"'{release}' is not a folder here, and {reason}")
 
 

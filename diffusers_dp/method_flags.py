@@ -8,8 +8,12 @@ from typing import ClassVar
 from .flags import Question, TrainingConfig, flag, parse_rate, run_folder, split_list
 
 
+#: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
+AUXILIARIES = ("generator", "diffusion", "none")
 #: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
 CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
+#: What `--central_images` may be: DP-FETA's Algorithm 1, and its Algorithm 2.
+CENTRAL_IMAGES = ("mean", "mode")
 
 
 @dataclass
@@ -68,6 +72,12 @@ class FrequencyFlags:
         "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
         "the paper's runs use sqrt(105).",
     )
+    auxiliary: str = flag(
+        "generator",
+        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another diffusion model in its place "
+        "(diffusion); or the model itself, through its sampler (none).",
+    )
+    auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.")
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
     frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
     frequency_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
@@ -76,6 +86,18 @@ class FrequencyFlags:
     generator_learning_rate: float = flag(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
     generator_channels: int = flag(32, "Base channels of the auxiliary generator.")
     num_auxiliary_images: int = flag(3000, "Images drawn from the fitted generator for the warm-up.")
+
+
+@dataclass
+class CentralImageFlags:
+    """Which central images."""
+
+    _argument_group_name = "central images (kind)"
+
+    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.")
+    num_bins: int | None = flag(
+        None, "With --central_images mode: bins of each value's histogram; unset: 2 for grey images, else 16."
+    )
 
 
 @dataclass
@@ -137,5 +159,71 @@ class DPDMConfig(TrainingConfig):
     output_dir: str = run_folder("runs/dpdm")
 
 
+@dataclass
+class PublicFlags:
+    """What the model learns from public data, before a sensitive image is read."""
+
+    _argument_group_name = "public pre-training"
+
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is run.",
+    )
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
+    public_dataset_name: str | None = flag(
+        None,
+        "Hub id or local folder of public images to pre-train on, other than the sensitive ones; unset: no pre-training.",
+    )
+    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.")
+    public_data_dir: str | None = flag(
+        None, "Folder of public images in place of --public_dataset_name, with one folder of images per class."
+    )
+    public_split: str = flag("train", "Split of --public_dataset_name.")
+    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.")
+    public_label_column: str | None = flag(None, "Column of it that holds the class; unset: 'label' if there is one.")
+    public_class_names: str | None = flag(
+        None, "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders."
+    )
+    public_steps: int = flag(400, "Pre-training steps.")
+    public_batch_size: int = flag(128, "Batch size of the pre-training.")
+    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.")
+    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.")
+    public_timestep_mixture: str | None = flag(None, "--timestep_mixture of the pre-training; unset: the same.")
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether public images are named."""
+        return self.public_dataset_name is not None or self.public_data_dir is not None
+
+
+@dataclass
+class DPDiffusionConfig(PublicFlags, TrainingConfig):
+    """All flags of `training/train_dp_diffusion.py`."""
+
+    method: ClassVar[str] = "dp_diffusion"
+    default_objective: ClassVar[str] = "ddpm"
+    output_dir: str = run_folder("runs/dp_diffusion")
+
+
+@dataclass
+class DPFETAConfig(CentralImageFlags, SpatialFlags, TrainingConfig):
+    """All flags of `training/train_dp_feta.py`."""
+
+    method: ClassVar[str] = "dp_feta"
+    output_dir: str = run_folder("runs/dp_feta")
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The mean images, as FETA-Pro's central images, or the mode images."""
+        return (self.spatial_question("central_images" if self.central_images == "mean" else "mode_images"),)
+
+    @property
+    def bins(self) -> int:
+        """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
+        return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
+
+
 #: The configuration of each method that has a training script.
-CONFIGS: dict[str, type[TrainingConfig]] = {config.method: config for config in (FETAProConfig, DPDMConfig)}
+CONFIGS: dict[str, type[TrainingConfig]] = {
+    config.method: config for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig)
+}

@@ -49,18 +49,18 @@ _ALL = (
         "Two clipped sums and DP-SGD, composed; its warm-up reads noisy answers only.",
     ),
     Method(
-        "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 1", "proven_with_assumptions",
-        None, (_SAMPLED_SUM, _DP_SGD),
+        "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 3", "proven_with_assumptions",
+        "training/train_dp_feta.py", (_SAMPLED_SUM, _DP_SGD),
         "Mean or mode images are clipped sums, divided by an expected count and not, as in the public code, by the observed one.",
     ),
     Method(
         "dpdm", "DPDM", "Dockhorn et al. 2023, Differentially Private Diffusion Models", "proven_with_assumptions",
-        None, (_DP_SGD,),
+        "training/train_dpdm.py", (_DP_SGD,),
         "The K draws of an image are averaged before they are clipped, so K does not enter the sensitivity.",
     ),
     Method(
         "dp_diffusion", "DP-Diffusion", "Ghalebikesabi et al. 2023, Algorithm 1", "proven_with_assumptions",
-        None, (_DP_SGD,),
+        "training/train_dp_diffusion.py", (_DP_SGD,),
         "With Poisson samples, which its accounting assumes and its Algorithm 1 does not take; pre-training data must be public.",
     ),
     Method(

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 # Name and colour of each stage; the colours are told apart by most eyes, and in print.
 _STAGES = {
     "central_images": ("central images", "#4477aa"),
+    "mode_images": ("mode images", "#4477aa"),  # in the place of the former
     "frequency_features": ("frequency features", "#ccbb44"),
     "evaluation_reserve": ("left for evaluation", "#bbbbbb"),
     "dp_sgd": ("DP-SGD", "#228833"),
 }
+_MOST_STAGES = 4  # of one plan
 # The curve's points, as parts of the planned steps: closer to each other at its beginning, where it is steep.
 _PARTS = [(part / 8) ** 2 for part in range(11)]
 
@@ -75,7 +77,7 @@ def _draw_shares(axes: "Axes", plan: Plan) -> None:
     """A bar for each stage, in the order of asking."""
     shares = plan.ledger.budget_shares()
     names, colours = zip(*(_STAGES[name] for name in shares), strict=True)
-    bars = axes.barh(names, list(shares.values()), height=0.8 * len(names) / len(_STAGES), color=colours)
+    bars = axes.barh(names, list(shares.values()), height=0.8 * len(names) / _MOST_STAGES, color=colours)
     for bar, (name, share) in zip(bars, shares.items(), strict=True):
         row = plan.rows[name]
         steps = "1 step" if row.steps == 1 else f"{row.steps:,} steps"

@@ -268,7 +268,12 @@ def _others(ledger: PrivacyLedger) -> str:
 
 def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
     if isinstance(config, FETAProConfig) and config.asks_frequency:
-        for name in ("generator_batch_size", "num_auxiliary_images"):
+        drawn = (
+            ("frequency_batch_size",)
+            if config.auxiliary == "none"
+            else ("generator_batch_size", "num_auxiliary_images")
+        )
+        for name in drawn:
             if getattr(config, name) < classes:
                 raise UsageError(
                     f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."

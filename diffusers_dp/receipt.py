@@ -32,6 +32,7 @@ ASSUMPTIONS = (
     "The number of {unit}s and the label set are public, and so is all else under `public_facts`.",
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
 )
+PUBLIC_INPUTS_ASSUMPTION = "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers nothing of what it tells."
 
 
 def canonical_json(value: Any) -> str:
@@ -81,6 +82,7 @@ def build_receipt(
     resumes: Sequence[int] = (),
     leaky_outputs: Sequence[str] = (),
     evaluation: Sequence[dict[str, Any]] = (),
+    public_inputs: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """States what the ledger proves about the files.
 
@@ -96,6 +98,7 @@ def build_receipt(
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
         evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
+        public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with; no paths.
 
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
@@ -124,11 +127,11 @@ def build_receipt(
         "accountant": ledger.accountant,
         "claimed_epsilon": _claims(ledger),
         "status": LOWERED_STATUS if leaky_outputs else method.status,
-        "assumptions": [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)],
+        "assumptions": _assumptions(unit, bool(public_inputs)),
         "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
         "dataset": _dataset(ledger),
         "prior_releases": ledger.prior_releases,
-        "public_inputs": [],
+        "public_inputs": list(public_inputs),
         "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
         "composition": "sequential; the classes of an event with partition `label` are parallel",
         "rng": rng,
@@ -152,6 +155,11 @@ def hash_source() -> str:
     for name in sorted(files):
         digest.update(f"{name}\0".encode() + files[name].read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _assumptions(unit: str, has_public_inputs: bool) -> list[str]:
+    found = [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)]
+    return [*found, PUBLIC_INPUTS_ASSUMPTION] if has_public_inputs else found
 
 
 def _unit_assumption(unit: str) -> str:

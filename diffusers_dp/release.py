@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DModel
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DModel
 from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
 
@@ -38,7 +38,7 @@ def build_release(
     output_dir: str | Path,
     *,
     unet: UNet2DModel,
-    scheduler: EDMDPMSolverMultistepScheduler | EDMEulerScheduler,
+    scheduler: EDMDPMSolverMultistepScheduler | EDMEulerScheduler | DDIMScheduler,
     ledger: PrivacyLedger,
     id2label: dict[int, str] | None,
     patch_size: int,
@@ -48,6 +48,7 @@ def build_release(
     resumes: Sequence[int] = (),
     leaky_outputs: Sequence[str] = (),
     evaluation: Sequence[dict[str, Any]] = (),
+    public_inputs: Sequence[dict[str, Any]] = (),
 ) -> Path:
     """Writes `output_dir/release/` with exactly `RELEASE_FILES`.
 
@@ -57,7 +58,7 @@ def build_release(
     Args:
         output_dir (`str` or `Path`): The run's folder.
         unet (`UNet2DModel`): The model to publish, with its final (averaged) weights.
-        scheduler (`EDMDPMSolverMultistepScheduler` or `EDMEulerScheduler`): Its config carries `sigma_data`.
+        scheduler (`EDMDPMSolverMultistepScheduler`, `EDMEulerScheduler` or `DDIMScheduler`): See `DPImagePipeline`.
         ledger (`PrivacyLedger`): The ledger of the run, complete.
         id2label (`dict` or `None`): The declared label set, by class id; `None` for an unconditional model.
         patch_size (`int`): Pixels that were folded into channels, per side; 1 for none.
@@ -67,6 +68,7 @@ def build_release(
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
         evaluation (sequence of `dict`): Numbers that were paid for, see `charged_evaluation`.
+        public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with.
 
     Returns:
         `Path`: `output_dir/release`.
@@ -86,7 +88,7 @@ def build_release(
 
         receipt = build_receipt(
             ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS, resumes=resumes,
-            leaky_outputs=leaky_outputs, evaluation=evaluation,
+            leaky_outputs=leaky_outputs, evaluation=evaluation, public_inputs=public_inputs,
         )  # fmt: skip
         content = canonical_json(receipt)
         _write(release / RECEIPT_NAME, content)

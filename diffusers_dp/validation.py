@@ -3,11 +3,13 @@
 
 import math
 import re
+from pathlib import Path
 
 from .errors import UsageError
-from .flags import ACCOUNTANTS, TrainingConfig, parse_rate
+from .flags import ACCOUNTANTS, AUGMENTATIONS, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
-from .method_flags import CURRICULA, FETAProConfig
+from .method_flags import AUXILIARIES, CENTRAL_IMAGES, CURRICULA, DPDiffusionConfig, DPFETAConfig, FETAProConfig
+from .timestep_mixture import TimestepMixture
 
 
 _AT_LEAST = {
@@ -20,6 +22,7 @@ _AT_LEAST = {
     "validation_size": 0,
     "resolution": 2,
     "num_central_images": 1,
+    "num_bins": 2,
     "spatial_steps": 1,
     "spatial_batch_size": 1,
     "num_frequency_features": 2,
@@ -29,6 +32,7 @@ _AT_LEAST = {
     "generator_batch_size": 1,
     "generator_channels": 1,
     "num_auxiliary_images": 1,
+    "auxiliary_inference_steps": 1,
     "num_evaluation_images": 1,
     "layers_per_block": 1,
     "patch_size": 1,
@@ -36,6 +40,9 @@ _AT_LEAST = {
     "checkpoints_total_limit": 1,
     "num_inference_steps": 1,
     "seed": 0,
+    "public_steps": 1,
+    "public_batch_size": 1,
+    "public_lr_warmup_steps": 0,
 }
 # Far beyond what is sensible, and well inside of what a 32-bit float can hold.
 _SMALLEST, _LARGEST = 1e-9, 1e9
@@ -51,12 +58,18 @@ _POSITIVE = (
     "frequency_length_scale",
     "frequency_learning_rate",
     "generator_learning_rate",
+    "public_learning_rate",
     "sigma_data",
 )
 _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
-_CHOICES = {"curriculum": CURRICULA, "accountant": ACCOUNTANTS}
+_CHOICES = {
+    "curriculum": CURRICULA,
+    "auxiliary": AUXILIARIES,
+    "central_images": CENTRAL_IMAGES,
+    "accountant": ACCOUNTANTS,
+}
 
 
 def validate(config: TrainingConfig) -> None:
@@ -98,6 +111,11 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
     if isinstance(config, FETAProConfig):
         _validate_frequency(config)
+    if isinstance(config, DPDiffusionConfig):
+        _validate_public(config)
+    _validate_rows(config)
+    if isinstance(config, DPFETAConfig):
+        _validate_bins(config)
     if not _is_physical_batch_size(config):
         raise UsageError(
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
@@ -118,6 +136,14 @@ def validate(config: TrainingConfig) -> None:
 
 
 def _validate_frequency(config: FETAProConfig) -> None:
+    if config.auxiliary != "generator" and (config.objective or config.default_objective) != "edm":
+        raise UsageError(
+            f"--auxiliary {config.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or --auxiliary generator."
+        )
+    if config.curriculum == "mix" and config.auxiliary == "none":
+        raise UsageError(
+            "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or --auxiliary generator."
+        )
     if config.curriculum == "mix" and config.frequency_batch_size < 2:
         raise UsageError(
             "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
@@ -126,6 +152,55 @@ def _validate_frequency(config: FETAProConfig) -> None:
         raise UsageError(
             f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."
         )
+
+
+def _validate_rows(config: TrainingConfig) -> None:
+    """What befalls a training row."""
+    if config.objective not in (None, *OBJECTIVES):
+        raise UsageError(f"--objective '{config.objective}' is unknown; give one of {' | '.join(OBJECTIVES)}.")
+    if config.timestep_mixture is not None:
+        TimestepMixture.parse(config.timestep_mixture, "timestep_mixture")
+    for name in config.augmentation_names:
+        if name not in AUGMENTATIONS:
+            raise UsageError(
+                f"--augmentations '{name}' is not one of {', '.join(AUGMENTATIONS)}; give these, for what mixes images (mixup, cutmix) "
+                "would let one image move the gradients of others."
+            )
+
+
+def _validate_public(config: DPDiffusionConfig) -> None:
+    names = ("pretrained_model_name_or_path", "public_dataset_name", "public_data_dir")
+    for name in (*names, "public_split", "public_image_column", "public_label_column"):
+        if getattr(config, name) is not None and not getattr(config, name).strip():
+            raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
+    if config.pretrained_model_revision is not None and config.pretrained_model_name_or_path is None:
+        raise UsageError("--pretrained_model_revision needs --pretrained_model_name_or_path.")
+    if config.public_timestep_mixture is not None:
+        TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
+    for public in (config.public_dataset_name, config.public_data_dir):
+        for private in (config.dataset_name, config.train_data_dir):
+            if public is not None and private is not None and _same_source(public, private):
+                raise UsageError(
+                    f"--public_dataset_name or --public_data_dir {public} is the sensitive data itself; name data that is public and other."
+                )
+
+
+def _same_source(first: str, second: str) -> bool:
+    """Whether two names are of one data set on the Hub, or of folders of which one holds the other."""
+    paths = [Path(name).expanduser() for name in (first, second)]
+    if all(path.exists() for path in paths):
+        here, there = (path.resolve() for path in paths)
+        return here.is_relative_to(there) or there.is_relative_to(here)
+    return first.strip().lower() == second.strip().lower()
+
+
+def _validate_bins(config: DPFETAConfig) -> None:
+    if config.num_bins is None:
+        return
+    if config.central_images != "mode":
+        raise UsageError("--num_bins needs --central_images mode, whose histograms have bins; leave it out.")
+    if config.num_bins > 256:
+        raise UsageError(f"--num_bins is {config.num_bins}, but a value of an image is one of 256; give at most that.")
 
 
 def _is_physical_batch_size(config: TrainingConfig) -> bool:

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Sampling from a released model: `UNet2DModel` in EDM preconditioning, class-conditional or not.
+"""Sampling from a released model: `UNet2DModel` in EDM preconditioning or of DDPM, class-conditional or not.
 
 This file is also copied into every release as `pipeline.py`, so it imports torch and diffusers only.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from diffusers import (
+    DDIMScheduler,
     DiffusionPipeline,
     EDMDPMSolverMultistepScheduler,
     EDMEulerScheduler,
@@ -22,7 +23,8 @@ from diffusers.utils.torch_utils import randn_tensor
 class DPImagePipeline(DiffusionPipeline):
     r"""
     Pipeline for image generation with a `UNet2DModel` that was trained with differential privacy in the EDM
-    formulation of [Karras et al. 2022](https://huggingface.co/papers/2206.00364).
+    formulation of [Karras et al. 2022](https://huggingface.co/papers/2206.00364), or in that of
+    [DDPM](https://huggingface.co/papers/2006.11239). The scheduler tells which.
 
     Drawing images costs no privacy: whatever is computed from the released weights is post-processing.
 
@@ -31,12 +33,14 @@ class DPImagePipeline(DiffusionPipeline):
 
     Parameters:
         unet ([`UNet2DModel`]):
-            The network `F` of Karras et al. 2022, Equation 7, called as
-            `F(c_in(sigma) x, ln(sigma) / 4, class_labels)`. If `unet.config.num_class_embeds` is set, the model is
+            With an EDM scheduler the network `F` of Karras et al. 2022, Equation 7, called as
+            `F(c_in(sigma) x, ln(sigma) / 4, class_labels)`; with a [`DDIMScheduler`] a predictor of its
+            `prediction_type`, called as `unet(x_t, t, class_labels)`. If `unet.config.num_class_embeds` is set, the model is
             class-conditional: the last row is the null label that label dropout trained, so that there is one class
             less than rows.
-        scheduler ([`EDMDPMSolverMultistepScheduler`] or [`EDMEulerScheduler`]):
-            Solver and noise levels; its config carries `sigma_data`, the standard deviation in the preconditioning.
+        scheduler ([`EDMDPMSolverMultistepScheduler`], [`EDMEulerScheduler`] or [`DDIMScheduler`]):
+            Solver and noise levels; the config of an EDM scheduler carries `sigma_data`, the standard deviation in the
+            preconditioning.
         id2label (`dict`, *optional*):
             Names of the classes, by class id. The keys are strings when read from a `model_index.json`.
         patch_size (`int`, *optional*, defaults to 1):
@@ -53,7 +57,7 @@ class DPImagePipeline(DiffusionPipeline):
     def __init__(
         self,
         unet: UNet2DModel,
-        scheduler: EDMDPMSolverMultistepScheduler | EDMEulerScheduler,
+        scheduler: EDMDPMSolverMultistepScheduler | EDMEulerScheduler | DDIMScheduler,
         id2label: dict | None = None,
         patch_size: int = 1,
         privacy: dict | None = None,
@@ -137,6 +141,10 @@ class DPImagePipeline(DiffusionPipeline):
             raise ValueError("`guidance_scale` has to be 1.0: this model is unconditional.")
         if solver not in ("dpm", "heun"):
             raise ValueError(f"`solver` has to be 'dpm' or 'heun', but is {solver!r}.")
+        if solver == "heun" and isinstance(self.scheduler, DDIMScheduler):
+            raise ValueError(
+                "`solver` has to be 'dpm': this model has the steps of DDPM, and 'heun' needs EDM's noise levels."
+            )
         if s_churn != 0 and solver != "heun":
             raise ValueError("`s_churn` needs `solver='heun'`.")
         if output_type not in ("pil", "np", "pt"):
@@ -190,12 +198,12 @@ class DPImagePipeline(DiffusionPipeline):
     ) -> torch.Tensor:
         """Output of the UNet with classifier-free guidance.
 
-        Ho and Salimans 2022, Equation 6, with `guidance_scale = 1 + w`. The denoiser is affine in this output, hence
-        guiding the output guides the denoiser.
+        Ho and Salimans 2022, Equation 6, with `guidance_scale = 1 + w`. The denoiser is affine in this output, whatever
+        the scheduler, hence guiding the output guides the denoiser.
 
         Args:
-            model_input (`torch.Tensor` of shape `[B, C, H, W]`): `c_in(sigma) x`.
-            timestep (`torch.Tensor`, scalar): `ln(sigma) / 4`.
+            model_input (`torch.Tensor` of shape `[B, C, H, W]`): `c_in(sigma) x`, or `x_t`.
+            timestep (`torch.Tensor`, scalar): `ln(sigma) / 4`, or the step `t`.
             class_labels (`torch.LongTensor` of shape `[B]` or `None`): Class ids.
             guidance_scale (`float`): 1.0 asks for the conditional output alone.
 
@@ -293,7 +301,7 @@ class DPImagePipeline(DiffusionPipeline):
                 of variety, 0.0 ignores the label.
             solver (`str`, *optional*, defaults to `"dpm"`):
                 `"dpm"` takes the steps of `scheduler`; `"heun"` is the stochastic sampler of Karras et al. 2022,
-                Algorithm 2, on the noise levels of `scheduler`.
+                Algorithm 2, on the noise levels of an EDM `scheduler`.
             s_churn (`float`, *optional*, defaults to 0.0):
                 Of `"heun"`: amount of fresh noise over all steps; 0.0 is deterministic.
             s_min (`float`, *optional*, defaults to 0.0):

@@ -15,7 +15,7 @@ from diffusers_dp.audit import mechanism as mechanism_module
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
 from diffusers_dp.audit.checks import exact_check
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, canary_runs, stand_in, stand_in_loss
-from diffusers_dp.audit.one_shot import central_images_query, frequency_query, query_runs
+from diffusers_dp.audit.one_shot import central_images_query, frequency_query, mode_images_query, query_runs
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.dpsgd import step
@@ -405,6 +405,8 @@ SHAPE = (1, 8, 8)
 def make_query(kind, sigma=3.7306, rate=0.5):
     if kind == "central":
         return central_images_query(LedgerRow("central_images", mechanism_of(rate), sigma, rate, 1), SHAPE, 3)
+    if kind == "mode":
+        return mode_images_query(LedgerRow("mode_images", mechanism_of(rate), sigma, rate, 1), SHAPE, 3, 2)
     row = LedgerRow("frequency_features", "gaussian", sigma, 1.0, 1)
     return frequency_query(row, RandomFourierFeatures(SHAPE, 40, 10.0, 0))
 
@@ -414,7 +416,7 @@ def query_audit(kind, draws=200, **arguments):
     return Audit("mechanism", {}, {kind: runs}, [], 0.0)
 
 
-@pytest.mark.parametrize("kind", ["central", "frequency"])
+@pytest.mark.parametrize("kind", ["central", "mode", "frequency"])
 @pytest.mark.parametrize("rate", [0.1, 1.0])
 def test_honest_queries_pass(kind, rate):
     found = query_audit(kind, rate=rate)
@@ -465,10 +467,12 @@ def in_every_class(monkeypatch):
     [
         ("central", query_noise_halved, "standard deviation of the noise"),
         ("frequency", query_noise_halved, "standard deviation of the noise"),
+        ("mode", query_noise_halved, "standard deviation of the noise"),
         ("central", one_noise_for_all_classes, "neighbouring classes"),
         ("frequency", one_noise_for_all_classes, "neighbouring classes"),
         ("central", unclipped, "largest contribution"),
         ("central", in_every_class, "contribution to other classes"),
+        ("mode", in_every_class, "contribution to other classes"),
         ("frequency", in_every_class, "contribution to other classes"),
         ("central", sampler(lambda n, q, g: torch.arange(n)), "mean with the image"),
     ],

@@ -13,7 +13,7 @@ from test_release import make_release, make_unet
 from diffusers_dp import cli
 from diffusers_dp.audit.release import auc, copies, true_positive_rate
 from diffusers_dp.data import load_digits_split
-from diffusers_dp.models import EDMDenoiser, EDMLoss
+from diffusers_dp.models import EDMDenoiser, EDMLoss, linear_schedule
 
 
 def write_dataset(folder, images):
@@ -41,8 +41,9 @@ def digits():
     return np.asarray(images, dtype=np.uint8).reshape(-1, 1, 8, 8)[:240]
 
 
-def test_an_untrained_model_tells_nothing(tmp_path, digits, capsys):
-    found = run_audit(tmp_path, make_release(tmp_path, None), digits[:120], digits[120:])
+@pytest.mark.parametrize("scheduler", [None, linear_schedule()])
+def test_an_untrained_model_tells_nothing(tmp_path, digits, capsys, scheduler):
+    found = run_audit(tmp_path, make_release(tmp_path, None, scheduler=scheduler), digits[:120], digits[120:])
     assert abs(found["auc"]["value"] - 0.5) < 0.15 and found["auc"]["low"] < 0.5 < found["auc"]["high"]
     assert found["evidence_of_leakage"] == [] and found["read_private_data"] is True
     assert (tmp_path / "private" / "unprotected").stat().st_mode & 0o777 == 0o700

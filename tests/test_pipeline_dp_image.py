@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from diffusers import EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DModel
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DModel
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from PIL import Image
 
@@ -55,6 +55,23 @@ class TestCallingContract:
         images = draw(make_pipeline(num_classes, patch_size, channels=3), batch_size=2, solver=solver)
         assert images.shape == (2, 3, 8, 8)
         assert images.min() >= 0 and images.max() <= 1 and images.std() > 0
+
+    @pytest.mark.parametrize("patch_size", [1, 2])
+    @pytest.mark.parametrize("num_classes", [None, 3])
+    def test_steps_of_ddpm(self, num_classes, patch_size, tmp_path):
+        """Saved, loaded, and drawn from as any other; each image by its own generator."""
+        unet = UNet2DModel(**unet_config(num_classes, patch_size)).eval()
+        saved = DPImagePipeline(unet, DDIMScheduler(timestep_spacing="trailing"), patch_size=patch_size)
+        saved.save_pretrained(tmp_path)
+        pipeline = DPImagePipeline.from_pretrained(tmp_path)
+        pipeline.set_progress_bar_config(disable=True)
+        generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
+        first = pipeline(2, generator=generators, num_inference_steps=3, output_type="pt").images
+        second = draw(pipeline, seed=1, batch_size=1)
+        assert first.shape == (2, 1, 8, 8) and isinstance(pipeline.scheduler, DDIMScheduler)
+        torch.testing.assert_close(first[1:], second, atol=1e-4, rtol=0)
+        with pytest.raises(ValueError, match="`solver` has to be 'dpm'"):
+            draw(pipeline, batch_size=1, solver="heun")
 
     def test_euler_scheduler(self):
         assert draw(make_pipeline(3, scheduler=EDMEulerScheduler), class_labels=1).shape == (1, 1, 8, 8)
@@ -260,3 +277,47 @@ class TestSolversOnGaussianData:
         assert torch.equal(draw(pipeline, batch_size=4, num_inference_steps=20, solver="heun", **outside), still)
         churned = draw(pipeline, batch_size=4, num_inference_steps=20, solver="heun", s_churn=10.0)
         assert not torch.allclose(churned, still, atol=1e-2)
+
+
+class GaussianPredictor(UNet2DModel):
+    """The perfect predictor of the noise, of the image or of the velocity for pixels `N(mean[label], std^2)`: linear regression on
+    `x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) epsilon` (Ho et al. 2020, Equation 4). It is right only if it is given `x_t` and `t`."""
+
+    std = 0.2
+
+    def prepare(self, means, scheduler):
+        self.means, self.scheduler = means, scheduler
+        return self
+
+    def forward(self, sample, timestep, class_labels=None):
+        assert timestep.ndim == 0
+        alpha = self.scheduler.alphas_cumprod[int(timestep)]
+        mean = self.means[torch.zeros(len(sample), dtype=torch.long) if class_labels is None else class_labels]
+        deviation = sample - alpha.sqrt() * mean
+        variance = alpha * self.std**2 + 1 - alpha
+        image = mean + alpha.sqrt() * self.std**2 / variance * deviation
+        noise = (1 - alpha).sqrt() / variance * deviation
+        velocity = alpha.sqrt() * noise - (1 - alpha).sqrt() * image
+        predictions = {"epsilon": noise, "sample": image, "v_prediction": velocity}
+        return UNet2DOutput(sample=predictions[self.scheduler.config.prediction_type])
+
+
+class TestStepsOfDDPMOnGaussianData:
+    def pipeline(self, means, num_classes=None, kind="epsilon"):
+        scheduler = DDIMScheduler(timestep_spacing="trailing", prediction_type=kind)
+        unet = GaussianPredictor(**unet_config(num_classes)).prepare(means, scheduler)
+        pipeline = DPImagePipeline(unet, scheduler)
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    @pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction"])
+    def test_mean_and_std(self, kind):
+        images = draw(self.pipeline(MEANS[:1], kind=kind), batch_size=512, num_inference_steps=200) * 2 - 1
+        assert images.mean() == pytest.approx(-0.1, abs=0.006)
+        assert images.std() == pytest.approx(GaussianPredictor.std, rel=0.05)
+
+    @pytest.mark.parametrize(("scale", "expected"), [(0.0, 0.0), (1.0, 0.1), (2.0, 0.2)])
+    def test_labels_and_guidance(self, scale, expected):
+        kwargs = {"num_inference_steps": 200, "guidance_scale": scale, "class_labels": 1}
+        images = draw(self.pipeline(MEANS, num_classes=3), batch_size=256, **kwargs) * 2 - 1
+        assert images.mean() == pytest.approx(expected, abs=0.01)

@@ -20,6 +20,7 @@ from diffusers_dp.methods import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import hash_release
 from diffusers_dp.release import RELEASE_FILES, build_release, sample_grid
+from diffusers_dp.verify import verify
 
 
 SECRET = "patient-4711"
@@ -57,18 +58,19 @@ def make_ledger(folder):
     return ledger
 
 
-def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None):
+def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None, scheduler=None, public_inputs=()):
     id2label = None if num_classes is None else {i: f"class {i}" for i in range(num_classes)}
     return build_release(
         folder,
         unet=unet or make_unet(num_classes, patch_size),
-        scheduler=EDMDPMSolverMultistepScheduler(sigma_data=0.577),
+        scheduler=scheduler or EDMDPMSolverMultistepScheduler(sigma_data=0.577),
         ledger=ledger or make_ledger(folder),
         id2label=id2label,
         patch_size=patch_size,
         method=METHOD,
         curriculum={"curriculum": "spatial,frequency"},
         samples=Image.new("L", (16, 16)),
+        public_inputs=public_inputs,
     )
 
 
@@ -167,6 +169,20 @@ class TestStatement:
         # The adjacency that is accounted, and no stronger one: an image may be missing, not be another one.
         assert "was used or contributed nothing (the number of images unchanged)" in text and "replaced" not in text
         assert "SHA-256 of each file but this card and itself" in text
+
+    def test_what_training_began_with(self, run):
+        """Stated in the receipt, with what is assumed of it, and in the card; without it neither says a word."""
+        origin = {"kind": "model", "name": "someone/ddpm", "revision": "ab" * 20, "licence": "apache-2.0"}
+        release = make_release(run, public_inputs=[origin])
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        assert receipt["public_inputs"] == [origin] and "`public_inputs` was public" in receipt["assumptions"][-1]
+        assert verify(release)[1] == []
+        line = f"- kind: model; licence: apache-2.0; name: someone/ddpm; revision: {'ab' * 20}"
+        assert line in (release / "README.md").read_text().splitlines()
+        release = make_release(run)
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        assert receipt["public_inputs"] == [] and "public_inputs" not in " ".join(receipt["assumptions"])
+        assert "Training began with" not in (release / "README.md").read_text()
 
     def test_card_of_an_unconditional_model(self, run):
         card = ModelCard.load(make_release(run, num_classes=None) / "README.md")

@@ -13,6 +13,7 @@ from test_release import make_release
 from diffusers_dp import cli
 from diffusers_dp.commands import sample
 from diffusers_dp.evaluation.amendments import count_evaluation
+from diffusers_dp.models import linear_schedule
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release import attach_audit
 
@@ -56,6 +57,20 @@ def test_a_dataset_that_loads(release, tmp_path, capsys):
 def test_a_model_without_classes_gives_no_labels(tmp_path):
     images, labels, _ = run(make_release(tmp_path, num_classes=None), tmp_path / "out", "--solver", "heun")
     assert images.shape == (10, 8, 8) and labels is None
+
+
+def test_a_model_with_the_steps_of_ddpm(tmp_path, capsys):
+    released = make_release(tmp_path, scheduler=linear_schedule())
+    images, labels, _ = run(released, tmp_path / "out")
+    assert images.shape == (10, 8, 8) and labels == [i % 3 for i in range(10)]
+    for flags, sentence in (
+        (["--solver", "heun"], "--solver heun needs a model with EDM's noise levels"),
+        (["--num_inference_steps", "1001"], "--num_inference_steps is 1001; this model has 1000 at most"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run(released, tmp_path / "other", *flags)
+        assert stop.value.code == 2 and sentence in capsys.readouterr().err
+        assert not (tmp_path / "other").exists()
 
 
 def test_an_image_depends_on_seed_and_number_alone(release, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import torch
 from diffusers import EDMEulerScheduler
 from test_release import make_unet
 
-from diffusers_dp.models import EDMDenoiser, ddim_images
+from diffusers_dp.models import DDIMGenerator, EDMDenoiser, ddim_images
 
 
 SIGMA_DATA = 0.5
@@ -61,3 +61,13 @@ def test_gradients_flow_through_every_step(denoiser):
 def test_unlabelled_models_draw_too():
     denoiser = EDMDenoiser(make_unet(None), SIGMA_DATA)
     assert ddim_images(denoiser, torch.randn(2, 1, 8, 8), None, num_inference_steps=2).shape == (2, 1, 8, 8)
+
+
+def test_in_the_place_of_the_one_step_generator():
+    for classes in (3, None):
+        generator = DDIMGenerator(EDMDenoiser(make_unet(classes), SIGMA_DATA), (1, 8, 8), 2)
+        assert generator.num_classes == (classes or 1)
+        labels = torch.arange(7) % generator.num_classes
+        assert generator.draw(labels).requires_grad
+        images = generator.generate(labels, batch_size=3)
+        assert images.shape == (7, 1, 8, 8) and images.dtype == torch.uint8 and images.float().std() > 0

@@ -186,6 +186,9 @@ def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
         ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
         ("--max_train_steps two", "--max_train_steps"),
         ("--curriculum frequency,frequency", "--curriculum"),
+        ("--curriculum mix --auxiliary none", "--auxiliary none"),
+        ("--auxiliary gan", "--auxiliary"),
+        ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
         ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
         ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
         ("--train_data_dir {tmp}/nothing", "--class_names"),
@@ -284,6 +287,15 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
     assert receipt["curriculum"]["curriculum"] == curriculum
     warm_ups = re.findall(r"warm-up \((\w+)\)", capsys.readouterr().out)
     assert warm_ups == [name for name in curriculum.split(",") if name != "none"]
+
+
+@pytest.mark.parametrize("auxiliary", ["diffusion", "none"])
+def test_frequency_features_without_the_one_step_generator(script, tmp_path, folder_flags, auxiliary):
+    script.main([*folder_flags, "--auxiliary", auxiliary, "--auxiliary_inference_steps", "2"])
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["curriculum"]["auxiliary"] == auxiliary
+    kept = {path.name for path in (tmp_path / "run" / "private").iterdir()}
+    assert {"warmed_up_spatial", "warmed_up_frequency"} <= kept and "auxiliary_generator" not in kept
 
 
 class PowerCut(Exception):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import is_bf16_available, set_seed
-from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers import UNet2DModel
 from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 from tqdm.auto import tqdm
@@ -51,7 +51,16 @@ from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.methods import METHODS
-from diffusers_dp.models import EDMDenoiser, EDMLoss, FeatureGenerator, frequency_matching_loss, unet_config
+from diffusers_dp.models import (
+    DDIMGenerator,
+    Denoiser,
+    FeatureGenerator,
+    TrainingLoss,
+    build_objective,
+    frequency_matching_loss,
+    noise_schedule,
+    unet_config,
+)
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.queries import (
@@ -153,14 +162,20 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
                 facts.image_shape, args.num_frequency_features, args.length_scale, args.seed
             )
             embedding = ask_frequency_features(answers, images, features, plan.rows["frequency_features"], ledger)
+            embedding = embedding.to(accelerator.device)
             stages.done("frequency features", ledger)
         for stage in warmup_scheduler.stages:
-            if stage.name != "spatial" and "frequency" not in sources:
-                generator = fit_generator(args, features, embedding.to(accelerator.device), facts.image_shape)
-                generator.save_pretrained(folder.private / "auxiliary_generator")
-                sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
-                stages.done("auxiliary generator", ledger)
-            warm_up(args, warmup_scheduler, stage, sources, denoiser, loss)
+            if stage.name != "spatial" and args.auxiliary == "none":
+                model = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
+                fit(model, features, embedding, stage.num_steps, stage.batch_size, stage.learning_rate)
+            else:
+                if stage.name != "spatial" and "frequency" not in sources:
+                    generator = fit_generator(args, features, embedding, facts)
+                    if args.auxiliary == "generator":
+                        generator.save_pretrained(folder.private / "auxiliary_generator")
+                    sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
+                    stages.done("auxiliary generator", ledger)
+                warm_up(args, warmup_scheduler, stage, sources, denoiser, loss)
             build_pipeline(args, unet, facts).save_pretrained(folder.private / f"warmed_up_{stage.name}")
             stages.done(f"warm-up ({stage.name})", ledger)
 
@@ -188,7 +203,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         id2label=pipeline.config.id2label,
         patch_size=args.patch_size,
         method=METHOD,
-        curriculum={key: value for key, value in warmup_scheduler.config.items() if not key.startswith("_")},
+        curriculum={**warmup_scheduler.config, "auxiliary": args.auxiliary},
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
@@ -229,12 +244,12 @@ def ask_frequency_features(
     return answers.get(row, ledger, **features.facts)["answer"]
 
 
-def build_denoiser(args: FETAProConfig, facts: PublicFacts, device: torch.device | str) -> tuple[EDMDenoiser, EDMLoss]:
+def build_denoiser(
+    args: FETAProConfig, facts: PublicFacts, device: torch.device | str
+) -> tuple[Denoiser, TrainingLoss]:
     num_classes = None if facts.class_names is None else len(facts.class_names)
     unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(device)
-    autocast_dtype = torch.bfloat16 if args.precision == "bf16" else None
-    denoiser = EDMDenoiser(unet, args.sigma_data, args.patch_size, autocast_dtype)
-    return denoiser, EDMLoss(args.label_dropout, args.p_mean, args.p_std)
+    return build_objective(args, unet, noise_schedule(args))
 
 
 class CentralImages:
@@ -254,8 +269,8 @@ class CentralImages:
 class AuxiliaryImages:
     """Batches of images of the auxiliary generator and their labels, in equal parts."""
 
-    def __init__(self, generator: FeatureGenerator, num_images: int):
-        self.labels = torch.arange(num_images) % generator.config.num_classes
+    def __init__(self, generator: FeatureGenerator | DDIMGenerator, num_images: int):
+        self.labels = torch.arange(num_images) % generator.num_classes
         self.images = generator.generate(self.labels)
 
     def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -264,22 +279,36 @@ class AuxiliaryImages:
 
 
 def fit_generator(
-    args: FETAProConfig, features: RandomFourierFeatures, embedding: torch.Tensor, image_shape: tuple[int, int, int]
-) -> FeatureGenerator:
-    """Fit the one-step generator to the noisy frequency features."""
-    num_classes = len(embedding)
-    generator = FeatureGenerator(image_shape, num_classes, args.generator_channels).to(embedding.device)
-    optimizer = torch.optim.Adam(generator.parameters(), lr=args.generator_learning_rate)
-    lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=args.generator_steps)
-    labels = torch.arange(args.generator_batch_size, device=embedding.device) % num_classes
-    for _ in tqdm(range(args.generator_steps), desc="Auxiliary generator", unit="step"):
-        latents = torch.randn(len(labels), generator.config.latent_dim, device=embedding.device)
-        loss = frequency_matching_loss(features, generator(latents, labels), labels, embedding)
+    args: FETAProConfig, features: RandomFourierFeatures, embedding: torch.Tensor, facts: PublicFacts
+) -> FeatureGenerator | DDIMGenerator:
+    """A one-step generator, or another diffusion model, that is fitted to the noisy frequency features."""
+    if args.auxiliary == "diffusion":
+        denoiser, _ = build_denoiser(args, facts, embedding.device)
+        generator = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
+    else:
+        generator = FeatureGenerator(facts.image_shape, len(embedding), args.generator_channels).to(embedding.device)
+    fit(generator, features, embedding, args.generator_steps, args.generator_batch_size, args.generator_learning_rate)
+    return generator
+
+
+def fit(
+    generator: FeatureGenerator | DDIMGenerator,
+    features: RandomFourierFeatures,
+    embedding: torch.Tensor,
+    num_steps: int,
+    batch_size: int,
+    learning_rate: float,
+) -> None:
+    """Draw images whose frequency features come close to the noisy ones."""
+    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate)
+    lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=num_steps)
+    labels = torch.arange(batch_size, device=embedding.device) % len(embedding)
+    for _ in tqdm(range(num_steps), desc="Frequency features", unit="step"):
+        loss = frequency_matching_loss(features, generator.draw(labels), labels, embedding)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         lr_scheduler.step()
-    return generator
 
 
 def warm_up(
@@ -287,8 +316,8 @@ def warm_up(
     scheduler: FrequencyWarmupScheduler,
     stage: WarmupStage,
     sources: dict[str, CentralImages | AuxiliaryImages],
-    denoiser: EDMDenoiser,
-    loss: EDMLoss,
+    denoiser: Denoiser,
+    loss: TrainingLoss,
 ) -> None:
     """One stage of the curriculum: ordinary training on images made from noisy answers. The averaged weights go on."""
     unet, device = denoiser.unet, denoiser.unet.device
@@ -310,8 +339,8 @@ def fine_tune(
     args: FETAProConfig,
     plan: Plan,
     images: SensitiveImages,
-    denoiser: EDMDenoiser,
-    loss: EDMLoss,
+    denoiser: Denoiser,
+    loss: TrainingLoss,
     ledger: PrivacyLedger,
     folder: RunFolder,
     checkpoint: Path | None,
@@ -375,9 +404,8 @@ def fine_tune(
 
 
 def build_pipeline(args: FETAProConfig, unet: UNet2DModel, facts: PublicFacts) -> DPImagePipeline:
-    scheduler = EDMDPMSolverMultistepScheduler(sigma_data=args.sigma_data)
     id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
-    pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=args.patch_size)
+    pipeline = DPImagePipeline(unet, noise_schedule(args), id2label=id2label, patch_size=args.patch_size)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

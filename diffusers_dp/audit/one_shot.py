@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Tier A on the one-shot queries: the run's own central images and frequency features, on no image and on one.
+"""Tier A on the one-shot queries: the run's own central images, mode images and frequency features, on no image and on one.
 
 The one image is white, and the statistic is the answer's part along what that image adds without noise: a plain Gaussian test. Whether
 images move each other is asked of six, without noise.
@@ -14,7 +14,14 @@ from scipy import stats
 
 from ..ledger import PrivacyLedger
 from ..ledger_row import LedgerRow
-from ..queries import RandomFourierFeatures, central_image_facts, noisy_central_images, noisy_frequency_features
+from ..queries import (
+    RandomFourierFeatures,
+    central_image_facts,
+    mode_image_facts,
+    noisy_central_images,
+    noisy_frequency_features,
+    noisy_pixel_histograms,
+)
 from ..sensitive import SensitiveImages
 from .additivity import additivity_check
 from .bounds import gaussian_estimate
@@ -63,6 +70,22 @@ def central_images_query(row: LedgerRow, image_shape: tuple[int, ...], num_class
         return answer.flatten(2).double().numpy()
 
     clip_norm = central_image_facts(image_shape)["clip_norm"]
+    return Query(row, clip_norm, row.sampling_probability * NUM_IMAGES / num_classes, ask)
+
+
+def mode_images_query(row: LedgerRow, image_shape: tuple[int, ...], num_classes: int, num_bins: int) -> Query:
+    def ask(images: SensitiveImages, ledger: PrivacyLedger, draws: int, rate: float) -> np.ndarray:
+        answer = noisy_pixel_histograms(
+            images,
+            num_bins=num_bins,
+            num_images=draws,
+            sample_rate=rate,
+            noise_multiplier=row.noise_multiplier,
+            ledger=ledger,
+        )
+        return answer.flatten(2).double().numpy()
+
+    clip_norm = mode_image_facts(image_shape)["clip_norm"]
     return Query(row, clip_norm, row.sampling_probability * NUM_IMAGES / num_classes, ask)
 
 

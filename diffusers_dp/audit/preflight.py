@@ -10,12 +10,12 @@ from ..data import PublicFacts
 from ..dpsgd.step import RowLoss
 from ..errors import IntegrityError
 from ..flags import TrainingConfig
-from ..method_flags import FETAProConfig
+from ..method_flags import DPFETAConfig, FETAProConfig
 from ..planning import Plan
 from ..queries import RandomFourierFeatures
 from .additivity import additivity_checks, model_tolerance
 from .mechanism import AuditedModel, Mechanism, canary_runs, size_of_audit, stand_in
-from .one_shot import Query, central_images_query, frequency_query, query_runs
+from .one_shot import Query, central_images_query, frequency_query, mode_images_query, query_runs
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
 
@@ -87,10 +87,11 @@ def preflight(config: TrainingConfig, facts: PublicFacts, plan: Plan, denoiser: 
 
 
 def _queries(config: TrainingConfig, facts: PublicFacts, plan: Plan) -> list[Query]:
-    queries = []
+    queries, classes = [], len(facts.class_names or ("",))
     if "central_images" in plan.rows:
-        classes = len(facts.class_names or ("",))
         queries.append(central_images_query(plan.rows["central_images"], facts.image_shape, classes))
+    if isinstance(config, DPFETAConfig) and "mode_images" in plan.rows:
+        queries.append(mode_images_query(plan.rows["mode_images"], facts.image_shape, classes, config.bins))
     if isinstance(config, FETAProConfig) and "frequency_features" in plan.rows:
         features = RandomFourierFeatures(
             facts.image_shape, config.num_frequency_features, config.length_scale, config.seed

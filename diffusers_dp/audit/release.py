@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from diffusers import DDIMScheduler
 from scipy import stats
 from tqdm.auto import tqdm
 
@@ -22,7 +23,7 @@ from ..data import load_images, public_facts
 from ..errors import UsageError
 from ..flags import TrainingConfig
 from ..hub import fetch_release, load_verified
-from ..models import EDMDenoiser
+from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..output_files import write_json
 from ..pipelines import DPImagePipeline
 from .bounds import clopper_pearson
@@ -47,7 +48,7 @@ class Interval:
 
 
 def membership_scores(
-    denoiser: EDMDenoiser, images: np.ndarray, labels: np.ndarray | None, *, num_draws: int, seed: int = 0
+    denoiser: Denoiser, images: np.ndarray, labels: np.ndarray | None, *, num_draws: int, seed: int = 0
 ) -> np.ndarray:
     """How well the model denoises each image: minus the logarithm of its squared error, summed over four noise levels (loss
     threshold, Yeom et al. 2018; on diffusion models Carlini et al. 2023, Section 5.1).
@@ -129,7 +130,11 @@ def audit_release(
     """Both attacks on a released model, with images and labels that were trained on and others of the same kind that were not."""
     pipeline.set_progress_bar_config(disable=True)
     pipeline.unet.eval()
-    denoiser = EDMDenoiser(pipeline.unet, pipeline.scheduler.config.sigma_data, pipeline.config.patch_size)
+    denoiser: Denoiser
+    if isinstance(pipeline.scheduler, DDIMScheduler):
+        denoiser = DDPMImageDenoiser(pipeline.unet, pipeline.scheduler, pipeline.config.patch_size)
+    else:
+        denoiser = EDMDenoiser(pipeline.unet, pipeline.scheduler.config.sigma_data, pipeline.config.patch_size)
     inside, outside = (
         membership_scores(denoiser, images, labels, num_draws=num_draws) for images, labels in (members, others)
     )

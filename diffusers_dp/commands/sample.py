@@ -83,6 +83,7 @@ def draw(pipeline: "DPImagePipeline", release: Path, args: argparse.Namespace) -
 
 def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     import torch
+    from diffusers import DDIMScheduler
 
     from ..memory import keep_freed_memory
 
@@ -95,6 +96,13 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     pipeline = load_verified(release).to(device)
     if args.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
+    if isinstance(pipeline.scheduler, DDIMScheduler):
+        if args.solver == "heun":
+            raise UsageError(
+                "--solver heun needs a model with EDM's noise levels, and this one has DDPM's steps; leave it out."
+            )
+        if args.num_inference_steps > (most := pipeline.scheduler.config.num_train_timesteps):
+            raise UsageError(f"--num_inference_steps is {args.num_inference_steps}; this model has {most} at most.")
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

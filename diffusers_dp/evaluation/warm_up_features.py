@@ -16,7 +16,7 @@ from .images import ImageSet, Shape
 
 
 SPATIAL, FREQUENCY = "spatial features", "frequency features"
-STAGE = "central_images"
+STAGES = {"central_images": "noisy central images", "mode_images": "noisy mode images"}
 GENERATED_IMAGES = 1000
 
 
@@ -32,11 +32,11 @@ def warm_up_features(release: Path, image_shape: Shape, *, seed: int) -> dict[st
         IntegrityError: A file is damaged, or the receipt does not count the answer.
     """
     private, found = release.resolve().parent / "private", {}
-    answer, generator = private / "answers" / STAGE, private / "auxiliary_generator"
-    if answer.is_dir():
-        found[SPATIAL] = ImageSet(
-            _central_images(answer, release, image_shape), origin={"made_of": "noisy central images"}
-        )
+    generator = private / "auxiliary_generator"
+    for stage, words in STAGES.items():
+        answer = private / "answers" / stage
+        if answer.is_dir():
+            found[SPATIAL] = ImageSet(_central_images(answer, release, image_shape), origin={"made_of": words})
     if generator.is_dir():
         found[FREQUENCY] = ImageSet(
             _generated(generator, seed), origin={"made_of": "the auxiliary generator", "seed": seed}
@@ -47,7 +47,7 @@ def warm_up_features(release: Path, image_shape: Shape, *, seed: int) -> dict[st
 def _central_images(answer: Path, release: Path, image_shape: Shape) -> np.ndarray:
     state, tensors = open_sealed(answer)
     events = json.loads((release / RECEIPT_NAME).read_text(encoding="utf-8"))["events"]
-    noise = [event["noise_multiplier"] for event in events if event["stage"] == STAGE]
+    noise = [event["noise_multiplier"] for event in events if event["stage"] == answer.name]
     if state["question"]["noise_multiplier"] not in noise:
         raise IntegrityError(f"{answer} is not in the receipt of {release}: it is of another run.")
     return restore_central_images(tensors["answer"]["answer"].flatten(0, 1), image_shape).numpy()

@@ -1,15 +1,29 @@
-from .ddim import ddim_images
-from .denoiser import EDMDenoiser, EDMLoss
+from .ddim import DDIMGenerator, ddim_images
+from .ddpm import DDPMDenoiser, DDPMImageDenoiser, DDPMLoss, linear_schedule
+from .denoiser import Denoiser, EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
+from .objective import Scheduler, TrainingLoss, build_objective, noise_schedule
+from .row_augmentation import AugmentedLoss
 from .unet import count_parameters, unet_config
 
 
 __all__ = [
+    "DDIMGenerator",
+    "AugmentedLoss",
+    "DDPMDenoiser",
+    "DDPMImageDenoiser",
+    "DDPMLoss",
+    "Denoiser",
     "EDMDenoiser",
     "EDMLoss",
     "FeatureGenerator",
+    "Scheduler",
+    "TrainingLoss",
+    "build_objective",
     "count_parameters",
     "ddim_images",
     "frequency_matching_loss",
+    "linear_schedule",
+    "noise_schedule",
     "unet_config",
 ]

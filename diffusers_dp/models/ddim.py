@@ -1,6 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Drawing images with gradients, so that a diffusion model can be fitted to features of what it draws."""
 
+from collections.abc import Iterator
+
 import torch
 from diffusers import EDMEulerScheduler
 from torch.utils.checkpoint import checkpoint
@@ -35,3 +37,39 @@ def ddim_images(
         clean = checkpoint(denoiser, sample, level, class_labels, use_reentrant=False)
         sample = clean + (sample - clean) * (lower / sigma)
     return sample / 2 + 0.5
+
+
+class DDIMGenerator:
+    """A diffusion model in the place of the one-step generator, with the same methods: it draws by DDIM, with gradients.
+
+    Args:
+        denoiser (`EDMDenoiser`): The model.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_inference_steps (`int`): Calls of the model for one image; the paper's variants take 50.
+    """
+
+    def __init__(self, denoiser: EDMDenoiser, image_shape: tuple[int, int, int], num_inference_steps: int):
+        self.denoiser = denoiser
+        self.image_shape = tuple(image_shape)
+        self.num_inference_steps = num_inference_steps
+
+    @property
+    def num_classes(self) -> int:
+        """Classes; 1 for unlabelled data."""
+        return (self.denoiser.unet.config.num_class_embeds or 2) - 1
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Those of the model."""
+        return self.denoiser.parameters()
+
+    def draw(self, class_labels: torch.Tensor) -> torch.Tensor:
+        """An image for each label, `[len(class_labels), C, H, W]`, in about [0, 1], with gradients."""
+        noise = torch.randn(len(class_labels), *self.image_shape, device=class_labels.device)
+        labels = class_labels if self.denoiser.unet.config.num_class_embeds else None
+        return ddim_images(self.denoiser, noise, labels, num_inference_steps=self.num_inference_steps)
+
+    @torch.no_grad()
+    def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
+        """One image for each label, uint8, `[len(class_labels), C, H, W]`, on the CPU."""
+        parts = class_labels.to(self.denoiser.unet.device).split(batch_size)
+        return torch.cat([self.draw(labels).clamp(0, 1).mul(255).round().byte().cpu() for labels in parts])

@@ -1,4 +1,4 @@
-"""EDM preconditioning and loss around a plain `UNet2DModel`."""
+"""EDM preconditioning and loss, around a plain `UNet2DModel`."""
 
 import contextlib
 
@@ -8,24 +8,61 @@ from diffusers import UNet2DModel
 from torch import nn
 
 from ..randomness import PrivateGenerator
+from ..timestep_mixture import TimestepMixture
+from .draws import Draws
 
 
-class EDMDenoiser(nn.Module):
-    """Training-time wrapper: a denoiser `D(x; sigma)` made of a `UNet2DModel`.
+SMALLEST_TIME = 1e-9  # a quantile of 0 would be a noise level of 0
 
-    `D(x; sigma) = c_skip(sigma) x + c_out(sigma) F(c_in(sigma) x, ln(sigma) / 4)` (Karras et al. 2022, Equation 7 and Table 1),
-    which is what Diffusers' EDM schedulers expect of a UNet. The wrapper holds no parameters of its own, so that the release
-    contains the plain `UNet2DModel`; `sigma_data` travels in the scheduler's config.
+
+class Denoiser(nn.Module):
+    """Training-time wrapper of a `UNet2DModel`. It holds no parameters of its own, so that the release contains the plain UNet.
 
     Args:
         unet (`UNet2DModel`): Class-conditional if it has `num_class_embeds` rows; the last row is the null label.
-        sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public constant.
         patch_size (`int`, defaults to 1): The UNet sees images whose patches of this side length are folded into channels.
-        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; the preconditioning around it,
+        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; what is computed around it,
             the weights and their gradients stay float32.
 
     Raises:
         ValueError: Another `autocast_dtype`; float16 needs loss scaling, which changes gradients before they are clipped.
+    """
+
+    def __init__(self, unet: UNet2DModel, patch_size: int = 1, autocast_dtype: torch.dtype | None = None):
+        super().__init__()
+        if autocast_dtype not in (None, torch.bfloat16):
+            raise ValueError(f"autocast_dtype must be torch.bfloat16 or None, not {autocast_dtype}.")
+        self.unet = unet
+        self.patch_size = patch_size
+        self.autocast_dtype = autocast_dtype
+
+    @property
+    def null_label(self) -> int:
+        """The row of the class table that stands for "no label"."""
+        return self.unet.config.num_class_embeds - 1
+
+    def network(
+        self, sample: torch.Tensor, noise_condition: torch.Tensor, class_labels: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The UNet's output for images `[B, C, H, W]` and noise conditions `[B]`, of the shape and type of `sample`."""
+        precision: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if self.autocast_dtype is not None:
+            precision = torch.autocast(sample.device.type, self.autocast_dtype)
+        with precision:
+            folded = F.pixel_unshuffle(sample, self.patch_size)
+            output = self.unet(folded, noise_condition, class_labels=class_labels).sample
+        return F.pixel_shuffle(output.to(sample.dtype), self.patch_size)
+
+
+class EDMDenoiser(Denoiser):
+    """A denoiser `D(x; sigma)` made of a `UNet2DModel`.
+
+    `D(x; sigma) = c_skip(sigma) x + c_out(sigma) F(c_in(sigma) x, ln(sigma) / 4)` (Karras et al. 2022, Equation 7 and Table 1),
+    which is what Diffusers' EDM schedulers expect of a UNet. `sigma_data` travels in the scheduler's config.
+
+    Args:
+        unet, patch_size, autocast_dtype: See `Denoiser`.
+        sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public constant.
     """
 
     def __init__(
@@ -35,13 +72,8 @@ class EDMDenoiser(nn.Module):
         patch_size: int = 1,
         autocast_dtype: torch.dtype | None = None,
     ):
-        super().__init__()
-        if autocast_dtype not in (None, torch.bfloat16):
-            raise ValueError(f"autocast_dtype must be torch.bfloat16 or None, not {autocast_dtype}.")
-        self.unet = unet
+        super().__init__(unet, patch_size, autocast_dtype)
         self.sigma_data = sigma_data
-        self.patch_size = patch_size
-        self.autocast_dtype = autocast_dtype
 
     def forward(
         self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None
@@ -60,15 +92,8 @@ class EDMDenoiser(nn.Module):
         c_skip = self.sigma_data**2 / variance
         c_out = sigma * self.sigma_data / variance.sqrt()
         c_in = 1 / variance.sqrt()
-        folded = F.pixel_unshuffle(_broadcast(c_in) * sample, self.patch_size)
-        with self._precision(sample.device.type):
-            output = self.unet(folded, sigma.log() / 4, class_labels=class_labels).sample.to(sample.dtype)
-        return _broadcast(c_skip) * sample + _broadcast(c_out) * F.pixel_shuffle(output, self.patch_size)
-
-    def _precision(self, device_type: str) -> contextlib.AbstractContextManager:
-        if self.autocast_dtype is None:
-            return contextlib.nullcontext()
-        return torch.autocast(device_type, self.autocast_dtype)
+        output = self.network(_broadcast(c_in) * sample, sigma.log() / 4, class_labels)
+        return _broadcast(c_skip) * sample + _broadcast(c_out) * output
 
 
 class EDMLoss:
@@ -78,16 +103,27 @@ class EDMLoss:
     with probability `label_dropout`. In DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's
     seeded one.
 
+    With a `mixture` the quantile of the noise level is not uniform but drawn from it: for a diffusion time t in [0, 1),
+    `ln(sigma) = P_mean + P_std * Phi^-1(t)`. So an interval 200-800 stands for the middle 60 % of EDM's noise levels.
+
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
         p_mean (`float`, defaults to -1.2): Mean of ln(sigma).
         p_std (`float`, defaults to 1.2): Standard deviation of ln(sigma).
+        mixture (`TimestepMixture`, *optional*): Of the quantiles of the noise levels.
     """
 
-    def __init__(self, label_dropout: float = 0.1, p_mean: float = -1.2, p_std: float = 1.2):
+    def __init__(
+        self,
+        label_dropout: float = 0.1,
+        p_mean: float = -1.2,
+        p_std: float = 1.2,
+        mixture: TimestepMixture | None = None,
+    ):
         self.label_dropout = label_dropout
         self.p_mean = p_mean
         self.p_std = p_std
+        self.mixture = mixture
 
     def __call__(
         self,
@@ -97,23 +133,21 @@ class EDMLoss:
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
         """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or `None`."""
-
-        def normal(*shape: int) -> torch.Tensor:
-            if generator is None:
-                return torch.randn(shape, device=images.device)
-            return generator.normal(shape, 1.0, images.device)
-
-        sigma = (normal(len(images)) * self.p_std + self.p_mean).exp()
+        draws = Draws(generator, images.device)
+        sigma = (self._levels(draws, len(images)) * self.p_std + self.p_mean).exp()
         if labels is not None:
-            null_label = denoiser.unet.config.num_class_embeds - 1
-            uniform = (
-                torch.rand(len(labels)) if generator is None else torch.from_numpy(generator.uniform(len(labels)))
-            )
-            labels = labels.masked_fill((uniform < self.label_dropout).to(labels.device), null_label)
-        noisy = images + _broadcast(sigma) * normal(*images.shape)
+            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
+        noisy = images + _broadcast(sigma) * draws.normal(*images.shape)
         error = (denoiser(noisy, sigma, labels) - images).square().flatten(1).mean(1)
         weight = (sigma**2 + denoiser.sigma_data**2) / (sigma * denoiser.sigma_data) ** 2
         return weight * error
+
+    def _levels(self, draws: Draws, rows: int) -> torch.Tensor:
+        """Standardised ln(sigma), `[rows]`."""
+        if self.mixture is None:
+            return draws.normal(rows)
+        times = torch.from_numpy(self.mixture.times(draws.uniform(rows).numpy()))
+        return torch.special.ndtri(times.clamp_min(SMALLEST_TIME)).float().to(draws.device)
 
 
 def _broadcast(values: torch.Tensor) -> torch.Tensor:

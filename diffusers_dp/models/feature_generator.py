@@ -77,14 +77,22 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
             hidden = block(hidden, condition)
         return torch.tanh(self.conv_out(F.relu(self.norm_out(hidden)))) / 2 + 0.5
 
+    @property
+    def num_classes(self) -> int:
+        """Classes; 1 for unlabelled data."""
+        return self.config.num_classes
+
+    def draw(self, class_labels: torch.Tensor) -> torch.Tensor:
+        """An image for each label, `[len(class_labels), C, H, W]`, in [0, 1], with gradients."""
+        return self(torch.randn(len(class_labels), self.config.latent_dim, device=class_labels.device), class_labels)
+
     @torch.no_grad()
     def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
         """One image for each label, uint8, `[len(class_labels), C, H, W]`, in evaluation mode."""
         self.eval()
         images = []
         for labels in class_labels.to(self.device).split(batch_size):
-            latents = torch.randn(len(labels), self.config.latent_dim, device=self.device)
-            images.append(self(latents, labels).mul(255).round().byte().cpu())
+            images.append(self.draw(labels).mul(255).round().byte().cpu())
         return torch.cat(images)
 
 

@@ -30,4 +30,5 @@ RULES, SAMPLING, RANDOMNESS = (
     "diffusers_dp/dpsgd/rules.py", "diffusers_dp/dpsgd/sampling.py", "diffusers_dp/randomness.py",
 )  # fmt: skip
 LEDGER, ACCOUNTING, SCRIPT = "diffusers_dp/ledger.py", "diffusers_dp/accounting.py", "training/train_feta_pro.py"
+CENTRAL_IMAGES = "diffusers_dp/queries/central_images.py"
 LEDGER_FILE, ROW = "diffusers_dp/ledger_file.py", "diffusers_dp/ledger_row.py"

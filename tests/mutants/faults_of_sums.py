@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Clipping, per-example gradients, and divisors."""
 
-from .fault import DOOR, ENGINE, RULES, STEP, Fault
+from .fault import CENTRAL_IMAGES, DOOR, ENGINE, RULES, STEP, Fault
 
 
 CLIPPING = (
@@ -21,10 +21,59 @@ CLIPPING = (
     ),
     Fault(
         "central images over the brightest of the batch",
-        "diffusers_dp/queries/central_images.py",
+        CENTRAL_IMAGES,
         "lambda x: x[:, :, ::stride, ::stride].flatten(1)",
         "lambda x: (x / x.max().clamp_min(1e-6))[:, :, ::stride, ::stride].flatten(1)",
         ("test_sensitive.py::test_an_answer_is_the_sum_of_answers_to_single_images",),
+    ),
+    Fault(
+        "mode images with the clip norm of mean images",
+        CENTRAL_IMAGES,
+        '"clip_norm": 2 * facts["clip_norm"]}',
+        '"clip_norm": facts["clip_norm"]}',
+        ("test_central_images.py::test_one_image_adds_a_vote_per_value",),
+    ),
+    Fault(
+        "mode images over the number of images that are there",
+        CENTRAL_IMAGES,
+        "    normaliser = sample_rate * images.num_units / classes\n\n    def votes",
+        "    normaliser = sample_rate * int(images._readable.sum()) / classes\n\n    def votes",
+        ("test_central_images.py::test_what_is_public_does_not_depend_on_what_is_there",),
+    ),
+    Fault(
+        "votes of mode images as shares of their batch",
+        CENTRAL_IMAGES,
+        ".to(x.dtype).flatten(1)",
+        ".to(x.dtype).flatten(1) / len(x)",
+        ("test_central_images.py::test_one_image_adds_a_vote_per_value",),
+    ),
+    Fault(
+        "bins of mode images below the first",
+        CENTRAL_IMAGES,
+        "(levels * num_bins - 1).clamp_min(0)",
+        "(levels * num_bins - 1)",
+        ("test_central_images.py::test_every_value_falls_into_one_bin",),
+    ),
+    Fault(
+        "bins of mode images beyond the last",
+        CENTRAL_IMAGES,
+        "(levels * num_bins - 1).clamp_min(0).div(255,",
+        "(levels * num_bins).div(255,",
+        ("test_central_images.py::test_every_value_falls_into_one_bin",),
+    ),
+    Fault(
+        "white votes for no bin of a mode image",
+        CENTRAL_IMAGES,
+        "F.one_hot(bins, num_bins).to",
+        "F.one_hot(bins % (num_bins - 1), num_bins).to",
+        ("test_central_images.py::test_every_value_falls_into_one_bin",),
+    ),
+    Fault(
+        "mode images almost without noise",
+        CENTRAL_IMAGES,
+        '        votes,\n        clip_norm=facts["clip_norm"],\n        noise_multiplier=noise_multiplier,\n',
+        '        votes,\n        clip_norm=facts["clip_norm"],\n        noise_multiplier=noise_multiplier / 100,\n',
+        ("test_central_images.py::test_the_noise_is_that_of_the_clip_norm",),
     ),
     Fault(
         "`repeat` for `repeat_interleave`",
@@ -208,7 +257,7 @@ DIVISORS = (
     ),
     Fault(
         "central images over the observed count of each class",
-        "diffusers_dp/queries/central_images.py",
+        CENTRAL_IMAGES,
         "return answer.div(normaliser).unflatten(2, small)",
         "counts = images._labels.bincount(minlength=classes).clamp_min(1) * sample_rate\n"
         "    return answer.div(counts[:, None]).unflatten(2, small)",

@@ -1,0 +1,121 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The discrete-time objective of DDPM around a plain `UNet2DModel`, as a Diffusers scheduler describes it."""
+
+import torch
+import torch.nn.functional as F
+from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
+
+from ..randomness import PrivateGenerator
+from ..timestep_mixture import TIMESTEPS, TimestepMixture
+from .denoiser import Denoiser
+from .draws import Draws
+
+
+def linear_schedule() -> DDIMScheduler:
+    """1,000 steps, betas from 1e-4 to 0.02 in equal steps, noise prediction (Ho et al. 2020, Section 4). It samples from the last
+    step on, however few steps are taken."""
+    return DDIMScheduler(num_train_timesteps=TIMESTEPS, timestep_spacing="trailing")
+
+
+class DDPMDenoiser(Denoiser):
+    """A `UNet2DModel` that predicts what its scheduler's `prediction_type` says from `sqrt(abar_t) x_0 + sqrt(1 - abar_t) epsilon`
+    (Ho et al. 2020, Equation 4).
+
+    Args:
+        unet, patch_size, autocast_dtype: See `Denoiser`.
+        scheduler (`DDPMScheduler` or `DDIMScheduler`): Its betas and its `prediction_type`: `epsilon`, `sample` or `v_prediction`.
+    """
+
+    def __init__(
+        self,
+        unet: UNet2DModel,
+        scheduler: DDPMScheduler | DDIMScheduler,
+        patch_size: int = 1,
+        autocast_dtype: torch.dtype | None = None,
+    ):
+        super().__init__(unet, patch_size, autocast_dtype)
+        self.scheduler = scheduler
+
+    def forward(
+        self, sample: torch.Tensor, timesteps: torch.Tensor, class_labels: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The prediction.
+
+        Args:
+            sample (`torch.Tensor` of shape `[B, C, H, W]`): Noisy images.
+            timesteps (`torch.LongTensor` of shape `[B]`): From 0 to the scheduler's number of steps, excluded.
+            class_labels (`torch.LongTensor` of shape `[B]`, *optional*): Rows of the class table.
+
+        Returns:
+            `torch.Tensor` of shape `[B, C, H, W]`.
+        """
+        return self.network(sample, timesteps, class_labels)
+
+
+class DDPMImageDenoiser(DDPMDenoiser):
+    """The same UNet as a denoiser of images with noise of any standard deviation, called as `EDMDenoiser` is: not for training.
+
+    `x_0 + sigma epsilon` times `sqrt(abar_t)` is `x_t` for the step whose `sqrt((1 - abar_t) / abar_t)` comes nearest to sigma.
+    """
+
+    def forward(
+        self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The estimate of the clean images, `[B, C, H, W]`; see `EDMDenoiser.forward`."""
+        levels = ((1 - self.scheduler.alphas_cumprod) / self.scheduler.alphas_cumprod).sqrt().to(sample.device)
+        timesteps = (levels.log() - sigma.log()[:, None]).abs().argmin(1)
+        alpha = 1 / (1 + levels[timesteps].square())[:, None, None, None]
+        noisy = alpha.sqrt() * sample
+        prediction = self.network(noisy, timesteps, class_labels)
+        kind = self.scheduler.config.prediction_type
+        if kind == "epsilon":
+            return (noisy - (1 - alpha).sqrt() * prediction) / alpha.sqrt()
+        return prediction if kind == "sample" else alpha.sqrt() * noisy - (1 - alpha).sqrt() * prediction
+
+
+class DDPMLoss:
+    """The unweighted loss of DDPM, one mean over pixels per row (Ho et al. 2020, Equation 14; Ghalebikesabi et al. 2023, Equation 1).
+
+    Each row draws its own step, its own noise, and drops its label for the null label with probability `label_dropout`. In DP-SGD
+    these draws come from the door's secret source (`generator`), elsewhere from torch's seeded one.
+
+    Args:
+        label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
+        mixture (`TimestepMixture`, *optional*): Of the steps, as shares of their number; by default all are equally likely.
+    """
+
+    def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
+        self.label_dropout = label_dropout
+        self.mixture = mixture
+
+    def __call__(
+        self,
+        denoiser: DDPMDenoiser,
+        images: torch.Tensor,
+        labels: torch.Tensor | None,
+        generator: PrivateGenerator | None = None,
+    ) -> torch.Tensor:
+        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or `None`."""
+        draws = Draws(generator, images.device)
+        times = draws.uniform(len(images))
+        if self.mixture is not None:
+            times = torch.from_numpy(self.mixture.times(times.numpy()))
+        steps = denoiser.scheduler.config.num_train_timesteps
+        timesteps = (times * steps).long().clamp_max(steps - 1).to(images.device)
+        if labels is not None:
+            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
+        noise = draws.normal(*images.shape)
+        prediction = denoiser(denoiser.scheduler.add_noise(images, noise, timesteps), timesteps, labels)
+        target = _target(denoiser.scheduler, images, noise, timesteps)
+        return F.mse_loss(prediction, target, reduction="none").flatten(1).mean(1)
+
+
+def _target(
+    scheduler: DDPMScheduler | DDIMScheduler, images: torch.Tensor, noise: torch.Tensor, timesteps: torch.Tensor
+) -> torch.Tensor:
+    kind = scheduler.config.prediction_type
+    if kind == "epsilon":
+        return noise
+    if kind == "sample":
+        return images
+    return scheduler.get_velocity(images, noise, timesteps)

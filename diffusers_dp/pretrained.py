@@ -1,0 +1,289 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A public, pre-trained `UNet2DModel` pipeline as the start of DP-SGD, from a folder or the Hub.
+
+Nothing of it is run: weights are safetensors, its pipeline class is not loaded, and its scheduler is one that this library knows.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
+from torch import nn
+
+from .dpsgd import per_example_gradients
+from .errors import IntegrityError, UsageError
+from .flags import TrainingConfig
+from .hub import fetch_release
+from .models import Scheduler, noise_schedule, unet_config
+from .pipelines import DPImagePipeline
+from .receipt import canonical_json
+
+
+FLAG = "--pretrained_model_name_or_path"
+KEPT_NAME, ORIGIN_NAME = "pretrained", "origin.json"
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+#: All that is fetched from the Hub: a pickle beside the weights never comes here.
+FILES = ("model_index.json", "README.md", "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
+DDPM_SCHEDULERS, EDM_SCHEDULERS = (
+    ("DDPMScheduler", "DDIMScheduler"), ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler")
+)  # fmt: skip
+PREDICTIONS = {"ddpm": ("epsilon", "sample", "v_prediction"), "edm": ("epsilon",)}
+_LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
+
+
+@dataclass(frozen=True)
+class StartingModel:
+    """A model that training begins with.
+
+    Args:
+        unet (`UNet2DModel`): In float32, on the CPU.
+        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): To sample with: that of the pipeline, or the quicker one of the
+            same noise levels.
+        objective (`str`): `ddpm` or `edm`, which follows from the scheduler.
+        patch_size (`int`): Of the pipeline, where it folds patches into channels.
+        origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, for the receipt; `None` of a model
+            that begins from nothing.
+    """
+
+    unet: UNet2DModel
+    scheduler: Scheduler
+    objective: str
+    patch_size: int
+    origin: dict[str, Any] | None
+
+
+def starting_model(
+    config: TrainingConfig, image_shape: tuple[int, int, int], num_classes: int | None
+) -> StartingModel:
+    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
+    nothing as the flags describe it.
+
+    Args:
+        image_shape, num_classes: See `load_pretrained`.
+
+    Raises:
+        UsageError: As `load_pretrained`; or `--objective` contradicts the pre-trained model.
+    """
+    name = getattr(config, "pretrained_model_name_or_path", None)
+    if name is None:
+        unet = UNet2DModel(**unet_config(config, image_shape, num_classes))
+        scheduler = noise_schedule(config)
+        objective = "ddpm" if isinstance(scheduler, DDIMScheduler) else "edm"
+        return StartingModel(unet, scheduler, objective, config.patch_size, None)
+    revision = getattr(config, "pretrained_model_revision", None)
+    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
+    if config.objective not in (None, model.objective):
+        raise UsageError(
+            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
+        )
+    return model
+
+
+def load_pretrained(
+    name: str, *, image_shape: tuple[int, int, int], num_classes: int | None, revision: str | None = None
+) -> StartingModel:
+    """Loads a pipeline of a `UNet2DModel` and gives it a class table that fits.
+
+    Args:
+        name (`str`): Folder of a saved pipeline, or Hub id.
+        image_shape (`tuple[int, int, int]`): (C, H, W) of the sensitive images.
+        num_classes (`int`, *optional*): Size of their label set; `None` for unlabelled images.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+
+    Raises:
+        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors, or mixes the images of a batch.
+    """
+    folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES)
+    index = _read_json(folder / "model_index.json", name)
+    objective, scheduler = _scheduler(folder, index, name)
+    unet, weights = _unet(folder, index, name)
+    patch_size = index.get("patch_size", 1)
+    check_size(unet, image_shape, patch_size if isinstance(patch_size, int) else 1, name)
+    check_layers(unet, name)
+    fit_class_table(unet, num_classes, name)
+    return StartingModel(unet, scheduler, objective, patch_size, _origin(name, folder, weights))
+
+
+def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int, name: str) -> None:
+    """Raises `UsageError` where the model is not one of such images, or predicts more than one value per pixel."""
+    config = unet.config
+    size = config.sample_size if isinstance(config.sample_size, (list, tuple)) else [config.sample_size] * 2
+    if None in size or config.in_channels % patch_size**2:
+        raise UsageError(f"{FLAG} {name} does not tell the size of its images; choose another model.")
+    theirs = (config.in_channels // patch_size**2, *(side * patch_size for side in size))
+    if theirs != tuple(image_shape):
+        shapes = ["x".join(map(str, shape)) for shape in (theirs, image_shape)]
+        raise UsageError(
+            f"{FLAG} {name} makes images of {shapes[0]} (channels, height, width), and yours are {shapes[1]}; give --resolution "
+            f"{theirs[1]} --num_channels {theirs[0]}, or choose another model."
+        )
+    if config.out_channels != config.in_channels:
+        raise UsageError(
+            f"{FLAG} {name} has {config.out_channels} output channels for {config.in_channels} input channels (it learned variances "
+            "as well); choose a model with as many."
+        )
+
+
+def check_layers(unet: UNet2DModel, name: str) -> None:
+    """Raises `UsageError` where a layer computes statistics over a batch (BatchNorm), or has no rule for per-example gradients."""
+    unet.train()
+    try:
+        per_example_gradients(unet)
+    except TypeError as error:
+        raise UsageError(
+            f"{FLAG} {name} cannot be trained with DP-SGD: {str(error).rstrip('.')}; choose another model."
+        ) from None
+
+
+def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") -> None:
+    """Gives a model a class table of `num_classes + 1` rows, the last for "no label".
+
+    A table of that size stays. A missing one is added with rows of zeros, which change nothing of what the model computes; one of another
+    size, for other classes, is replaced by rows that each are the mean of its rows.
+
+    Raises:
+        UsageError: The model is conditioned on something else, or needs labels and there are none.
+    """
+    rows = None if num_classes is None else num_classes + 1
+    if unet.config.class_embed_type is not None:
+        raise UsageError(
+            f"{FLAG} {name} is conditioned on '{unet.config.class_embed_type}', not on a class table; choose another."
+        )
+    if unet.config.num_class_embeds == rows:
+        return
+    if rows is None:
+        raise UsageError(
+            f"{FLAG} {name} needs labels, and your images have none; name their column with --label_column."
+        )
+    table = nn.Embedding(rows, unet.time_embedding.linear_2.out_features, device=unet.device)
+    with torch.no_grad():
+        table.weight.copy_(unet.class_embedding.weight.mean(0) if unet.class_embedding is not None else torch.zeros(1))
+    unet.class_embedding = table
+    unet.register_to_config(num_class_embeds=rows)
+
+
+def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Scheduler]:
+    kind = _component(index, "scheduler")
+    if kind not in DDPM_SCHEDULERS + EDM_SCHEDULERS:
+        raise UsageError(
+            f"{FLAG} {name} has the scheduler {kind}; choose a pipeline with one of {', '.join(DDPM_SCHEDULERS + EDM_SCHEDULERS)}."
+        )
+    path = folder / "scheduler" / "scheduler_config.json"
+    config = _read_json(path if path.exists() else folder / "scheduler_config.json", name)
+    objective = "ddpm" if kind in DDPM_SCHEDULERS else "edm"
+    if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
+        raise UsageError(
+            f"{FLAG} {name} predicts {config['prediction_type']!r}; choose a model that predicts one of {', '.join(PREDICTIONS[objective])}."
+        )
+    if objective == "edm":
+        return objective, EDMDPMSolverMultistepScheduler.from_config(config)
+    # Few steps are taken from the last one on, where images are noise, as the sampler starts.
+    return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
+
+
+def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, Path]:
+    if _component(index, "unet") != "UNet2DModel":
+        raise UsageError(f"{FLAG} {name} is no pipeline of a UNet2DModel; choose one that is, such as a DDPMPipeline.")
+    place = folder / "unet" if (folder / "unet").is_dir() else folder
+    if not (place / WEIGHTS).is_file():
+        raise UsageError(
+            f"{FLAG} {name} has no {WEIGHTS}, and pickles are not loaded; save it again with safetensors."
+        )
+    from safetensors import SafetensorError
+
+    try:
+        unet = UNet2DModel.from_pretrained(place, use_safetensors=True, low_cpu_mem_usage=False)
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None
+    return unet.float(), place / WEIGHTS
+
+
+def _component(index: dict[str, Any], name: str) -> str:
+    """The class of a component of a pipeline, if it is one of Diffusers itself."""
+    entry = index.get(name)
+    if isinstance(entry, list) and len(entry) == 2 and entry[0] == "diffusers":
+        return str(entry[1])
+    return "none of Diffusers"
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict):
+        raise UsageError(f"{FLAG} {name} holds no {path.name} that can be read; give a saved pipeline of Diffusers.")
+    return content
+
+
+def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
+    """Id, commit, hash of the weights and licence; of a local folder no path."""
+    from huggingface_hub import ModelCard
+
+    local = Path(name).exists()
+    kept = folder / ORIGIN_NAME  # of a model that an earlier run of `train_dp_diffusion.py` kept
+    return {
+        "kind": "pre-trained model",
+        "name": "local folder" if local else name,
+        "revision": None if local else folder.name,
+        "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
+        "licence": licence_of(ModelCard, folder / "README.md"),
+        **({"trained_on": _read_json(kept, name)} if kept.exists() else {}),
+    }
+
+
+def licence_of(card_class: type[Any], place: str | Path) -> str:
+    """What the metadata of a card states, "not stated" where it is none that could be a licence's name.
+
+    Args:
+        card_class (`ModelCard` or `DatasetCard`): Of `huggingface_hub`.
+        place (`str` or `Path`): The file, or an id on the Hub.
+    """
+    try:
+        licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
+    except Exception:  # whatever somebody's card holds, or that there is none
+        licence = ""
+    return licence if _LICENCE.fullmatch(licence) and licence != "None" else "not stated"
+
+
+def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, Any]) -> None:
+    """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted later goes on from
+    there, and other runs may take it as their `--pretrained_model_name_or_path`.
+
+    Args:
+        private (`Path`): The run's private folder.
+        pipeline (`DPImagePipeline`): The model.
+        origin (`dict`): Of the images.
+    """
+    shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
+    pipeline.save_pretrained(private / f".{KEPT_NAME}")
+    (private / f".{KEPT_NAME}" / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
+    os.replace(private / f".{KEPT_NAME}", private / KEPT_NAME)
+
+
+def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
+    """Loads what `keep_pretrained` saved into a model of the run, and returns the origin; `None` where nothing was saved yet.
+
+    Raises:
+        IntegrityError: It is damaged, or of another model.
+    """
+    folder = private / KEPT_NAME
+    if not folder.is_dir():
+        return None
+    from safetensors import SafetensorError
+
+    try:
+        unet.load_state_dict(UNet2DModel.from_pretrained(folder / "unet", use_safetensors=True).state_dict())
+        return dict(json.loads((folder / ORIGIN_NAME).read_text(encoding="utf-8")))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise IntegrityError(
+            f"{folder} is damaged or of another model ({type(error).__name__}): resume with the flags of the first start, or start anew."
+        ) from None

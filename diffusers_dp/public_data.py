@@ -1,0 +1,149 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Public images to pre-train on, and the check that they are not the sensitive ones."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from .data import ImageArrays
+from .errors import UsageError
+from .flags import TrainingConfig
+from .image_decoding import decode_image
+from .image_sources import ImageSource, open_source
+from .method_flags import DPDiffusionConfig
+from .pretrained import licence_of
+
+
+#: Flags of sensitive images, and those that say the same of public ones.
+_FLAGS = {
+    "--train_data_dir": "--public_data_dir",
+    "--train_split": "--public_split",
+    **{f"--{name}": f"--public_{name}" for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")},
+}  # fmt: skip
+_MOST_IN_COMMON = 0.5
+
+
+@dataclass(frozen=True)
+class PublicImages:
+    """Images that everybody may see.
+
+    Args:
+        images (`torch.Tensor` of uint8, shape `[n, C, H, W]`): In the shape of the sensitive ones.
+        labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is unknown.
+        num_classes (`int`, *optional*): Of their own label set.
+        origin (`dict`): Id or "local folder", number, hash and licence, for the receipt.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor | None
+    num_classes: int | None
+    origin: dict[str, Any]
+
+    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Images `[size, C, H, W]` in [-1, 1], drawn uniformly, and their labels."""
+        index = torch.randint(len(self.images), (size,))
+        return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
+
+
+def load_public_images(config: DPDiffusionConfig, cache_dir: str | Path) -> PublicImages:
+    """Reads, converts, resizes and crops the images of `--public_dataset_name` or `--public_data_dir`; those that cannot be read are
+    left out.
+
+    Args:
+        config (`DPDiffusionConfig`): The configuration.
+        cache_dir (`str` or `Path`): A folder for what `datasets` caches.
+
+    Raises:
+        UsageError: There are none, or a column is missing or unknown; names the flags of public data.
+    """
+    own = _as_sensitive(config)
+    images, labels = [], []
+    try:
+        source: ImageSource = open_source(own)
+        names = source.class_names()
+        for encoded, label, _ in tqdm(
+            source.records(names, Path(cache_dir)), desc="Reading public images", unit="image"
+        ):
+            image = decode_image(encoded, own.image_shape)
+            if image is not None:
+                images.append(image)
+                labels.append(label if label is not None else len(names or ()))
+    except UsageError as error:
+        raise UsageError(_with_public_flags(str(error))) from None
+    if not images:
+        raise UsageError(f"{_flag(config)} holds no image that can be read; name another.")
+    stacked = np.stack(images)
+    name = config.public_dataset_name
+    origin = {
+        "kind": "public images",
+        "name": "local folder" if name is None or Path(name).expanduser().exists() else name,
+        "num_images": len(stacked),
+        "images_sha256": hashlib.sha256(stacked.tobytes()).hexdigest(),
+        "licence": _licence(config),
+    }
+    num_classes = None if names is None else len(names)
+    return PublicImages(
+        torch.from_numpy(stacked), None if names is None else torch.tensor(labels), num_classes, origin
+    )
+
+
+def refuse_sensitive_images(
+    config: DPDiffusionConfig, sensitive: ImageArrays, num_images: int, public: PublicImages
+) -> None:
+    """Refuses public images of which half are the sensitive ones, or which hold half of these: the same files under another name.
+
+    Args:
+        sensitive (`ImageArrays`): As read, before they go behind the door. Only whether the run starts follows from them, and no single
+            image decides it but at exactly one half.
+        num_images (`int`): Their declared number.
+
+    Raises:
+        UsageError: They are the same.
+    """
+    known = {_digest(image) for image in public.images.numpy()}
+    common = sum(_digest(image) in known for image in sensitive.images[sensitive.readable])
+    if common >= _MOST_IN_COMMON * min(num_images, len(known)):
+        raise UsageError(
+            f"{_flag(config)} holds the sensitive images themselves, under another name; name data that is public and other."
+        )
+
+
+def _as_sensitive(config: DPDiffusionConfig) -> TrainingConfig:
+    """The flags of the public images in the place of those of sensitive ones."""
+    names = config.public_class_names
+    if config.public_data_dir is not None and names is None:
+        folder = Path(config.public_data_dir).expanduser()
+        names = ",".join(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
+    _, side, _ = config.image_shape
+    return TrainingConfig(
+        dataset_name=config.public_dataset_name, dataset_config_name=config.public_dataset_config_name,
+        train_data_dir=config.public_data_dir, train_split=config.public_split, image_column=config.public_image_column,
+        label_column=config.public_label_column, class_names=names, resolution=side, num_channels=config.image_shape[0],
+    )  # fmt: skip
+
+
+def _flag(config: DPDiffusionConfig) -> str:
+    return "--public_data_dir" if config.public_data_dir is not None else "--public_dataset_name"
+
+
+def _with_public_flags(text: str) -> str:
+    for flag, public in _FLAGS.items():
+        text = text.replace(flag, public)
+    return text
+
+
+def _licence(config: DPDiffusionConfig) -> str:
+    from huggingface_hub import DatasetCard
+
+    place = config.public_dataset_name or config.public_data_dir or ""
+    folder = Path(place).expanduser()
+    return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)
+
+
+def _digest(image: np.ndarray) -> bytes:
+    return hashlib.blake2b(image.tobytes(), digest_size=16).digest()

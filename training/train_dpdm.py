@@ -1,0 +1,239 @@
+"""Train a diffusion model on sensitive images with DPDM, under one total (epsilon, delta), and release it.
+
+    accelerate launch training/train_dpdm.py
+    accelerate launch training/train_dpdm.py --dataset_name ylecun/mnist --config training/recipes/dpdm/mnist_eps1.yaml
+    accelerate launch training/train_dpdm.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
+
+Stages: DP-SGD on the sensitive images, from scratch and with noise multiplicity -> release/. Only DP-SGD and the question of
+`--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first. Label dropout trains the null label that classifier-free guidance needs:
+the released pipeline takes a `guidance_scale`.
+
+Paper: "Differentially Private Diffusion Models".
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import is_bf16_available, set_seed
+from diffusers import UNet2DModel
+from diffusers.training_utils import EMAModel
+from tqdm.auto import tqdm
+
+from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
+from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.checkpointing import (
+    NoisyAnswers,
+    RunFolder,
+    find_checkpoint,
+    load_checkpoint,
+    position_of,
+    save_checkpoint,
+)
+from diffusers_dp.config import DPDMConfig, load_config
+from diffusers_dp.data import PublicFacts, load_images, public_facts
+from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.evaluation.charged import charged_evaluation
+from diffusers_dp.identity import read_identity, save_identity
+from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
+from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.methods import METHODS
+from diffusers_dp.models import Denoiser, TrainingLoss, build_objective, noise_schedule, unet_config
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.release import build_release, sample_grid
+from diffusers_dp.stages import StageTable
+
+
+METHOD = METHODS["dpdm"]
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = load_config(argv, DPDMConfig)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
+    if args.precision == "bf16" and not is_bf16_available():
+        raise UsageError("--mixed_precision bf16 is not supported by this device; give no.")
+    accelerator = Accelerator(mixed_precision=args.precision, gradient_accumulation_steps=1)
+    if accelerator.num_processes > 1:  # started by a launcher that sets other variables (MPI)
+        raise UsageError("More than one process is not supported yet: start a single one.")
+    if accelerator.device.type == "cpu":
+        keep_freed_memory()
+        # `accelerate launch` leaves a process one thread.
+        torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    facts = public_facts(args)
+    plan = plan_run(args, facts)
+    print(plan.table)
+    if args.dry_run:
+        return
+    folder, resume = RunFolder(args.output_dir), args.resume_from_checkpoint is not None
+    folder.refuse_another_run(resume=resume)
+    if not args.skip_preflight:
+        preflight(args, facts, plan, *build_denoiser(args, facts, accelerator.device))
+
+    folder.create(resume=resume)
+    try:
+        run(args, accelerator, facts, plan, folder)
+        folder.write_status(0, "done")
+    except DiffusersDPError as error:
+        folder.write_status(error.exit_code, str(error))
+        raise
+    finally:
+        folder.close()
+
+
+def run(args: DPDMConfig, accelerator: Accelerator, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
+    stages = StageTable()
+    with folder.discarded_on_error():
+        checkpoint = None
+        if args.resume_from_checkpoint:
+            checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
+        arrays = load_images(args, facts, folder.private / "cache")
+        identity = read_identity(folder.private, args.dataset_id, args.ledger_path)
+        ledger = new_ledger(args.ledger_path, args, facts, identity)
+        if ledger.rows:
+            identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
+        identity.leaky_logs |= args.leaky_logs
+        save_identity(folder.private, identity)
+    leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
+    images = SensitiveImages(
+        arrays.images, arrays.labels, arrays.readable,
+        num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
+        units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.images_per_unit,
+        leaky_log=leaky_log, device=accelerator.device,
+    )  # fmt: skip
+    del arrays
+    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
+    set_seed(args.seed)
+
+    # 1. The model.
+    denoiser, loss = build_denoiser(args, facts, accelerator.device)
+    unet = denoiser.unet
+
+    # 2. DP-SGD on the sensitive images.
+    fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
+    stages.done("DP-SGD", ledger)
+
+    # 3. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
+    pipeline = build_pipeline(args, unet.eval(), facts)
+    evaluation = []
+    if args.evaluation_reserve is not None:
+        evaluation = charged_evaluation(
+            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers"),
+            num_images=args.num_evaluation_images, num_inference_steps=args.num_inference_steps, seed=args.seed,
+        )  # fmt: skip
+        stages.done("evaluation", ledger)
+
+    # 4. The release.
+    samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
+    release = build_release(
+        folder.output_dir,
+        unet=unet.to("cpu"),
+        scheduler=pipeline.scheduler,
+        ledger=ledger,
+        id2label=pipeline.config.id2label,
+        patch_size=args.patch_size,
+        method=METHOD,
+        curriculum=None,
+        samples=samples,
+        resumes=identity.resumes,
+        leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
+        evaluation=evaluation,
+    )
+    stages.done("samples and release", ledger)
+    print(stages)
+    print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
+
+
+def build_denoiser(args: DPDMConfig, facts: PublicFacts, device: torch.device | str) -> tuple[Denoiser, TrainingLoss]:
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(device)
+    return build_objective(args, unet, noise_schedule(args))
+
+
+def fine_tune(
+    args: DPDMConfig,
+    plan: Plan,
+    images: SensitiveImages,
+    denoiser: Denoiser,
+    loss: TrainingLoss,
+    ledger: PrivacyLedger,
+    folder: RunFolder,
+    checkpoint: Path | None,
+) -> None:
+    """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images."""
+    unet = denoiser.unet
+    optimizer = torch.optim.Adam(unet.parameters(), lr=args.learning_rate)
+    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
+    step = 0
+    if checkpoint is not None:
+        step = load_checkpoint(
+            checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
+        )["step"]
+    row = dp_sgd_row(args, plan, ledger)
+    checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
+    # Steps that a crash lost stay spent: what is left may be fewer than were planned.
+    last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
+    if last_step == 0:
+        raise BudgetExceeded(
+            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
+            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
+        )
+    if last_step < args.max_train_steps:
+        print(
+            f"Steps that an interruption lost stay spent: this run ends after {last_step} of {args.max_train_steps}."
+        )
+    physical_batch_size = args.physical_batch_size or largest_physical_batch(
+        denoiser, loss,
+        image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
+        noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
+        at_least=args.images_per_unit,
+    )  # fmt: skip
+    with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
+        while step < last_step:
+            gradients = images.noisy_gradient(
+                denoiser,
+                loss,
+                max_grad_norm=args.max_grad_norm,
+                noise_multiplier=row.noise_multiplier,
+                sample_rate=row.sampling_probability,
+                normaliser=plan.sampling.normaliser,
+                noise_multiplicity=args.noise_multiplicity,
+                max_physical_batch_size=physical_batch_size,
+                ledger=ledger,
+                reserve_steps=min(checkpointing_steps, last_step - step),
+                truncated_batch_size=plan.sampling.truncated_batch_size,
+            )
+            for name, parameter in denoiser.named_parameters():
+                parameter.grad = gradients[name]
+            optimizer.step()
+            ema.step(unet.parameters())
+            step += 1
+            bar.update()
+            if step % checkpointing_steps == 0 or step == last_step:
+                ledger.flush_executed()
+                save_checkpoint(
+                    folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
+                    keep=args.checkpoints_total_limit,
+                )  # fmt: skip
+    ema.copy_to(unet.parameters())
+
+
+def build_pipeline(args: DPDMConfig, unet: UNet2DModel, facts: PublicFacts) -> DPImagePipeline:
+    id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
+    pipeline = DPImagePipeline(unet, noise_schedule(args), id2label=id2label, patch_size=args.patch_size)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DiffusersDPError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
+        sys.exit(130)
