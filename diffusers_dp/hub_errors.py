@@ -34,7 +34,7 @@ def one_sentence(subject: str, kind: str) -> Iterator[None]:
         reason = f"is no folder here, and no name of {kind} on the Hub that you may see: look at the spelling, or log in if it is private."
     except errors.HfHubHTTPError as error:
         reason = _status(error, kind)
-    except (transport, OSError):
+    except (transport, OSError, RuntimeError):  # RuntimeError: a large file of an upload
         reason = "could not be asked of the Hub, which was not reached or broke off: try again."
     else:
         return

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .allow_list import RELEASE_FILES
-from .errors import IntegrityError, UsageError
+from .errors import DiffusersDPError, IntegrityError, UsageError
+from .flags import TrainingConfig
 from .hub_errors import one_sentence
 from .receipt import RECEIPT_NAME
 from .verify import NO_CARD, Unreadable, card_agrees, settled_digest, verify
@@ -52,18 +53,25 @@ def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bo
     return "\n".join([f"to {where}, {sum(sizes):,} bytes:", *lines, "nothing else, and nothing was sent"])
 
 
-def check_hub(repo_id: str, *, private: bool, repo_type: str = "model") -> None:
+def check_hub(repo_id: str, repo_type: str = "model") -> None:
     """Whether a push can work at all, asked before a long run: the name is one, and the Hub knows the token.
 
     Raises:
         UsageError: No.
     """
     from huggingface_hub import HfApi
+
+    check_name(repo_id)
+    with one_sentence(f"--hub_model_id {repo_id}", f"a {repo_type}"):
+        HfApi().whoami(token=True)
+
+
+def check_name(repo_id: str) -> None:
+    """Raises `UsageError` where nothing on the Hub can have this name."""
     from huggingface_hub.utils import validate_repo_id
 
-    with one_sentence(f"--hub_model_id {repo_id}", f"a {repo_type}"):
+    with one_sentence(f"--hub_model_id {repo_id}", "a model"):
         validate_repo_id(repo_id)
-        HfApi().whoami(token=True)
 
 
 def push_release(release: str | Path, repo_id: str, *, private: bool = False) -> str:
@@ -109,6 +117,37 @@ def push_folder(folder: str | Path, names: Sequence[str], repo_id: str, *, repo_
             repo_id, operations, commit_message="Release, with its privacy receipt", repo_type=repo_type, token=True
         )
     return str(address)
+
+
+def prepare_push(config: TrainingConfig) -> None:
+    """Of a training run, before an image is read: with `--push_to_hub` a dry run lists what would go, and a run makes sure that the Hub will
+    take it, for a push that cannot work should not show after hours.
+
+    Raises:
+        UsageError: See `check_hub`.
+    """
+    if not config.push_to_hub:
+        return
+    check_name(config.hub_name)
+    if config.dry_run:
+        visibility = "private" if config.hub_private_repo else "public"
+        print(f"to {config.hub_name} ({visibility}) would go: {', '.join(RELEASE_FILES)}; nothing was sent")
+        return
+    check_hub(config.hub_name)
+
+
+def push_finished(config: TrainingConfig, release: Path) -> str:
+    """Uploads what a run released. Returns its address.
+
+    Raises:
+        UsageError: It did not work. The release is there all the same.
+    """
+    try:
+        return push_release(release, config.hub_name, private=config.hub_private_repo)
+    except DiffusersDPError as error:
+        raise type(error)(
+            f"{error} {release} is finished: `diffusers-dp push {release} --hub_model_id {config.hub_name}` tries again."
+        ) from None
 
 
 def _receipt_there(repo_id: str, repo_type: str) -> str | None:
