@@ -18,6 +18,7 @@ from .verify import NO_CARD, Unreadable, card_agrees, settled_digest, verify
 
 
 HUB_FILE = ".gitattributes"  # which the Hub writes itself
+IDENTITY = (RECEIPT_NAME, "sampling.json")  # what makes a release, or a dataset, the one that it is
 
 
 def files_to_push(release: str | Path) -> list[str]:
@@ -61,16 +62,16 @@ def check_hub(repo_id: str, repo_type: str = "model") -> None:
     """
     from huggingface_hub import HfApi
 
-    check_name(repo_id)
-    with one_sentence(f"--hub_model_id {repo_id}", f"a {repo_type}"):
+    check_name(repo_id, repo_type)
+    with one_sentence(f"--hub_{repo_type}_id {repo_id}", f"a {repo_type}"):
         HfApi().whoami(token=True)
 
 
-def check_name(repo_id: str) -> None:
+def check_name(repo_id: str, repo_type: str = "model") -> None:
     """Raises `UsageError` where nothing on the Hub can have this name."""
     from huggingface_hub.utils import validate_repo_id
 
-    with one_sentence(f"--hub_model_id {repo_id}", "a model"):
+    with one_sentence(f"--hub_{repo_type}_id {repo_id}", f"a {repo_type}"):
         validate_repo_id(repo_id)
 
 
@@ -101,18 +102,22 @@ def push_folder(folder: str | Path, names: Sequence[str], repo_id: str, *, repo_
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    api, kind = HfApi(), f"a {repo_type}"
-    with one_sentence(f"--hub_model_id {repo_id}", kind):
+    api, kind, flag = HfApi(), f"a {repo_type}", f"--hub_{repo_type}_id {repo_id}"
+    with one_sentence(flag, kind):
         address = api.create_repo(repo_id, repo_type=repo_type, private=private or None, exist_ok=True, token=True)
         repo_id = address.repo_id
         there = set(api.list_repo_files(repo_id, repo_type=repo_type, token=True)) - {HUB_FILE}
     if there:
-        with one_sentence(f"--hub_model_id {repo_id}", kind):
-            same = there <= set(names) and _receipt_there(repo_id, repo_type) == _digest_of(Path(folder, RECEIPT_NAME))
+        with one_sentence(flag, kind):
+            same = there <= set(names) and all(
+                _digest(_fetched(repo_id, name, repo_type)) == _digest(Path(folder, name))
+                for name in names
+                if name in IDENTITY
+            )
         if not same:
-            raise UsageError(f"--hub_model_id {repo_id} is taken: it holds something else. Give another name.")
+            raise UsageError(f"{flag} is taken: it holds something else. Give another name.")
     operations = [CommitOperationAdd(name, str(Path(folder, name))) for name in names]
-    with one_sentence(f"--hub_model_id {repo_id}", kind):
+    with one_sentence(flag, kind):
         api.create_commit(
             repo_id, operations, commit_message="Release, with its privacy receipt", repo_type=repo_type, token=True
         )
@@ -150,19 +155,19 @@ def push_finished(config: TrainingConfig, release: Path) -> str:
         ) from None
 
 
-def _receipt_there(repo_id: str, repo_type: str) -> str | None:
-    """Digest of the receipt that the repository holds, without what may be added to one later."""
+def _fetched(repo_id: str, name: str, repo_type: str) -> Path | None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        return _digest_of(Path(hf_hub_download(repo_id, RECEIPT_NAME, repo_type=repo_type, token=True)))
+        return Path(hf_hub_download(repo_id, name, repo_type=repo_type, token=True))
     except EntryNotFoundError:
         return None
 
 
-def _digest_of(path: Path) -> str:
+def _digest(path: Path | None) -> str | None:
+    """Of a JSON file; of a receipt without what may be added to one later."""
     try:
-        return settled_digest(json.loads(path.read_bytes()))
+        return None if path is None else settled_digest(json.loads(path.read_bytes()))
     except (ValueError, AttributeError, TypeError):
-        return "no receipt"
+        return None

@@ -24,7 +24,7 @@ from .hub import intact_receipt
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
-from .plain_words import questions
+from .plain_words import plain_guarantee, questions
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
 from .verify import guarantee
@@ -144,7 +144,7 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
 
 def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> ModelCard:
     """The card of a release, filled from its receipt. The guarantee is in the verifier's words, which looks for them."""
-    tags = ["differential-privacy", "dp-sgd", "image-generation"]
+    tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic"]
     if id2label is not None:
         tags.append("class-conditional")
     return ModelCard.from_template(
@@ -155,6 +155,7 @@ def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> Mode
         questions=questions(receipt["events"]),
         unit=receipt["unit_of_privacy"],
         guarantee=guarantee(receipt),
+        plain=plain_guarantee(receipt),
         labels=id2label,
         arguments="batch_size=8" if id2label is None else f"class_labels={list(range(len(id2label)))}",
     )

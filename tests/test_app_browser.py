@@ -223,6 +223,15 @@ def test_what_goes_wrong_is_one_sentence(visit):
         assert page.page.query_selector("#guarantee img") is None and page.page.is_disabled("#draw")
 
 
+def test_images_of_one_model_do_not_stand_below_the_guarantee_of_another(visit):
+    page = visit()
+    page.draw(16)
+    page.choose("model", "three/release")
+    page.page.wait_for_function("document.querySelectorAll('#result img').length == 0")
+    page.page.click("#save-zip")
+    page.page.wait_for_selector("#saved [role=alert]")
+
+
 def test_keyboard_alone(visit):
     page = visit()
     page.page.wait_for_selector("#draw:not([disabled])")
@@ -257,10 +266,10 @@ def test_on_a_phone_and_in_the_dark(visit, dark):
     )
     page.page.click("#guarantee summary")
     page.draw(16)
+    assert page.page.evaluate(CONTRAST) == []
     assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), "it scrolls sideways"
     light = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", light)[:3])) < 200) == dark
-    assert page.page.evaluate(CONTRAST) == []
 
 
 # Words of ours whose colour has less than 4.5 to 1 against what lies behind them (WCAG 2, AA).

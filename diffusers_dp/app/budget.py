@@ -13,10 +13,10 @@ from ..ledger_row import LedgerRow
 from ..plain_words import questions
 from ..plan_picture import picture_of
 from ..planning import Plan, plan_run
-from ..verify import TOLERANCE
 
 
 MOST_IMAGES, MOST_STEPS = 100_000_000, 20_000
+ROUNDING = 1e-6  # of a computed epsilon
 _drawing = threading.Lock()  # matplotlib's fonts are shared
 
 
@@ -37,7 +37,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
             )  # fmt: skip
         ledger = PrivacyLedger(
             None,
-            target_epsilon=receipt["target_epsilon"] + TOLERANCE,
+            target_epsilon=receipt["target_epsilon"] * (1 + ROUNDING),
             target_delta=receipt["delta"],
             num_images=receipt["events"][0]["dataset_size"],
             accountant=receipt["accountant"],

@@ -29,6 +29,7 @@ numbers fit together and to the files."""
 # The link is made by Python, in memory; the browser saves it.
 SAVE = """(html) => { const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
   if (link) { document.body.append(link); link.click(); link.remove(); } }"""
+NOTHING_YET = "Nothing is drawn yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
 
 
@@ -96,7 +97,7 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
                 draw = gr.Button("Draw", variant="primary", interactive=False, elem_id="draw", min_width=100)
                 stop = gr.Button("Stop", elem_id="stop", min_width=100)
         with gr.Column(scale=3, min_width=300):
-            result = gr.HTML(views.note("Nothing is drawn yet."), elem_id="result", padding=False)
+            result = gr.HTML(views.note(NOTHING_YET), elem_id="result", padding=False)
             kept = gr.State(None, time_to_live=SECONDS_KEPT)
             with gr.Row():
                 as_zip = gr.Button("Save all as a zip", size="sm", elem_id="save-zip")
@@ -112,6 +113,8 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
         show_progress="hidden",
     )
     stop.click(None, cancels=[drawing])
+    # What one model drew does not stand below the guarantee of another.
+    model.change(lambda: (views.note(NOTHING_YET), None), None, [result, kept], api_visibility="private", queue=False)
     for button, pack, name in ((as_zip, images_zip, "images.zip"), (as_dataset, dataset_zip, "dataset.zip")):
         button.click(_save(pack, name), [kept], [link], api_visibility="private", show_progress="hidden").then(
             None, [link], None, js=SAVE
@@ -191,7 +194,7 @@ def _open(shelf: Shelf) -> Callable[[str], Any]:
         try:
             released = shelf.open(name)
         except DiffusersDPError as error:
-            return views.error(str(error)), gr.Dropdown([], value=[]), gr.Radio(), gr.Button(interactive=False)
+            return views.error(str(error)), gr.Dropdown([], value=[]), gr.skip(), gr.Button(interactive=False)
         names = list(released.class_names or ())
         return (
             views.guarantee(released),
