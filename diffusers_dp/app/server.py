@@ -97,6 +97,7 @@ def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
             server_name=args.server_name,
             server_port=args.server_port,
             share=False,
+            _frontend=False,  # else it asks itself for the page, by way of any proxy, and gives up after three seconds
             inbrowser=False,
             prevent_thread_lock=True,
             quiet=True,
