@@ -107,6 +107,11 @@ def push_folder(folder: str | Path, names: Sequence[str], repo_id: str, *, repo_
         address = api.create_repo(repo_id, repo_type=repo_type, private=private or None, exist_ok=True, token=True)
         repo_id = address.repo_id
         there = set(api.list_repo_files(repo_id, repo_type=repo_type, token=True)) - {HUB_FILE}
+        seen_by_all = private and not api.repo_info(repo_id, repo_type=repo_type, token=True).private
+    if seen_by_all:
+        raise UsageError(
+            f"{flag} is a public repository already, and --hub_private_repo was asked for: give another name."
+        )
     if there:
         with one_sentence(flag, kind):
             same = there <= set(names) and all(

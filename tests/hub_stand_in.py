@@ -139,7 +139,13 @@ class StandIn:
             return http.answer(200, listed)
         siblings = [{"rfilename": path, "size": len(content), "blobId": "0"} for path, content in files.items()]
         return http.answer(
-            200, {"id": name.split("/", 1)[1], "sha": self.sha(name), "siblings": siblings, "private": False}
+            200,
+            {
+                "id": name.split("/", 1)[1],
+                "sha": self.sha(name),
+                "siblings": siblings,
+                "private": name in self.private,
+            },
         )
 
     def file(self, http, name, path, known):

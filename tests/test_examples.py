@@ -47,8 +47,13 @@ def test_the_notebook_is_that_of_the_script(name):
     assert notebook.read_text(encoding="utf-8") == notebooks.to_text(notebooks.notebook_of(SCRIPTS[name].read_text()))
 
 
-@pytest.mark.parametrize("kind", ["script", "notebook"])
-@pytest.mark.parametrize("name", MADE)
+# A notebook is the script's text: one runs each time, the others with the slow tests.
+RUNS = [(name, "script") for name in MADE] + [
+    pytest.param(name, "notebook", marks=[] if name == "sample_images" else pytest.mark.slow) for name in MADE
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), RUNS)
 def test_it_runs(name, kind, honest, tmp_path):
     """In a folder with a release where `make demo` puts one."""
     shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")

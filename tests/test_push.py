@@ -80,6 +80,13 @@ def test_a_name_that_is_taken_is_left_alone(hub, release, capsys, others):  # no
     assert code == 2 and "is taken" in said and hub.repositories[f"models/{NAME}"] == others
 
 
+def test_what_should_be_private_does_not_go_into_a_public_repository(hub, release, capsys):  # noqa: F811
+    hub.repositories[f"models/{NAME}"] = {".gitattributes": b""}
+    code, said = command(capsys, release, "--hub_model_id", NAME, "--hub_private_repo")
+    assert code == 2 and "public repository already" in said
+    assert set(hub.repositories[f"models/{NAME}"]) == {".gitattributes"}
+
+
 def test_what_the_hub_refuses_is_one_sentence(hub, release, capsys, monkeypatch):  # noqa: F811
     assert command(capsys, release, "--hub_model_id", "others/scans")[1].startswith(
         "error: --hub_model_id others/scans was refused: your token may not write there"

@@ -3,6 +3,7 @@
 
 from .faults_of_books import LEDGER_FAULTS, RELEASED
 from .faults_of_evaluation import EVALUATION
+from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
 from .faults_of_units import RELEASES, UNITS
@@ -20,4 +21,5 @@ FAULTS = (
     *UNITS,
     *RELEASES,
     *EVALUATION,
+    *GOING_PUBLIC,
 )
