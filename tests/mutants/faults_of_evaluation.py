@@ -114,7 +114,7 @@ EVALUATION = (
         "diffusers_dp/verify.py",
         "    elif found and not asked:",
         "    elif False and not asked:",
-        ("test_verify.py::test_what_denies_a_guarantee_is_named[numbers of an evaluation that nobody paid for]",),
+        ("test_verify.py::test_what_denies_a_guarantee_is_named",),
     ),
     Fault(
         "what was asked out of the reserve is set aside again",
