@@ -13,6 +13,7 @@ COMMANDS = {
     "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
+    "push": "Upload a release to the Hub, after a look at its receipt.",
     "sample": "Draw images from a release, as a dataset.",
     "verify": "Compare a release with its privacy receipt.",
 }

@@ -203,6 +203,21 @@ class RunFlags:
     )
 
 
+@dataclass
+class HubFlags:
+    """Whether the release goes to the Hub. The token is that of `hf auth login`, and no flag."""
+
+    _argument_group_name = "Hub"
+
+    push_to_hub: bool = flag(
+        False, "Upload the folder release/, and nothing else, when it is finished; asked of the Hub at the start."
+    )
+    hub_model_id: str | None = flag(
+        None, "Name on the Hub, owner/name; unset: the name of --output_dir, as one of your own."
+    )
+    hub_private_repo: bool = flag(False, "Make a new repository private.")
+
+
 @dataclass(frozen=True)
 class Question:
     """
@@ -226,7 +241,7 @@ class Question:
 
 
 @dataclass
-class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, RunFlags):
+class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, RunFlags):
     """
     The flags of every training script. Fields are the flags as given; properties are what they mean. A method's own configuration adds
     its groups of flags (`method_flags.py`).
@@ -257,6 +272,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, RunFlags):
         """The file of the run's ledger; with `--dataset_id` that of all releases of the data set."""
         folder = Path(self.output_dir, "private") if self.ledger_dir is None else Path(self.ledger_dir).expanduser()
         return folder / f"{self.dataset_id or 'ledger'}.jsonl"
+
+    @property
+    def hub_name(self) -> str:
+        """`--hub_model_id` with its default filled in."""
+        return self.hub_model_id or Path(self.output_dir).resolve().name
 
     @property
     def uses_digits(self) -> bool:

@@ -42,11 +42,20 @@ def check_picture(path: Path) -> None:
 
 
 def draw_plan(plan: Plan, path: Path) -> None:
-    """Draws the plan into a PNG of 1,500 x 600 pixels.
+    """Draws the plan into a PNG file.
 
     Raises:
         UsageError: The file cannot be written.
     """
+    picture = picture_of(plan)
+    try:
+        path.write_bytes(picture)
+    except OSError as error:
+        raise UsageError(f"--picture {path} cannot be written ({error.strerror}); give another file.") from None
+
+
+def picture_of(plan: Plan) -> bytes:
+    """The plan as a PNG of 1,500 x 600 pixels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
@@ -61,10 +70,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
     )
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
-    try:
-        path.write_bytes(picture.getvalue())
-    except OSError as error:
-        raise UsageError(f"--picture {path} cannot be written ({error.strerror}); give another file.") from None
+    return picture.getvalue()
 
 
 def _draw_shares(axes: "Axes", plan: Plan) -> None:

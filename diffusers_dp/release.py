@@ -17,22 +17,18 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerSch
 from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
 
+from .allow_list import COMPONENT_FILES
+from .allow_list import RELEASE_FILES as RELEASE_FILES
 from .errors import UsageError
 from .hub import intact_receipt
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
+from .plain_words import plain_guarantee, questions
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
 from .verify import guarantee
 
-
-COMPONENT_FILES = (
-    "scheduler/scheduler_config.json",
-    "unet/config.json",
-    "unet/diffusion_pytorch_model.safetensors",
-)
-RELEASE_FILES = ("README.md", "model_index.json", "pipeline.py", RECEIPT_NAME, "samples.png", *COMPONENT_FILES)
 
 TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
 TILE_GAP = 2
@@ -148,7 +144,7 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
 
 def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> ModelCard:
     """The card of a release, filled from its receipt. The guarantee is in the verifier's words, which looks for them."""
-    tags = ["differential-privacy", "dp-sgd", "image-generation"]
+    tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic"]
     if id2label is not None:
         tags.append("class-conditional")
     return ModelCard.from_template(
@@ -156,9 +152,10 @@ def model_card(receipt: dict[str, Any], id2label: dict[int, str] | None) -> Mode
         template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
         title="Differentially private image generator",
         receipt=receipt,
-        questions=_questions(receipt["events"]),
+        questions=questions(receipt["events"]),
         unit=receipt["unit_of_privacy"],
         guarantee=guarantee(receipt),
+        plain=plain_guarantee(receipt),
         labels=id2label,
         arguments="batch_size=8" if id2label is None else f"class_labels={list(range(len(id2label)))}",
     )
@@ -200,16 +197,6 @@ def sample_grid(
             tile = image.resize((width, height), Image.Resampling.NEAREST)
             grid.paste(tile, (column * (width + TILE_GAP), row * (height + TILE_GAP)))
     return grid
-
-
-def _questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events that differ only in their reservation, as one line with the sum of their steps."""
-    questions: dict[str, dict[str, Any]] = {}
-    for event in events:
-        facts = {key: value for key, value in event.items() if key not in ("id", "steps_reserved", "steps_executed")}
-        question = questions.setdefault(canonical_json(facts), {**facts, "steps": 0})
-        question["steps"] += event["steps_reserved"]
-    return list(questions.values())
 
 
 def _strip_path(config_file: Path) -> None:

@@ -118,6 +118,9 @@ def validate(config: TrainingConfig) -> None:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
     if config.seed > _LARGEST_SEED:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
+    if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
+        name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"
+        raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")
     if isinstance(config, FETAProConfig):
         _validate_frequency(config)
     if isinstance(config, DPDiffusionConfig):

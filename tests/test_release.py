@@ -158,7 +158,9 @@ class TestStatement:
         card = ModelCard.load(release / "README.md")
         assert card.data.library_name == "diffusers"
         assert card.data.pipeline_tag == "unconditional-image-generation"
-        assert {"differential-privacy", "dp-sgd", "image-generation", "class-conditional"} == set(card.data.tags)
+        assert {"differential-privacy", "dp-sgd", "image-generation", "synthetic", "class-conditional"} == set(
+            card.data.tags
+        )
         epsilon = json.loads((release / "model_index.json").read_text())["privacy"]["epsilon"]
         stated = float(card.text.split("epsilon = ")[1].split(",")[0])
         assert epsilon <= stated < epsilon + 1e-4

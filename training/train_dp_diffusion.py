@@ -48,6 +48,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, kept_pretrained, starting_model
 from diffusers_dp.public_data import PublicImages, load_public_images, refuse_sensitive_images
+from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.stages import StageTable
 
@@ -71,6 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     facts = public_facts(args)
     plan = plan_run(args, facts)
     print(plan.table)
+    prepare_push(args)
     if args.dry_run:
         return
     folder, resume = RunFolder(args.output_dir), args.resume_from_checkpoint is not None
@@ -163,6 +165,8 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
     stages.done("samples and release", ledger)
     print(stages)
     print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
+    if args.push_to_hub:
+        print(f"Pushed to {push_finished(args, release)}")
 
 
 def load_starting_model(args: DPDiffusionConfig, facts: PublicFacts) -> StartingModel:

@@ -43,6 +43,7 @@ from diffusers_dp.methods import METHODS
 from diffusers_dp.models import Denoiser, TrainingLoss, build_objective, noise_schedule, unet_config
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.stages import StageTable
 
@@ -66,6 +67,7 @@ def main(argv: list[str] | None = None) -> None:
     facts = public_facts(args)
     plan = plan_run(args, facts)
     print(plan.table)
+    prepare_push(args)
     if args.dry_run:
         return
     folder, resume = RunFolder(args.output_dir), args.resume_from_checkpoint is not None
@@ -145,6 +147,8 @@ def run(args: DPDMConfig, accelerator: Accelerator, facts: PublicFacts, plan: Pl
     stages.done("samples and release", ledger)
     print(stages)
     print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
+    if args.push_to_hub:
+        print(f"Pushed to {push_finished(args, release)}")
 
 
 def build_denoiser(args: DPDMConfig, facts: PublicFacts, device: torch.device | str) -> tuple[Denoiser, TrainingLoss]:

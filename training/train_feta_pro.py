@@ -63,6 +63,7 @@ from diffusers_dp.models import (
 )
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.queries import (
     RandomFourierFeatures,
     noisy_central_images,
@@ -93,6 +94,7 @@ def main(argv: list[str] | None = None) -> None:
     facts = public_facts(args)
     plan = plan_run(args, facts)
     print(plan.table)
+    prepare_push(args)
     if args.dry_run:
         return
     folder, resume = RunFolder(args.output_dir), args.resume_from_checkpoint is not None
@@ -212,6 +214,8 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     stages.done("samples and release", ledger)
     print(stages)
     print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
+    if args.push_to_hub:
+        print(f"Pushed to {push_finished(args, release)}")
 
 
 def ask_central_images(

@@ -2,20 +2,25 @@
 """`diffusers-dp sample`: images from a release as parquet shards that `datasets.load_dataset` reads.
 
 Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own, from the seed
-and `i`, so that it does not depend on the batch size (but for one grey level, by rounding) or on where a run was interrupted. Classes
-take turns.
+and `i`, so that it does not depend on the batch size (but for one grey level, by rounding), on where a run was interrupted, or on how many
+processes share the work. Classes take turns, or have the shares that `--class_balance` gives.
 """
 
 import argparse
+import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
+from ..class_balance import UNIFORM, balanced_labels, parse_balance
+from ..dataset_card import CARD_NAME, dataset_card
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
+from ..push import check_hub, push_folder
 from ..receipt import RECEIPT_NAME, canonical_json
 from ..verify import receipt_digest
 
@@ -31,6 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--num_images", type=int, required=True, help="Images to draw.")
     parser.add_argument("--output", type=Path, required=True, help="New folder, or one that the same command began.")
+    parser.add_argument(
+        "--class_balance",
+        default=UNIFORM,
+        help="uniform, or a share for each class, comma-separated (0.2,0.8): public ones, not those of the training images.",
+    )
+    parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
+    parser.add_argument(
+        "--hub_dataset_id", help="Name on the Hub, owner/name; unset: the name of --output, as one of your own."
+    )
+    parser.add_argument("--hub_private_repo", action="store_true", help="Make a new repository private.")
     add_drawing_arguments(parser)
 
 
@@ -46,9 +61,47 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check(args)
+    name = args.hub_dataset_id or args.output.resolve().name
+    if args.push_to_hub:
+        check_hub(name, "dataset")
+    elif args.hub_dataset_id is not None or args.hub_private_repo:
+        raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
+    processes = Processes()
     release = fetch_release(args.release)
-    draw(load(release, args), release, args)
+    pipeline = load(release, args, processes)
+    draw(pipeline, release, args, processes)
+    processes.wait()
+    if not processes.is_first:
+        return
     print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
+    if args.push_to_hub:
+        shards = [shard.relative_to(args.output).as_posix() for shard, _ in shards_of(args)]
+        names = [CARD_NAME, RECEIPT_NAME, PARAMETERS_NAME, *shards]
+        address = push_folder(args.output, names, name, repo_type="dataset", private=args.hub_private_repo)
+        print(f"Pushed to {address}")
+
+
+class Processes:
+    """The processes that draw together, as `accelerate launch` or `torchrun` started them; without a launcher, one alone."""
+
+    def __init__(self) -> None:
+        self.state: Any = None
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            import torch
+            from accelerate import PartialState
+
+            self.state = PartialState(cpu=not torch.cuda.is_available())  # else it takes itself for one alone
+        self.index: int = 0 if self.state is None else self.state.process_index
+        self.count: int = 1 if self.state is None else self.state.num_processes
+
+    @property
+    def is_first(self) -> bool:
+        return self.index == 0
+
+    def wait(self) -> None:
+        """Until all have come here."""
+        if self.state is not None:
+            self.state.wait_for_everyone()
 
 
 def check(args: argparse.Namespace) -> None:
@@ -62,14 +115,19 @@ def check(args: argparse.Namespace) -> None:
         raise UsageError(f"--seed is {args.seed}; give an integer of at least 0.")
 
 
-def draw(pipeline: "DPImagePipeline", release: Path, args: argparse.Namespace) -> None:
-    """Fills the folder `args.output`, or goes on with what the same arguments began there."""
-    begin(args, release)
-    starts = range(0, args.num_images, IMAGES_PER_SHARD)
-    names = [args.output / "data" / f"train-{i:05d}-of-{len(starts):05d}.parquet" for i in range(len(starts))]
-    with tqdm(total=args.num_images, unit="image", desc="Sampling") as bar:
-        for name, start in zip(names, starts, strict=True):
-            indices = range(start, min(start + IMAGES_PER_SHARD, args.num_images))
+def draw(
+    pipeline: "DPImagePipeline", release: Path, args: argparse.Namespace, processes: Processes | None = None
+) -> None:
+    """Fills the folder `args.output`, or goes on with what the same arguments began there. Of several processes each writes every so
+    manieth shard."""
+    processes = processes or Processes()
+    if processes.is_first:
+        begin(args, release, pipeline)
+    processes.wait()
+    mine = list(shards_of(args))[processes.index :: processes.count]
+    title = "Sampling" if processes.count == 1 else f"Sampling (1 of {processes.count} processes)"
+    with tqdm(total=sum(len(i) for _, i in mine), unit="image", desc=title, disable=not processes.is_first) as bar:
+        for name, indices in mine:
             if name.exists():
                 bar.update(len(indices))
                 continue
@@ -81,7 +139,15 @@ def draw(pipeline: "DPImagePipeline", release: Path, args: argparse.Namespace) -
                 ) from None
 
 
-def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
+def shards_of(args: argparse.Namespace) -> Iterator[tuple[Path, range]]:
+    """Each file, and the numbers of its images."""
+    starts = range(0, args.num_images, IMAGES_PER_SHARD)
+    for i, start in enumerate(starts):
+        name = args.output / "data" / f"train-{i:05d}-of-{len(starts):05d}.parquet"
+        yield name, range(start, min(start + IMAGES_PER_SHARD, args.num_images))
+
+
+def load(release: Path, args: argparse.Namespace, processes: Processes | None = None) -> "DPImagePipeline":
     import torch
     from diffusers import DDIMScheduler
 
@@ -89,6 +155,8 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
 
     keep_freed_memory()
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
+    if processes is not None and processes.state is not None and args.device == "auto":
+        device = str(processes.state.device)  # one for each process
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
@@ -96,6 +164,7 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     pipeline = load_verified(release).to(device)
     if args.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
+    parse_balance(getattr(args, "class_balance", UNIFORM), pipeline.num_classes)
     if isinstance(pipeline.scheduler, DDIMScheduler):
         if args.solver == "heun":
             raise UsageError(
@@ -107,13 +176,23 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     return pipeline
 
 
-def begin(args: argparse.Namespace, release: Path) -> None:
-    """The output folder with the receipt and what was asked for, or the one that the same command began."""
+def begin(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline") -> None:
+    """The output folder with the receipt, the card and what was asked for, or the one that the same command began."""
     receipt = (release / RECEIPT_NAME).read_bytes()
     asked: dict[str, Any] = {
         name: getattr(args, name) for name in ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
     }
+    balance = getattr(args, "class_balance", UNIFORM)
+    if balance != UNIFORM:
+        asked["class_balance"] = balance
     asked |= {"images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": receipt_digest(release / RECEIPT_NAME)}
+    card = dataset_card(
+        json.loads(receipt),
+        num_images=args.num_images,
+        class_names=None if pipeline.num_classes is None else class_names(pipeline),
+        balance=balance,
+        parameters={name: value for name, value in asked.items() if name != "num_images"},
+    )
     parameters = args.output / PARAMETERS_NAME
     if parameters.is_file():
         if parameters.read_text() != canonical_json(asked):
@@ -129,6 +208,7 @@ def begin(args: argparse.Namespace, release: Path) -> None:
             (begun / "data").mkdir(parents=True)
             (begun / RECEIPT_NAME).write_bytes(receipt)
             (begun / PARAMETERS_NAME).write_text(canonical_json(asked))
+            (begun / CARD_NAME).write_text(card, encoding="utf-8")
             os.replace(begun, args.output)
     except OSError as error:
         raise UsageError(
@@ -137,13 +217,14 @@ def begin(args: argparse.Namespace, release: Path) -> None:
 
 
 def draw_images(pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any = None) -> list[Any]:
-    """The images of these numbers, as PIL makes them; classes take turns."""
+    """The images of these numbers, as PIL makes them."""
     images: list[Any] = []
+    labels = labels_of(pipeline, indices, args)
     for start in range(0, len(indices), args.batch_size):
         part = indices[start : start + args.batch_size]
         images += pipeline(
             batch_size=len(part),
-            class_labels=None if pipeline.num_classes is None else [i % pipeline.num_classes for i in part],
+            class_labels=None if labels is None else labels[start : start + args.batch_size],
             generator=generators(args.seed, part),
             num_inference_steps=args.num_inference_steps,
             solver=args.solver,
@@ -160,16 +241,31 @@ def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: a
 
     columns: dict[str, Any] = {"image": draw_images(pipeline, indices, args, bar)}
     features = {"image": datasets.Image()}
-    if pipeline.num_classes is not None:
-        columns["label"] = [i % pipeline.num_classes for i in indices]
+    labels = labels_of(pipeline, indices, args)
+    if labels is not None:
+        columns["label"] = labels
         features["label"] = datasets.ClassLabel(names=class_names(pipeline))
     table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
     temporary = name.with_name(f".{name.name}")  # `load_dataset` does not see it
     datasets.disable_progress_bars()
-    table.to_parquet(temporary)
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, name)
+    try:
+        table.to_parquet(temporary)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, name)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # the disk may be full
+        raise
+
+
+def labels_of(pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace) -> list[int] | None:
+    """Class ids of the images of these numbers; `None` for a model without classes."""
+    if pipeline.num_classes is None:
+        return None
+    shares = parse_balance(getattr(args, "class_balance", UNIFORM), pipeline.num_classes)
+    if shares is None:
+        return [i % pipeline.num_classes for i in indices]
+    return [int(label) for label in balanced_labels(shares, args.num_images)[indices.start : indices.stop]]
 
 
 def class_names(pipeline: "DPImagePipeline") -> list[str]:

@@ -25,7 +25,10 @@ from .fault import Fault
 
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("diffusers_dp", "pipelines", "training", "benchmarks", "tests", "docs", "setup.cfg", "pyproject.toml")
+COPIED = (
+    "diffusers_dp", "pipelines", "training", "benchmarks", "examples", "tests", "docs", "app.py", "constraints.txt", "setup.cfg",
+    "pyproject.toml",
+)  # fmt: skip
 LEFT_OUT = ("__pycache__", "test_mutants.py")  # it compares the faults with the code, and would notice every fault
 PACKAGES = ("diffusers_dp", "diffusers_dp.pipelines")
 # Of others, and slow to import.

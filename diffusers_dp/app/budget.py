@@ -1,0 +1,97 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The budget picture of `diffusers-dp plan`: of a model, from its receipt, and of a run that somebody thinks of. Loads no torch."""
+
+import math
+import threading
+from typing import Any
+
+from ..config import SamplingFacts, load_config
+from ..data import public_facts
+from ..errors import DiffusersDPError, UsageError
+from ..ledger import PrivacyLedger
+from ..ledger_row import LedgerRow
+from ..plain_words import questions
+from ..plan_picture import picture_of
+from ..planning import Plan, plan_run
+
+
+MOST_IMAGES, MOST_STEPS = 100_000_000, 20_000
+ROUNDING = 1e-6  # of a computed epsilon
+_drawing = threading.Lock()  # matplotlib's fonts are shared
+
+
+def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
+    """What a release asked, as a plan.
+
+    Raises:
+        UsageError: Its events are not those of a run with DP-SGD at the end.
+    """
+    rows: dict[str, LedgerRow] = {}
+    try:
+        for asked in questions(receipt["events"]):
+            if asked["stage"] in rows:
+                raise KeyError(asked["stage"])
+            rows[asked["stage"]] = LedgerRow(
+                asked["stage"], asked["mechanism"], asked["noise_multiplier"], asked["sampling_probability"],
+                asked["steps"], truncated_batch_size=asked.get("truncated_batch_size"),
+            )  # fmt: skip
+        ledger = PrivacyLedger(
+            None,
+            target_epsilon=receipt["target_epsilon"] * (1 + ROUNDING),
+            target_delta=receipt["delta"],
+            num_images=receipt["events"][0]["dataset_size"],
+            accountant=receipt["accountant"],
+            unit_of_privacy=receipt["unit_of_privacy"],
+        )
+        for row in rows.values():
+            ledger.reserve(row)
+        last = rows["dp_sgd"]
+    except (KeyError, IndexError, AttributeError, TypeError, DiffusersDPError):
+        raise UsageError(
+            "There is no picture for this model: its stages are not those of a training run here."
+        ) from None
+    batch = ledger.num_images * last.sampling_probability
+    sampling = SamplingFacts(
+        ledger.num_images, last.sampling_probability, max(1, math.floor(batch)), batch, ledger.target_delta,
+        last.truncated_batch_size,
+    )  # fmt: skip
+    return Plan(sampling, rows, ledger)
+
+
+def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Plan, str]:
+    """The plan of FETA-Pro for these, and its table.
+
+    Raises:
+        UsageError: A number is out of range, or the budget cannot work.
+    """
+    values = {"number of images": num_images, "epsilon": epsilon, "batch": batch, "steps": steps}
+    bounds = {
+        "number of images": (10, MOST_IMAGES), "epsilon": (0.01, 100), "batch": (1, MOST_IMAGES), "steps": (1, MOST_STEPS)
+    }  # fmt: skip
+    for name, value in values.items():
+        low, high = bounds[name]
+        if not isinstance(value, (int, float)) or not low <= value <= high:
+            raise UsageError(f"The {name} has to be a number from {low:g} to {high:,}.")
+    if batch > num_images:
+        raise UsageError("The batch cannot be larger than the number of images.")
+    config = load_config(
+        [
+            "--dry_run", f"--num_train_images={int(num_images)}", f"--target_epsilon={epsilon}",
+            f"--train_batch_size={int(batch)}", f"--max_train_steps={int(steps)}", "--class_names=a,b",
+        ]
+    )  # fmt: skip
+    plan = plan_run(config, public_facts(config))
+    return plan, plan.table
+
+
+def draw(plan: Plan) -> bytes:
+    """A PNG; one at a time.
+
+    Raises:
+        UsageError: A stage is unknown.
+    """
+    with _drawing:
+        try:
+            return picture_of(plan)
+        except KeyError:  # a stage that the picture has no colour for
+            raise UsageError("There is no picture for this model: it has stages of its own.") from None

@@ -1,0 +1,77 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a visitor saves: files made in memory, so that the page writes nothing and serves no folder."""
+
+import io
+import re
+import zipfile
+from dataclasses import asdict
+
+from ..dataset_card import CARD_NAME, dataset_card
+from ..errors import UsageError
+from ..receipt import RECEIPT_NAME, canonical_json
+from .drawing import Drawn, names_of
+
+
+SHARD_NAME = "data/train-00000-of-00001.parquet"
+
+
+def file_name(drawn: Drawn, number: int) -> str:
+    """Of one image: its number and its class, in characters that every system takes."""
+    name = re.sub(r"[^\w.-]+", "_", names_of(drawn)[number]).strip("._")[:40]
+    return f"{drawn.order.seed}-{number:04d}{f'-{name}' if name else ''}.png"
+
+
+def images_zip(drawn: Drawn) -> bytes:
+    """The PNG files, with the receipt of their model."""
+    files = {file_name(drawn, i): image for i, image in enumerate(drawn.images)}
+    return _zip({**files, **_receipt(drawn)})
+
+
+def dataset_zip(drawn: Drawn) -> bytes:
+    """A dataset folder that `load_dataset` reads once unpacked, with card and receipt.
+
+    Raises:
+        UsageError: The model has no receipt, so that no card can tell its guarantee.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    released = drawn.released
+    if released.problems:
+        raise UsageError(
+            f"'{released.name}' is not verified, so no dataset card can state its guarantee: save the images instead."
+        )
+    image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [{"bytes": image, "path": None} for image in drawn.images]
+    columns: dict[str, pa.Array] = {"image": pa.array(rows, image_type)}
+    features: dict[str, object] = {"image": {"_type": "Image"}}
+    if drawn.labels is not None:
+        columns["label"] = pa.array(drawn.labels, pa.int64())
+        features["label"] = {"_type": "ClassLabel", "names": list(released.class_names or ())}
+    table = pa.table(columns)
+    # How `datasets` tells the types of columns.
+    table = table.replace_schema_metadata({"huggingface": canonical_json({"info": {"features": features}})})
+    shard = io.BytesIO()
+    parquet.write_table(table, shard)
+    order = {**asdict(drawn.order), "classes": list(drawn.order.classes) or "all"}
+    card = dataset_card(
+        released.receipt,
+        num_images=len(drawn.images),
+        class_names=released.class_names,
+        parameters={name: order[name] for name in ("classes", "seed", "steps", "solver")},
+    )
+    return _zip({SHARD_NAME: shard.getvalue(), CARD_NAME: card.encode(), **_receipt(drawn)})
+
+
+def _receipt(drawn: Drawn) -> dict[str, bytes]:
+    if not drawn.released.receipt:
+        return {}
+    return {RECEIPT_NAME: (drawn.released.folder / RECEIPT_NAME).read_bytes()}
+
+
+def _zip(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:  # PNG and parquet are compressed already
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), content)
+    return buffer.getvalue()

@@ -1,0 +1,246 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Draws images and shows them on the way. Drawing is post-processing: it costs no privacy."""
+
+import io
+import math
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .limits import Limits
+from .shelf import Released
+
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from ..pipelines import DPImagePipeline
+
+SOLVERS = {"dpm": "DPM-Solver++ (fast)", "heun": "Heun (twice the work per step)"}
+PREVIEWS = 12  # pictures on the way, at most
+LARGEST_SEED = 2**53  # what a page can hold exactly
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a visitor asks for.
+
+    Args:
+        classes (tuple of `str`): Names that take turns; none of them: all classes.
+        count (`int`): Images.
+        seed (`int`): Image i has a noise of its own, from the seed and i, as in `diffusers-dp sample`.
+        steps (`int`): Of the solver.
+        solver (`str`): `dpm` or `heun`.
+    """
+
+    classes: tuple[str, ...]
+    count: int
+    seed: int
+    steps: int
+    solver: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Images, and what is needed to draw them again or to pass them on.
+
+    Args:
+        released (`Released`): The model.
+        order (`Order`): What was asked for.
+        labels (tuple of `int`, *optional*): Class id of each image; `None` for a model without classes.
+        images (tuple of `bytes`): PNG files.
+    """
+
+    released: Released
+    order: Order
+    labels: tuple[int, ...] | None
+    images: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Where a drawing is: steps done, and all its images on one sheet."""
+
+    done: int
+    total: int
+    sheet: bytes
+
+
+def read_order(values: Sequence[Any], limits: Limits) -> Order:
+    """What came from the page, checked; a page can be edited.
+
+    Args:
+        values (sequence): Classes, count, seed, steps and solver.
+        limits (`Limits`): The most of them.
+
+    Raises:
+        UsageError: One sentence that names the field and its range.
+    """
+    classes, count, seed, steps, solver = values
+    return Order(
+        tuple(str(name) for name in classes or ()),
+        _whole("The number of images", count, 1, limits.max_images),
+        _whole("The seed", seed, 0, LARGEST_SEED),
+        _whole("The number of steps", steps, 1, limits.max_steps),
+        _known_solver(solver),
+    )
+
+
+def _whole(what: str, value: Any, least: int, most: int) -> int:
+    try:
+        whole = int(value)
+        exact = whole == float(value)
+    except (TypeError, ValueError, OverflowError):
+        whole, exact = 0, False
+    if not exact or not least <= whole <= most:
+        raise UsageError(f"{what} has to be a whole number from {least} to {most:,}.")
+    return whole
+
+
+def _known_solver(solver: Any) -> str:
+    if solver not in SOLVERS:
+        raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
+    return str(solver)
+
+
+def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
+    """A class id for each image: the chosen classes take turns.
+
+    Raises:
+        UsageError: The model has no such class.
+    """
+    names = released.class_names
+    if names is None:
+        if order.classes:
+            raise UsageError(f"'{released.name}' has no classes: choose none.")
+        return None
+    unknown = [name for name in order.classes if name not in names]
+    if unknown:
+        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        raise UsageError(f"'{unknown[0]}' is no class of '{released.name}': choose from {shown}.")
+    chosen = [names.index(name) for name in order.classes] or list(range(len(names)))
+    return tuple(chosen[i % len(chosen)] for i in range(order.count))
+
+
+def watch(pipeline: "DPImagePipeline", released: Released, order: Order) -> Iterator[Preview | Drawn]:
+    """Draws, and yields some previews on the way and `Drawn` at the end. Closing the iterator stops the drawing after its step.
+
+    Raises:
+        UsageError: The model cannot draw this.
+    """
+    labels = labels_of(order, released)
+    steps: queue.Queue[Preview | Drawn | BaseException] = queue.Queue()
+    stopped = threading.Event()
+
+    def work() -> None:
+        try:
+            steps.put(_draw(pipeline, released, order, labels, steps, stopped))
+        except BaseException as error:  # to the thread that waits for it
+            steps.put(error)
+
+    thread = threading.Thread(target=work, name="drawing", daemon=True)
+    thread.start()
+    try:
+        while True:
+            found = steps.get()
+            if isinstance(found, ValueError):  # a sentence of the pipeline's, on what it cannot do
+                raise UsageError(str(found).replace("`", "")) from found
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+            if isinstance(found, Drawn):
+                return
+    finally:
+        stopped.set()
+
+
+class _Stopped(Exception):
+    """The visitor left."""
+
+
+def _draw(
+    pipeline: "DPImagePipeline",
+    released: Released,
+    order: Order,
+    labels: tuple[int, ...] | None,
+    steps: "queue.Queue[Any]",
+    stopped: threading.Event,
+) -> Drawn:
+    import torch
+
+    from ..commands.sample import generators
+
+    every = math.ceil(order.steps / PREVIEWS)
+
+    def on_step_end(pipe: Any, step: int, timestep: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        if stopped.is_set():
+            raise _Stopped
+        if step % every == 0 and step + 1 < order.steps:
+            steps.put(Preview(step + 1, order.steps, to_png(preview_sheet(pipe, step, kwargs["latents"]))))
+        return kwargs
+
+    # The scheduler counts steps: each drawing has its own.
+    own = type(pipeline)(
+        pipeline.unet, type(pipeline.scheduler).from_config(pipeline.scheduler.config), pipeline.config.id2label,
+        pipeline.config.patch_size,
+    )  # fmt: skip
+    own.set_progress_bar_config(disable=True)
+    with torch.no_grad():
+        images = own(
+            batch_size=order.count,
+            class_labels=None if labels is None else list(labels),
+            generator=generators(order.seed, range(order.count)),
+            num_inference_steps=order.steps,
+            solver=order.solver,
+            callback_on_step_end=on_step_end,
+        ).images
+    return Drawn(released, order, labels, tuple(to_png(image) for image in images))
+
+
+def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
+    """All images after a step, side by side, their noise scaled into the range of pixels.
+
+    Args:
+        pipeline (`DPImagePipeline`): Whose scheduler is at this step.
+        step (`int`): Counted from 0.
+        latents (`torch.Tensor` of shape `[B, C, H, W]`): With noise of standard deviation `sigmas[step + 1]`, or of variance at most 1
+            where the scheduler has no sigmas.
+    """
+    import torch
+
+    sigmas = getattr(pipeline.scheduler, "sigmas", None)
+    level = 0.0 if sigmas is None else float(sigmas[step + 1])
+    images = torch.nn.functional.pixel_shuffle(latents.float() / (1 + level), pipeline.config.patch_size)
+    pixels = ((images / 2 + 0.5).clamp(0, 1) * 255).round().byte().cpu().permute(0, 2, 3, 1).numpy()
+    return sheet_of(pixels)
+
+
+def sheet_of(pixels: Any) -> "Image.Image":
+    """Images of shape `[B, H, W, C]` in rows, nearly square."""
+    import numpy as np
+    from PIL import Image
+
+    count, height, width, channels = pixels.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    sheet = np.full((rows * height, columns * width, channels), 255, dtype=np.uint8)
+    for i, image in enumerate(pixels):
+        top, left = i // columns * height, i % columns * width
+        sheet[top : top + height, left : left + width] = image
+    return Image.fromarray(sheet[..., 0] if channels == 1 else sheet)
+
+
+def to_png(image: "Image.Image") -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="png")
+    return buffer.getvalue()
+
+
+def names_of(drawn: Drawn) -> Sequence[str]:
+    """The class of each image in words; empty words for a model without classes."""
+    if drawn.labels is None or drawn.released.class_names is None:
+        return [""] * len(drawn.images)
+    return [drawn.released.class_names[label] for label in drawn.labels]

@@ -1,0 +1,271 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The page: which model, its guarantee, its images. All that it shows is computed elsewhere."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import gradio as gr
+
+from ..errors import DiffusersDPError, UsageError
+from . import budget, views
+from .downloads import dataset_zip, images_zip
+from .drawing import SOLVERS, Drawn, Preview, read_order, watch
+from .limits import QUEUE_LENGTH, SECONDS_KEPT
+from .shelf import Shelf
+
+
+INTRO = """# Images under differential privacy
+Choose a model that was trained on images nobody may see. First read what it promises, then draw from it: drawing costs no more privacy."""
+HOW_PRIVATE = """## How private is this?
+**What epsilon says.** Imagine two models: one trained with your image, one without it. Epsilon bounds how differently they can behave: every
+event is at most e<sup>epsilon</sup> times as likely under one as under the other, but for a probability of delta. Small is good: at epsilon 1 a coin flip
+about your image improves to 73 in 100 at best, at 10 the bound alone forbids next to nothing, though known attacks achieve far less.
+
+**Who is protected from whom.** Those whose images were used, from everybody who sees the model, its images or this page. Not from those who trained it.
+
+**What it does not say.** That the images are good or fair; that what is true of all images together stays secret; that the trainer was honest: a receipt shows that its
+numbers fit together and to the files."""
+# The link is made by Python, in memory; the browser saves it.
+SAVE = """(html) => { const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
+  if (link) { document.body.append(link); link.click(); link.remove(); } }"""
+NOTHING_YET = "Nothing is drawn yet."
+NOTHING_DRAWN = "Draw images first: then they can be saved."
+
+
+def build_page(shelf: Shelf) -> gr.Blocks:
+    """The page over these models. Drawing, verifying and planning go one at a time, in the order of asking."""
+    with gr.Blocks(title="Images under differential privacy", analytics_enabled=False) as page:
+        gr.Markdown(INTRO)
+        hint = "From the list, or type a Hub id" + (" or a folder." if shelf.folders_by_visitors else ".")
+        names = list(shelf.names)
+        model = gr.Dropdown(
+            names,
+            value=names[0] if names else None,
+            label="Model",
+            info=hint,
+            allow_custom_value=True,
+            elem_id="model",
+        )
+        facts = gr.HTML(views.note("Reading the receipt ..."), elem_id="guarantee", padding=False)
+        with gr.Tabs():
+            with gr.Tab("Draw", id="draw"):
+                controls, draw = _draw_tab(shelf, model)
+            with gr.Tab("Compare", id="compare"):
+                _compare_tab(shelf, model, controls)
+            with gr.Tab("How private is this?", id="private") as private:
+                _private_tab(shelf, model, private)
+
+        classes, solver = controls[0], controls[-1]
+        for event in (page.load, model.change):
+            event(
+                _open(shelf), [model], [facts, classes, solver, draw], api_name="open" if event is model.change else None, api_visibility="public" if event is model.change else "private",
+                concurrency_id="open", show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
+            )  # fmt: skip
+    page.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=1)
+    return page
+
+
+def theme() -> gr.themes.Base:
+    """Gradio's own, with the fonts of the visitor's system (none is fetched) and small print that can be read."""
+    own = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    quiet, quiet_dark = "*neutral_600", "*neutral_300"
+    return own.set(
+        body_text_color_subdued=quiet, body_text_color_subdued_dark=quiet_dark,
+        block_info_text_color=quiet, block_info_text_color_dark=quiet_dark,
+    )  # fmt: skip
+
+
+def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
+    with gr.Row():
+        with gr.Column(scale=1, min_width=280):
+            classes = gr.Dropdown(
+                [], value=[], multiselect=True, allow_custom_value=True, label="Classes", elem_id="classes",
+                info="They take turns. None chosen: all.",
+            )  # fmt: skip
+            count = gr.Slider(1, shelf.limits.max_images, value=16, step=1, label="Images", elem_id="count")
+            seed = gr.Number(
+                0, label="Seed", info="The same seed gives the same images.", precision=0, minimum=0, elem_id="seed"
+            )
+            steps = gr.Slider(
+                1, shelf.limits.max_steps, value=20, step=1, label="Steps", info="More are slower.", elem_id="steps"
+            )
+            solver = gr.Radio(
+                [(text, name) for name, text in SOLVERS.items()], value="dpm", label="Solver", elem_id="solver"
+            )
+            with gr.Row():
+                draw = gr.Button("Draw", variant="primary", interactive=False, elem_id="draw", min_width=100)
+                stop = gr.Button("Stop", elem_id="stop", min_width=100)
+        with gr.Column(scale=3, min_width=300):
+            result = gr.HTML(views.note(NOTHING_YET), elem_id="result", padding=False)
+            kept = gr.State(None, time_to_live=SECONDS_KEPT)
+            with gr.Row():
+                as_zip = gr.Button("Save all as a zip", size="sm", elem_id="save-zip")
+                as_dataset = gr.Button("Download as dataset", size="sm", elem_id="save-dataset")
+            link = gr.HTML("", elem_id="saved", padding=False)
+    controls = [classes, count, seed, steps, solver]
+    drawing = draw.click(
+        _draw(shelf),
+        [model, *controls],
+        [result, kept],
+        api_name="draw",
+        concurrency_id="work",
+        show_progress="hidden",
+    )
+    stop.click(None, cancels=[drawing])
+    # What one model drew does not stand below the guarantee of another.
+    model.change(lambda: (views.note(NOTHING_YET), None), None, [result, kept], api_visibility="private", queue=False)
+    for button, pack, name in ((as_zip, images_zip, "images.zip"), (as_dataset, dataset_zip, "dataset.zip")):
+        button.click(_save(pack, name), [kept], [link], api_visibility="private", show_progress="hidden").then(
+            None, [link], None, js=SAVE
+        )
+    return controls, draw
+
+
+def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> None:
+    gr.Markdown("Both models draw the same classes from the same seeds, with the settings of the tab *Draw*.")
+    names = list(shelf.names)
+    other = gr.Dropdown(
+        names, value=names[-1] if names else None, label="Second model", allow_custom_value=True, elem_id="other",
+        info="The first is the one above.",
+    )  # fmt: skip
+    compare = gr.Button("Compare", variant="primary", elem_id="compare")
+    result = gr.HTML(views.note("Nothing is compared yet."), elem_id="comparison", padding=False)
+    compare.click(
+        _compare(shelf),
+        [model, other, *controls],
+        [result],
+        api_name="compare",
+        concurrency_id="work",
+        show_progress="hidden",
+    )
+
+
+def _private_tab(shelf: Shelf, model: gr.Dropdown, tab: gr.Tab) -> None:
+    gr.Markdown(HOW_PRIVATE)
+    gr.Markdown("### Where the budget of this model went")
+    picture = gr.HTML(views.note("The picture comes with the model."), elem_id="budget", padding=False)
+    for event in (tab.select, model.change):
+        event(
+            _budget_of(shelf),
+            [model],
+            [picture],
+            api_visibility="private",
+            concurrency_id="plan",
+            show_progress="hidden",
+        )
+    gr.Markdown(
+        "### A run of your own\nThe noise that a budget asks for, before an image is read: what `diffusers-dp plan` computes for FETA-Pro."
+    )
+    with gr.Row():
+        values = [
+            gr.Number(10000, label="Images in training", precision=0, elem_id="plan-images"),
+            gr.Number(1, label="Epsilon", elem_id="plan-epsilon"),
+            gr.Number(500, label="Expected batch", precision=0, elem_id="plan-batch"),
+            gr.Number(300, label="Steps of DP-SGD", precision=0, elem_id="plan-steps"),
+        ]
+    plan = gr.Button("Plan", elem_id="plan")
+    planned = gr.HTML("", elem_id="planned", padding=False)
+    plan.click(_plan, values, [planned], api_name="plan", concurrency_id="plan", show_progress="hidden")
+
+
+def _said(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """A view whose refusals stand on the page, in one sentence."""
+
+    @wraps(answer)
+    def guarded(*values: Any) -> Any:
+        try:
+            return answer(*values)
+        except DiffusersDPError as error:
+            return views.error(str(error))
+
+    return guarded
+
+
+def _open(shelf: Shelf) -> Callable[[str], Any]:
+    def answer(name: str) -> Any:
+        if not name:
+            return (
+                views.note("No model is chosen."),
+                gr.Dropdown([], value=[]),
+                gr.Radio(),
+                gr.Button(interactive=False),
+            )
+        try:
+            released = shelf.open(name)
+        except DiffusersDPError as error:
+            return views.error(str(error)), gr.Dropdown([], value=[]), gr.skip(), gr.Button(interactive=False)
+        names = list(released.class_names or ())
+        return (
+            views.guarantee(released),
+            gr.Dropdown(names, value=[], visible=bool(names)),
+            gr.Radio(value="dpm"),
+            gr.Button(interactive=True),
+        )
+
+    return answer
+
+
+def _draw(shelf: Shelf) -> Callable[..., Iterator[tuple[Any, Any]]]:
+    def answer(name: str, *values: Any) -> Iterator[tuple[Any, Any]]:
+        try:
+            order = read_order(values, shelf.limits)
+            released = shelf.open(name)
+            yield views.note("Loading the model ..."), None
+            for found in watch(shelf.pipeline(released), released, order):
+                if isinstance(found, Preview):
+                    yield views.preview(found), gr.skip()
+                else:
+                    yield views.images(found), found
+        except DiffusersDPError as error:
+            yield views.error(str(error)), None
+
+    return answer
+
+
+def _compare(shelf: Shelf) -> Callable[..., Iterator[str]]:
+    def answer(first: str, second: str, *values: Any) -> Iterator[str]:
+        columns: list[str] = []
+        try:
+            order = read_order(values, shelf.limits)
+            both = [shelf.open(first), shelf.open(second)]
+            for released in both:
+                for found in watch(shelf.pipeline(released), released, order):
+                    shown = views.preview(found) if isinstance(found, Preview) else _column(found)
+                    yield views.side_by_side([*columns, shown])
+                columns.append(shown)
+        except DiffusersDPError as error:
+            yield views.error(str(error))
+
+    return answer
+
+
+def _column(drawn: Drawn) -> str:
+    return views.images(drawn, title=drawn.released.name, facts=views.short_guarantee(drawn.released))
+
+
+def _save(pack: Callable[[Drawn], bytes], name: str) -> Callable[[Drawn | None], str]:
+    @_said
+    def answer(drawn: Drawn | None) -> str:
+        if drawn is None:
+            raise UsageError(NOTHING_DRAWN)
+        return views.saved(pack(drawn), name, "application/zip")
+
+    return answer
+
+
+def _budget_of(shelf: Shelf) -> Callable[[str], str]:
+    @_said
+    def answer(name: str) -> str:
+        released = shelf.open(name)
+        if not released.receipt or released.problems:
+            raise UsageError("This model's receipt does not match, so there is no picture of its budget.")
+        return views.picture(*shelf.budget(released))
+
+    return answer
+
+
+@_said
+def _plan(*values: Any) -> str:
+    plan, table = budget.think_of(*values)
+    return views.picture(budget.draw(plan), f"Total epsilon {plan.epsilon:.4g}; the table has the numbers.", table)

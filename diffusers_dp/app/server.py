@@ -1,0 +1,131 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Serves the page: on this machine alone, unless it is a Space or `--server_name` says otherwise. torch is loaded behind it."""
+
+import argparse
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from ..errors import DiffusersDPError, UsageError
+from .limits import SESSIONS_KEPT, Limits
+from .shelf import Shelf
+
+
+HERE = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+NAMES_VARIABLE = "DIFFUSERS_DP_RELEASES"  # of a Space: Hub ids, comma-separated
+LARGEST_UPLOAD = "1kb"  # nothing on the page takes files
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs until it is interrupted. Exits with 2 after one sentence where it cannot start."""
+    try:
+        args = parse(argv)
+        shelf = build_shelf(args)
+        serve(shelf, args)
+    except DiffusersDPError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    defaults = Limits()
+    parser = argparse.ArgumentParser(
+        prog="app.py",
+        description="A page that draws from released models.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "releases",
+        nargs="*",
+        help=f"Folders and Hub ids to choose from; none: those of {NAMES_VARIABLE}, or else runs/*/release.",
+    )
+    parser.add_argument(
+        "--server_name",
+        default=EVERYWHERE if "SPACE_ID" in os.environ else HERE,
+        help="Address to listen at; this machine alone, but on a Space.",
+    )
+    parser.add_argument("--server_port", type=int, default=7860, help="Port.")
+    parser.add_argument(
+        "--allow_unverified",
+        action="store_true",
+        help="Also open models whose receipt does not match; the page says so in red.",
+    )
+    parser.add_argument("--max_images", type=int, default=defaults.max_images, help="Images in one drawing, at most.")
+    parser.add_argument("--max_steps", type=int, default=defaults.max_steps, help="Steps of the solver, at most.")
+    parser.add_argument(
+        "--max_model_mb",
+        type=int,
+        default=defaults.max_model_mb,
+        help="Size of a model, asked for before it is fetched.",
+    )
+    args = parser.parse_args(argv)
+    for name in ("max_images", "max_steps", "max_model_mb"):
+        if getattr(args, name) < 1:
+            raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
+    return args
+
+
+def build_shelf(args: argparse.Namespace) -> Shelf:
+    """The models to choose from. Visitors from elsewhere choose among these and what is public on the Hub, and type no paths."""
+    names = args.releases or [name.strip() for name in os.environ.get(NAMES_VARIABLE, "").split(",") if name.strip()]
+    names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
+    return Shelf(
+        list(dict.fromkeys(names)),
+        Limits(args.max_images, args.max_steps, args.max_model_mb),
+        allow_unverified=args.allow_unverified,
+        folders_by_visitors=args.server_name in (HERE, "localhost", "::1"),
+    )
+
+
+def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
+    """Starts the server and, behind it, loads what the first visitor will need. Returns its address."""
+    logging.getLogger("absl").setLevel(logging.ERROR)  # dp_accounting warns of RDP orders that it leaves out
+    try:
+        import gradio  # noqa: F401
+    except ImportError:
+        raise UsageError("The page needs Gradio: pip install diffusers_dp[app].") from None
+    from .page import build_page, theme
+
+    page = build_page(shelf)
+    try:
+        _, address, _ = page.launch(
+            server_name=args.server_name,
+            server_port=args.server_port,
+            share=False,
+            _frontend=False,  # else it asks itself for the page, by way of any proxy, and gives up after three seconds
+            inbrowser=False,
+            prevent_thread_lock=True,
+            quiet=True,
+            show_error=False,
+            allowed_paths=[],
+            max_file_size=LARGEST_UPLOAD,
+            state_session_capacity=SESSIONS_KEPT,
+            enable_monitoring=False,
+            ssr_mode=False,
+            pwa=False,
+            mcp_server=False,
+            theme=theme(),
+            css=files("diffusers_dp").joinpath("templates", "app.css").read_text(encoding="utf-8"),
+            footer_links=[],
+        )
+    except OSError:
+        raise UsageError(f"--server_port {args.server_port} is taken or not allowed; give another.") from None
+    print(f"The page is at {address}", flush=True)
+    threading.Thread(target=warm_up, args=(shelf,), name="warm-up", daemon=True).start()
+    if block:
+        page.block_thread()
+    return str(address)
+
+
+def warm_up(shelf: Shelf) -> None:
+    """Loads torch and the first model, so that the first drawing need not wait for them."""
+    try:
+        if shelf.names:
+            shelf.pipeline(shelf.open(shelf.names[0]))
+    except DiffusersDPError:  # the page says it to whoever asks for that model
+        return

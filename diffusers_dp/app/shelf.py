@@ -1,0 +1,211 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The models that the page may open: found, measured, fetched, verified, and only then loaded. torch is loaded with a model alone."""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DiffusersDPError, IntegrityError, UsageError
+from ..hub import fetch_release, load_verified
+from ..hub_errors import one_sentence
+from ..receipt import RECEIPT_NAME
+from ..verify import Unreadable, card_agrees, verify
+from .budget import draw, plan_of_receipt
+from .limits import LARGEST_SIDE, MODELS_FETCHED, PIPELINES_KEPT, Limits
+
+
+if TYPE_CHECKING:
+    from ..pipelines import DPImagePipeline
+
+PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
+
+
+@dataclass(frozen=True)
+class Released:
+    """A model whose files are here.
+
+    Args:
+        name (`str`): As it was asked for.
+        folder (`Path`): Of the files.
+        receipt (`dict`): Empty where there is none that can be read.
+        problems (tuple of `str`): What the verifier found; none if all is consistent.
+        class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
+        card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
+    """
+
+    name: str
+    folder: Path
+    receipt: dict[str, Any]
+    problems: tuple[str, ...]
+    class_names: tuple[str, ...] | None
+    card_agrees: bool
+
+
+class Shelf:
+    """Opens models by name, and keeps the few that were used last in memory.
+
+    Args:
+        names (sequence of `str`): Folders and Hub ids that whoever started the page chose.
+        limits (`Limits`): What may be asked for.
+        allow_unverified (`bool`): Also opens what does not match its receipt, or has none.
+        folders_by_visitors (`bool`): Whether a visitor may type the path of a folder: on one's own machine, not where strangers come.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        limits: Limits,
+        *,
+        allow_unverified: bool = False,
+        folders_by_visitors: bool = False,
+    ) -> None:
+        self.names = tuple(names)
+        self.limits = limits
+        self.allow_unverified = allow_unverified
+        self.folders_by_visitors = folders_by_visitors
+        # Two locks: who reads a guarantee does not wait for torch.
+        self._opening, self._loading = threading.Lock(), threading.Lock()
+        self._opened: dict[str, Released] = {}
+        self._fetched: set[str] = set()
+        self._budgets: dict[str, tuple[bytes, str, str]] = {}
+        self._pipelines: OrderedDict[str, DPImagePipeline] = OrderedDict()
+
+    def open(self, name: str) -> Released:
+        """The model of this name, verified; a second time from memory.
+
+        Raises:
+            UsageError: It is nowhere, is no release, or is larger than the limit.
+            IntegrityError: It is not what its receipt says, or has none, and `allow_unverified` is not set.
+        """
+        name = (name or "").strip()
+        if not name:
+            raise UsageError("Choose a model, or type the Hub id of one.")
+        with self._opening:
+            if name not in self._opened:
+                self._opened[name] = self._open(name)
+            return self._opened[name]
+
+    def pipeline(self, released: Released) -> "DPImagePipeline":
+        """The pipeline of an opened model, on the CPU or a GPU if there is one."""
+        with self._loading:
+            if released.name in self._pipelines:
+                self._pipelines.move_to_end(released.name)
+                return self._pipelines[released.name]
+            while len(self._pipelines) >= PIPELINES_KEPT:
+                self._pipelines.popitem(last=False)
+            pipeline = self._load(released)
+            self._pipelines[released.name] = pipeline
+            return pipeline
+
+    def budget(self, released: Released) -> tuple[bytes, str, str]:
+        """The budget picture of a model, the same in words, and the plan's table; a second time from memory."""
+        if released.name not in self._budgets:
+            plan = plan_of_receipt(released.receipt)
+            words = f"Total epsilon {plan.epsilon:.4g}; the table has the numbers."
+            self._budgets[released.name] = draw(plan), words, plan.table
+        return self._budgets[released.name]
+
+    def _load(self, released: Released) -> "DPImagePipeline":
+        import torch
+
+        try:
+            pipeline = load_verified(released.folder, require_dp=not self.allow_unverified)
+        except (DiffusersDPError, MemoryError):
+            raise
+        except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
+            raise IntegrityError(
+                f"'{released.name}' cannot be loaded: {type(error).__name__} in its files. Ask whoever made it."
+            ) from error
+        pipeline.set_progress_bar_config(disable=True)
+        pipeline.unet.eval()
+        return pipeline.to("cuda" if torch.cuda.is_available() else "cpu")
+
+    def _open(self, name: str) -> Released:
+        folder = self._find(name)
+        try:
+            receipt, problems = verify(folder)
+        except Unreadable as error:
+            receipt, problems = {}, [str(error)]
+        if problems and not self.allow_unverified:
+            raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
+        check_components(name, folder)
+        agrees = bool(problems) or card_agrees(folder, receipt)
+        return Released(name, folder, receipt, tuple(problems), read_class_names(folder), agrees)
+
+    def _find(self, name: str) -> Path:
+        """The folder of a model, fetched from the Hub if it is not too large."""
+        if Path(name).is_dir() and (name in self.names or self.folders_by_visitors):
+            folder = Path(name)
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            self._refuse_large(name, size)
+            return folder
+        if name not in self.names and name not in self._fetched and len(self._fetched) >= MODELS_FETCHED:
+            raise UsageError(
+                f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more until it is started again."
+            )
+        commit = self._ask_hub(name)
+        folder = fetch_release(name, commit)
+        if name not in self.names:
+            self._fetched.add(name)
+        return folder
+
+    def _ask_hub(self, name: str) -> str:
+        """The commit to fetch, after a look at what it holds. What a visitor types is asked for without the owner's token."""
+        from huggingface_hub import HfApi
+
+        with one_sentence(f"'{name}'", "a model"):
+            found = HfApi().model_info(name, files_metadata=True, token=None if name in self.names else False)
+        files = {file.rfilename: file.size or 0 for file in found.siblings or ()}
+        self._refuse_large(name, sum(files.values()))
+        if RECEIPT_NAME not in files and not self.allow_unverified:
+            raise IntegrityError(
+                f"'{name}' is not opened: it holds no {RECEIPT_NAME}, so nothing is known of its privacy."
+            )
+        if any(file.endswith(PICKLES) for file in files):
+            raise IntegrityError(
+                f"'{name}' is not opened: it holds pickle files, which can run code. Releases have safetensors."
+            )
+        return str(found.sha)
+
+    def _refuse_large(self, name: str, size: int) -> None:
+        if size > self.limits.max_model_mb * 1_000_000:
+            raise UsageError(
+                f"'{name}' has {size / 1e6:,.0f} MB, and this page takes models of up to {self.limits.max_model_mb:,} MB "
+                "(--max_model_mb)."
+            )
+
+
+def check_components(name: str, folder: Path) -> None:
+    """A model index may name any class that is installed; ours name these, and nothing else is looked up.
+
+    Raises:
+        IntegrityError: The folder holds another kind of pipeline, or images that are too large.
+    """
+    try:
+        index = json.loads((folder / "model_index.json").read_bytes())
+        library, scheduler = index["scheduler"]
+        plain = index["_class_name"] == "DPImagePipeline" and index["unet"] == ["diffusers", "UNet2DModel"]
+        plain = plain and library == "diffusers" and str(scheduler).endswith("Scheduler")
+        side = json.loads((folder / "unet" / "config.json").read_bytes())["sample_size"]
+        largest = max(side if isinstance(side, list) else [side]) * int(index.get("patch_size", 1))
+    except (OSError, ValueError, KeyError, TypeError):
+        plain, largest = False, 0
+    if not plain:
+        raise IntegrityError(f"'{name}' is not opened: it holds no model of this library.")
+    if largest > LARGEST_SIDE:
+        raise IntegrityError(
+            f"'{name}' is not opened: its images have {largest} pixels a side, and {LARGEST_SIDE} is the most here."
+        )
+
+
+def read_class_names(folder: Path) -> tuple[str, ...] | None:
+    """Names by class id, `None` for a model without classes; the id where it has no name."""
+    rows = json.loads((folder / "unet" / "config.json").read_bytes()).get("num_class_embeds")
+    if rows is None:
+        return None
+    names = json.loads((folder / "model_index.json").read_bytes()).get("id2label") or {}
+    return tuple(str(names.get(str(i), i)) for i in range(int(rows) - 1))

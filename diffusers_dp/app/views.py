@@ -1,0 +1,152 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What the page shows, as HTML. Names and receipts are a stranger's words: templates escape all of them."""
+
+import base64
+import math
+from functools import cache
+from html import escape
+from typing import Any
+
+from ..plain_words import MODERATE, STRONG, claimed, guess_in_words, plain_guarantee, questions, short_number, strength
+from .downloads import file_name
+from .drawing import Drawn, Preview, names_of
+from .shelf import Released
+
+
+DIAL = (0.1, 100.0)  # ends of the scale, which is logarithmic
+
+
+@cache
+def _template(name: str) -> Any:
+    from jinja2 import Environment, PackageLoader
+
+    return Environment(loader=PackageLoader("diffusers_dp"), autoescape=True, trim_blocks=True).get_template(name)
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def error(sentence: str) -> str:
+    return f'<p class="dp-error" role="alert">{escape(sentence)}</p>'
+
+
+def note(sentence: str) -> str:
+    return f'<p class="dp-faint" role="status">{escape(sentence)}</p>'
+
+
+def guarantee(released: Released) -> str:
+    """The dial, the badge, the words and the questions."""
+    receipt = released.receipt
+    try:
+        words = _words(receipt) if receipt else {}
+    except (KeyError, TypeError, ValueError, AttributeError):  # a receipt that does not match can hold anything
+        receipt, words = {}, {}
+    return str(
+        _template("app_guarantee.html").render(
+            name=released.name, receipt=receipt, problems=released.problems, card_agrees=released.card_agrees, **words
+        )
+    )
+
+
+def _words(receipt: dict[str, Any]) -> dict[str, Any]:
+    epsilon = claimed(receipt)
+    together = receipt.get("dataset") and receipt.get("prior_releases")
+    return {
+        "epsilon": short_number(epsilon),
+        "delta": short_number(receipt["delta"]),
+        "strength": strength(epsilon),
+        "dial": dial(epsilon),
+        "plain": plain_guarantee(receipt),
+        "guess": guess_in_words(receipt),
+        "rows": questions(receipt["events"]),
+        "size": receipt["events"][0]["dataset_size"],
+        "together": short_number(receipt["dataset"]["epsilon_of_all_releases"]["pld"]) if together else None,
+    }
+
+
+def dial(epsilon: float) -> dict[str, Any]:
+    """Half a circle, from the left (little is learned) to the right, in three arcs; pixels of a 220 x 132 drawing."""
+    bounds = (DIAL[0], STRONG, MODERATE, DIAL[1])
+    words = ("strong", "moderate", "weak")
+    arcs = [
+        {"word": word, "path": _arc(_turn(low) + 0.008, _turn(high) - 0.008)}
+        for word, low, high in zip(words, bounds, bounds[1:], strict=False)
+    ]
+    marks = []
+    for value in bounds:
+        x, y = _point(_turn(value), 101)
+        marks.append({"x": round(x, 1), "y": round(y + 4, 1), "text": f"{value:g}"})
+    tip = _point(_turn(epsilon), 66)
+    return {"arcs": arcs, "marks": marks, "tip": [round(tip[0], 1), round(tip[1], 1)]}
+
+
+def _turn(epsilon: float) -> float:
+    """Part of the half circle, in [0, 1]."""
+    low, high = (math.log(end) for end in DIAL)
+    return min(max((math.log(max(epsilon, 1e-9)) - low) / (high - low), 0.0), 1.0)
+
+
+def _point(turn: float, radius: float) -> tuple[float, float]:
+    angle = math.pi * (1 - turn)
+    return 110 + radius * math.cos(angle), 110 - radius * math.sin(angle)
+
+
+def _arc(start: float, end: float, radius: float = 82) -> str:
+    (x, y), (to_x, to_y) = _point(start, radius), _point(end, radius)
+    return f"M {x:.1f} {y:.1f} A {radius} {radius} 0 0 1 {to_x:.1f} {to_y:.1f}"
+
+
+def preview(found: Preview) -> str:
+    """All images on the way, from noise."""
+    return (
+        f'<div class="dp-preview" role="status"><label>Denoising, step {found.done} of {found.total} '
+        f'<progress max="{found.total}" value="{found.done}"></progress></label>'
+        f'<img src="{data_uri(found.sheet, "image/png")}" alt="The images, still noisy"></div>'
+    )
+
+
+def images(drawn: Drawn, title: str = "", facts: str = "") -> str:
+    """The grid; each image saves itself."""
+    order = drawn.order
+    shown = [
+        {"uri": data_uri(image, "image/png"), "file": file_name(drawn, i), "label": label}
+        for i, (image, label) in enumerate(zip(drawn.images, names_of(drawn), strict=True))
+    ]
+    line = f"Seed {order.seed}, {order.steps} step{'s' if order.steps != 1 else ''} of {order.solver}. Choose an image to save it."
+    return str(
+        _template("app_images.html").render(
+            images=shown, name=drawn.released.name, title=title, facts=facts, line=line
+        )
+    )
+
+
+def side_by_side(columns: list[str]) -> str:
+    """Two drawings, or what there is of them."""
+    return f'<div class="dp-pair">{"".join(f"<div>{column}</div>" for column in columns)}</div>'
+
+
+def short_guarantee(released: Released) -> str:
+    """One line, for a comparison."""
+    if released.problems:
+        return "Does NOT match its receipt: do not take it for private."
+    epsilon = claimed(released.receipt)
+    return f"epsilon {short_number(epsilon)} ({strength(epsilon).word}), per {released.receipt['unit_of_privacy']}; numbers consistent, unsigned"
+
+
+def saved(content: bytes, name: str, kind: str) -> str:
+    """A link that saves a file; the page follows it by itself."""
+    size = f"{len(content) / 1000:,.0f} kB" if len(content) < 1e6 else f"{len(content) / 1e6:,.1f} MB"
+    return (
+        f'<p role="status"><a class="dp-saved" href="{data_uri(content, kind)}" download="{escape(name)}">{escape(name)}</a> '
+        f"({size}) goes to your downloads.</p>"
+    )
+
+
+def picture(content: bytes, words: str, table: str = "") -> str:
+    """A picture with the same in words for those who do not see it."""
+    text = f'<pre class="dp-scroll" tabindex="0">{escape(table)}</pre>' if table else ""
+    return (
+        f'<figure class="dp-picture"><div class="dp-scroll" tabindex="0" role="region" aria-label="Budget picture">'
+        f'<img src="{data_uri(content, "image/png")}" alt="{escape(words)}"></div></figure>{text}'
+    )

@@ -1,0 +1,28 @@
+# %% [markdown]
+# # Make a private dataset
+#
+# Labelled parquet shards that `load_dataset` reads, with the receipt of the model and a card beside them. An interrupted command goes on where it stopped.
+
+# %%
+from datasets import load_dataset
+
+from diffusers_dp.cli import main
+
+
+# %%
+release = "runs/demo/release"
+main(["sample", release, "--num_images", "12", "--output", "synthetic", "--num_inference_steps", "2"])
+
+# %%
+images = load_dataset("synthetic", split="train", cache_dir="cache")
+print(images.features, images["label"])
+
+# %% [markdown]
+# Classes take turns. Other shares are given by `--class_balance`; how frequent the classes are among the training images is private, and the model does not
+# tell. On several processes: `accelerate launch --num_processes 4 --module diffusers_dp.cli sample ...`; to the Hub: `--push_to_hub --hub_dataset_id you/name`.
+
+# %%
+main([
+    "sample", release, "--num_images", "12", "--output", "mostly_one", "--num_inference_steps", "2", "--class_balance", "1,2,1",
+])  # fmt: skip
+print(load_dataset("mostly_one", split="train", cache_dir="cache")["label"])

@@ -1,0 +1,45 @@
+# %% [markdown]
+# # Sample from a release
+#
+# Drawing costs no privacy, however many images you draw. `load_verified` compares the release with its receipt before it loads anything.
+
+# %%
+import torch
+
+from diffusers_dp import load_verified
+
+
+# %% [markdown]
+# A folder, or a Hub id. `make demo` makes this one.
+
+# %%
+release = "runs/demo/release"
+pipeline = load_verified(release)
+print(pipeline.config.privacy)
+
+# %% [markdown]
+# As with any pipeline of Diffusers: classes by id or by name, a generator for the seed, a number of steps. One generator per image makes each image
+# independent of the others in its batch.
+
+# %%
+generators = [torch.Generator().manual_seed(seed) for seed in range(4)]
+images = pipeline(class_labels=[0, 1, 2, 0], generator=generators, num_inference_steps=4).images
+for number, image in enumerate(images):
+    image.resize((112, 112), 0).save(f"image-{number}.png")
+
+# %% [markdown]
+# `output_type="pt"` gives tensors in [0, 1]; `callback_on_step_end` watches the noise fall.
+
+# %%
+spread = []
+
+
+def watch(pipe, step, timestep, kwargs):
+    spread.append(float(kwargs["latents"].std()))
+    return kwargs
+
+
+pixels = pipeline(
+    batch_size=2, class_labels=1, num_inference_steps=4, output_type="pt", callback_on_step_end=watch
+).images
+print(tuple(pixels.shape), [round(value, 2) for value in spread])

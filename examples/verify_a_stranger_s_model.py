@@ -1,0 +1,38 @@
+# %% [markdown]
+# # Verify a stranger's model
+#
+# A receipt lists every question that was put to the training images. Anybody can compute epsilon from it again, and compare the hashes of the files.
+
+# %%
+from diffusers_dp.plain_words import guess_in_words, plain_guarantee, questions
+from diffusers_dp.verify import verify
+
+
+# %%
+release = "runs/demo/release"
+receipt, problems = verify(release)
+print(problems or "numbers consistent, unsigned")
+
+# %% [markdown]
+# "Unsigned" is meant: the receipt is the trainer's statement. That its numbers fit together, and to these files, is what can be checked; that nothing else
+# was asked of the images cannot.
+
+# %%
+print(plain_guarantee(receipt), guess_in_words(receipt), sep="\n")
+for asked in questions(receipt["events"]):
+    print(f"{asked['stage']}: {asked['steps']} times, noise multiplier {asked['noise_multiplier']:.4g}")
+
+# %% [markdown]
+# An edited number is noticed. Here a copy claims a smaller delta.
+
+# %%
+import json  # noqa: E402
+import shutil  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+
+shutil.rmtree("edited", ignore_errors=True)
+shutil.copytree(release, "edited")
+path = Path("edited/privacy_receipt.json")
+path.write_text(json.dumps({**json.loads(path.read_text()), "delta": 1e-12}))
+print(*verify("edited")[1], sep="\n")

@@ -1,0 +1,88 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Words that tell the truth: an epsilon never looks smaller, and a bound never larger than it is."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+from scipy.stats import norm
+
+from diffusers_dp.plain_words import best_guess, guess_in_words, plain_guarantee, questions, short_number, strength
+
+
+@pytest.fixture(scope="module")
+def receipt(honest):
+    return json.loads((honest / "privacy_receipt.json").read_text())
+
+
+def with_epsilon(receipt, epsilon, unit="image"):
+    return {**receipt, "claimed_epsilon": {"rdp": {"epsilon": epsilon}}, "unit_of_privacy": unit}
+
+
+@pytest.mark.parametrize("value", [1.0, 0.9999, 1.6789e-6, 9.571723e-05, 9.994, 9.996, 123.4, 5.0, 0.3])
+def test_a_short_number_is_near_and_never_below(value):
+    assert value * (1 - 1e-9) <= float(short_number(value)) <= value * 1.011
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "word"), [(0.1, "strong"), (1, "strong"), (1.01, "moderate"), (10, "moderate"), (10.1, "weak")]
+)
+def test_the_words_follow_epsilon(receipt, epsilon, word):
+    assert strength(epsilon).word == word
+    said = plain_guarantee(with_epsilon(receipt, epsilon))
+    assert ("almost the same about you whether or not your image was used" in said) == (word == "strong")
+    assert ("too wide to reassure" in said) == (word == "weak") and "per image." in said
+
+
+def test_the_unit_is_named(receipt):
+    assert "the images of your patient_id were used" in plain_guarantee(with_epsilon(receipt, 1, "patient_id"))
+    assert "patient_id" in guess_in_words(with_epsilon(receipt, 1, "patient_id"))
+
+
+def test_the_best_guess_bounds_the_best_test_there_is():
+    """Of a Gaussian mechanism, whose best test is known: half a distance in standard deviations."""
+    assert (
+        best_guess(0, 0) == 0.5
+        and best_guess(1, 0) == pytest.approx(math.e / (1 + math.e))
+        and best_guess(1e6, 0) <= 1
+    )
+    for distance in (0.1, 0.5, 1.0, 2.0):
+        right = norm.cdf(distance / 2)
+        for epsilon in np.linspace(0.05, 6, 30):
+            delta = norm.cdf(distance / 2 - epsilon / distance) - math.exp(epsilon) * norm.cdf(
+                -distance / 2 - epsilon / distance
+            )
+            assert best_guess(epsilon, delta) >= right - 1e-12
+
+
+def test_a_bound_is_rounded_up_and_never_to_certainty(receipt):
+    assert "up to 73.2 times in 100" in guess_in_words(with_epsilon({**receipt, "delta": 1e-6}, 1))  # 73.106
+    assert "more than 99.9 times" in guess_in_words(with_epsilon(receipt, 10))
+
+
+def test_reservations_of_one_question_are_one_line(receipt):
+    assert [(row["stage"], row["steps"]) for row in questions(receipt["events"])] == [
+        ("frequency_features", 1),
+        ("dp_sgd", 40),
+    ]
+
+
+def test_the_card_has_all_that_a_stranger_asks(honest, receipt):
+    card = ModelCard.load(honest / "README.md")
+    assert card.data.library_name == "diffusers" and card.data.pipeline_tag == "unconditional-image-generation"
+    assert {"differential-privacy", "dp-sgd", "image-generation", "synthetic", "class-conditional"} == set(
+        card.data.tags
+    )
+    assert plain_guarantee(receipt) in card.text
+    headings = [line for line in card.text.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "## What was asked of the training images", "## What is public", "## What the guarantee does not cover", "## Intended use",
+        "## Use", "## Verify", "## Training", "## Citation",
+    ]  # fmt: skip
+    assert "TODO" not in card.content and "{{" not in card.content and "[More Information Needed]" not in card.content
+    snippet = card.text.split("```python")[1].split("```")[0].replace("path/to/this/release", str(honest))
+    found: dict = {}
+    exec(snippet, found)  # as a reader would run it
+    assert len(found["images"]) == 3
