@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 from torch import nn
 
@@ -21,6 +22,7 @@ from .dpsgd import per_example_gradients
 from .errors import IntegrityError, UsageError
 from .flags import TrainingConfig
 from .hub import fetch_release
+from .hub_errors import one_sentence
 from .models import Scheduler, noise_schedule, unet_config
 from .pipelines import DPImagePipeline
 from .receipt import canonical_json
@@ -248,8 +250,15 @@ def licence_of(card_class: type[Any], place: str | Path) -> str:
         place (`str` or `Path`): The file, or an id on the Hub.
     """
     try:
-        licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
-    except Exception:  # whatever somebody's card holds, or that there is none
+        with one_sentence("the card", "a repository"):
+            licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
+    except (
+        UsageError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        yaml.YAMLError,
+    ):  # there is none, or its metadata is none
         licence = ""
     return licence if _LICENCE.fullmatch(licence) and licence != "None" else "not stated"
 

@@ -6,6 +6,7 @@ import math
 import queue
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -132,29 +133,20 @@ def watch(pipeline: "DPImagePipeline", released: Released, order: Order) -> Iter
         UsageError: The model cannot draw this.
     """
     labels = labels_of(order, released)
-    steps: queue.Queue[Preview | Drawn | BaseException] = queue.Queue()
+    steps: queue.Queue[Preview | Future[Drawn]] = queue.Queue()
     stopped = threading.Event()
-
-    def work() -> None:
-        try:
-            steps.put(_draw(pipeline, released, order, labels, steps, stopped))
-        except BaseException as error:  # to the thread that waits for it
-            steps.put(error)
-
-    thread = threading.Thread(target=work, name="drawing", daemon=True)
-    thread.start()
+    executor = ThreadPoolExecutor(1, thread_name_prefix="drawing")
+    executor.submit(_draw, pipeline, released, order, labels, steps, stopped).add_done_callback(steps.put)
     try:
-        while True:
-            found = steps.get()
-            if isinstance(found, ValueError):  # a sentence of the pipeline's, on what it cannot do
-                raise UsageError(str(found).replace("`", "")) from found
-            if isinstance(found, BaseException):
-                raise found
+        while not isinstance(found := steps.get(), Future):
             yield found
-            if isinstance(found, Drawn):
-                return
+        try:
+            yield found.result()
+        except ValueError as error:  # a sentence of the pipeline's, on what it cannot do
+            raise UsageError(str(error).replace("`", "")) from error
     finally:
         stopped.set()
+        executor.shutdown(wait=False)
 
 
 class _Stopped(Exception):

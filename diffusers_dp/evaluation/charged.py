@@ -221,11 +221,11 @@ def charged_evaluation(
     spent = any(earlier["stage"] == row.name for earlier in ledger.rows)
     if spent and (stored is None or not torch.equal(stored["weights"], weights)):
         print(
-            "--evaluation_reserve was spent before an interruption, on an answer that was lost or is about another state of the model: this "
+            "The reserve for evaluation was spent before an interruption, on an answer that was lost or is about another state of the model: this "
             "release carries no charged numbers."
         )
         return []
-    print(f"The question of --evaluation_reserve: {num_images} images are drawn, and a small CNN is trained on them.")
+    print(f"The question about the finished model: {num_images} images are drawn, and a small CNN is trained on them.")
     drawn = drawn_images(pipeline, num_images=num_images, num_inference_steps=num_inference_steps, seed=seed)
     judge = Judge(drawn, seed=seed, device=pipeline.device)
     if stored is None:
