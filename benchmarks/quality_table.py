@@ -77,6 +77,6 @@ def machines(rows: list[dict[str, Any]]) -> list[str]:
     """A sentence for each machine that trained."""
     seen = {tuple(row["machine"][key] for key in ("cpu", "gpu", "cores", "torch")) for row in rows}
     return [
-        f"Trained on {' and '.join(filter(None, (cpu, gpu)))}, {cores} cores, torch {version}."
+        f"Trained on {' and '.join(filter(None, (cpu, gpu)))}, {cores} core{'s' * (cores != 1)}, torch {version}."
         for cpu, gpu, cores, version in sorted(seen, key=str)
     ]
