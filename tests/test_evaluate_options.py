@@ -4,6 +4,7 @@
 import functools
 import html
 import json
+import re
 import shutil
 import stat
 
@@ -17,7 +18,9 @@ from test_release import make_release
 from test_train_feta_pro import TINY
 
 from diffusers_dp.checkpointing import open_sealed
+from diffusers_dp.commands.evaluate_inputs import check_disjoint
 from diffusers_dp.data import load_digits_split
+from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
 from diffusers_dp.evaluation.training_curve import kept_states
@@ -250,3 +253,9 @@ def test_a_state_of_another_run_is_refused(trained, tmp_path, capsys):
     for state in kept_states(other):
         with pytest.raises(Exception, match="another shape than the release"):
             state.load_into(UNet2DModel.from_pretrained(other / "unet"))
+
+
+def test_a_refusal_does_not_count_real_images():
+    with pytest.raises(UsageError, match="receipt says 150 images") as refused:
+        check_disjoint({"num_images": 150}, 200, 40)
+    assert not {"160", "200"} & set(re.findall(r"\d+", str(refused.value)))

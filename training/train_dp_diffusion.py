@@ -6,8 +6,9 @@
         --class_names benign,malignant --augmentations flip,crop
 
 Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images, whose K draws per image are of
-diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question of `--evaluation_reserve` touch the sensitive
-images, through `SensitiveImages`; each writes its row to the ledger first.
+diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question of `--evaluation_reserve`
+touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first. Before that, public images are compared
+with them, which decides only whether the run starts (docs/guarantee.md).
 
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """

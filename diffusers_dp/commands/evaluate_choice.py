@@ -178,8 +178,6 @@ def _refuse(flag: str, problem: str | None) -> None:
 
 
 def _leave_out(choice: Choice, what: str, problem: str) -> None:
-    if problem not in (
-        NO_LABELS,
-        NO_PROBABILITIES,
-    ):  # with_classes_of says so of all of them; nobody misses a score of pixels
+    # with_classes_of says so of all that need labels; nobody misses a score of pixels.
+    if problem not in (NO_LABELS, NO_PROBABILITIES):
         choice.warnings.append(f"Left out: {what}, which {problem}.")

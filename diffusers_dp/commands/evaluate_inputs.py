@@ -112,6 +112,11 @@ def read_real(
     sets, warnings = {"real training": train}, []
     if args.test_split is not None:
         sets["real test"] = sources["test"].load(args.test_split, shape, **fitting)
+    for name, images in sets.items():
+        if images.origin.get("unreadable"):
+            warnings.append(
+                f"{images.origin['unreadable']} {name} image(s) or labels cannot be read and are left out."
+            )
     if args.validation_size:
         if args.selection == "private":
             warnings += check_disjoint(facts, len(train) + train.origin["unreadable"], args.validation_size)
@@ -119,11 +124,6 @@ def read_real(
         sets["real training"], validation = validation_split(train, args.validation_size)
         if args.selection == "private":
             sets["real validation"] = validation
-    for name, images in list(sets.items()):
-        if images.origin.get("unreadable"):
-            warnings.append(
-                f"{images.origin['unreadable']} {name} image(s) or labels cannot be read and are left out."
-            )
     if args.resize:
         warnings.append(f"All images were made to fit {shape[2]}x{shape[1]} pixels and {shape[0]} channel(s).")
     return sets, warnings
@@ -174,8 +174,8 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
     if trained_on + validation_size != split_size:
         raise UsageError(
             f"--selection private needs validation images that the generator was not trained on, and its receipt says {trained_on} images, "
-            f"while --validation_size leaves {split_size - validation_size} of --train_split; train with the same --validation_size, or choose "
-            "with --selection synthetic."
+            "which is not what --validation_size leaves of --train_split; train with the same --validation_size, or choose with "
+            "--selection synthetic."
         )
     return [
         f"The receipt says that the generator was trained on {trained_on} images, as many as --validation_size {validation_size} leaves of "

@@ -52,7 +52,6 @@ class Judge:
     ):
         self.synthetic = synthetic
         self.class_names: Sequence[str] = synthetic.class_names or ()
-        self.num_pixels = math.prod(synthetic.images.shape[1:])
         if self.class_names:
             channels, height, width = synthetic.images.shape[1:]
             self.classifier = build_classifier(
@@ -132,7 +131,7 @@ class Judge:
         error = noise_std * math.sqrt(classes)  # of a count, and of the trace
         judged_by = {**facts, "classifier": CLASSIFIER, "trained_on": "synthetic"}
         found = [_share(float(confusion.trace()) / num_units, error / num_units, judged_by)]
-        clear = [label for label in range(classes) if counts[label] > max(CLEAR * error, 0)]
+        clear = [label for label in range(classes) if counts[label] > CLEAR * error]
         for label in clear:
             rate = float(confusion[label, label] / counts[label])
             spread = noise_std * math.sqrt((1 - rate) ** 2 + rate**2 * (classes - 1)) / counts[label]
@@ -143,9 +142,9 @@ class Judge:
     def _distances(self, parts: "list[_Class]", noise_std: float, facts: dict[str, Any]) -> list[Measurement]:
         if not parts:
             return []
-        found = []
+        found, drawn = [], [self._drawn(each.label) for each in parts]
         for part, name in enumerate(MOMENTS):
-            values = [each.distance(self._drawn(each.label), part, noise_std) for each in parts]
+            values = [each.distance(moments, part, noise_std) for each, moments in zip(parts, drawn, strict=True)]
             value, variance = np.sum(values, axis=0)
             protocol = {**facts, "features": "pixels, scaled to norm 1 in each image", "classes": len(parts)}
             found.append(
