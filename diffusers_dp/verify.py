@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
 
 def read_receipt(folder: Path) -> dict[str, Any]:
     path = folder / RECEIPT_NAME
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         raise Unreadable(f"{folder} is not a folder here.")
     try:
         if path.stat().st_size > MOST_BYTES:

@@ -180,6 +180,23 @@ class TestThePage:
         with pytest.raises(UsageError, match="that you may see"):
             Shelf([], Limits()).open(NAME)
 
+    def test_nor_do_their_downloads(self, hub, release):  # noqa: F811
+        """A gated repository tells everybody what it holds, and gives its files to those whom its owner let in."""
+        push_release(release, NAME)
+        hub.calls_with_token.clear()
+        assert Shelf([], Limits()).open(NAME).receipt and hub.calls_with_token == []
+
+    def test_a_name_of_the_hub_opens_no_folder_here(self, hub, release, tmp_path, monkeypatch):  # noqa: F811
+        """A stranger can give a repository the name of a path."""
+        push_release(release, NAME)
+        release.rename(tmp_path / "moved")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / OWNER).mkdir()
+        (tmp_path / "moved").rename(tmp_path / NAME)
+        folder = Shelf([], Limits()).open(NAME).folder
+        assert folder.resolve() != (tmp_path / NAME).resolve()
+        assert Shelf([], Limits(), folders_by_visitors=True).open(NAME).folder.resolve() == (tmp_path / NAME).resolve()
+
     @pytest.mark.parametrize(
         ("extra", "words"),
         [
