@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 PARAMETERS_NAME = "sampling.json"
 IMAGES_PER_SHARD = 2000  # what an interruption may cost
+MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
+LONGEST_WAIT = timedelta(days=7)  # of a process that is done, for one that draws a shard more; torch's own is minutes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +93,8 @@ class Processes:
             import torch
             from accelerate import PartialState
 
-            self.state = PartialState(cpu=not torch.cuda.is_available())  # else it takes itself for one alone
+            # Without `cpu` it takes itself for one alone.
+            self.state = PartialState(cpu=not torch.cuda.is_available(), timeout=LONGEST_WAIT)
         self.index: int = 0 if self.state is None else self.state.process_index
         self.count: int = 1 if self.state is None else self.state.num_processes
 
@@ -109,6 +113,9 @@ def check(args: argparse.Namespace) -> None:
     for name in ("num_images", "batch_size", "num_inference_steps"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
+    for name, most in (("num_images", MOST_IMAGES), ("num_inference_steps", MOST_STEPS)):
+        if getattr(args, name) > most:
+            raise UsageError(f"--{name} is {getattr(args, name):,}; give {most:,} at most.")
     if not 0 <= args.guidance_scale <= 100:
         raise UsageError(f"--guidance_scale is {args.guidance_scale}; give a number from 0 to 100.")
     if args.seed < 0:
@@ -193,12 +200,14 @@ def begin(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline") 
         balance=balance,
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
+    if release.resolve() in (args.output.resolve(), *args.output.resolve().parents):
+        raise UsageError(f"--output {args.output} lies in the release, which holds nothing else; give another folder.")
     parameters = args.output / PARAMETERS_NAME
-    if parameters.is_file():
+    if os.path.isfile(parameters):  # `Path.is_file` raises where a name is too long
         if parameters.read_text() != canonical_json(asked):
             raise UsageError(f"--output {args.output} holds images of another command; give another folder.")
         return
-    if args.output.exists() and (not args.output.is_dir() or any(args.output.iterdir())):
+    if os.path.exists(args.output) and (not args.output.is_dir() or any(args.output.iterdir())):
         raise UsageError(f"--output {args.output} is not an empty folder; give another one.")
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)
