@@ -57,7 +57,7 @@ def address(models):
     command = [sys.executable, str(ROOT / "app.py"), "digits/release", "three/release", "--server_port", str(port)]
     process = subprocess.Popen(
         command, cwd=models, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "GRADIO_SHARE": "True", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "GRADIO_SHARE": "True", "GRADIO_ALLOWED_PATHS": "/", "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     try:
         said = process.stdout.readline()
