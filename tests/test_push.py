@@ -5,6 +5,7 @@ import json
 
 import pytest
 from hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
+from test_train_feta_pro import FOLDER, write_images
 
 from diffusers_dp import cli, load_verified
 from diffusers_dp.allow_list import RELEASE_FILES
@@ -159,6 +160,14 @@ class TestTrainingFlags:
             push_finished(config, release)
         hub.refuse = None
         assert push_finished(config, release) == f"{hub.url}/{OWNER}/mine" and f"models/{OWNER}/mine" in hub.private
+
+    def test_a_whole_training_ends_on_the_hub(self, hub, script, tmp_path, capsys):  # noqa: F811
+        flags = [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+        script.main([*flags, "--push_to_hub", "--hub_model_id", NAME, "--hub_private_repo"])
+        there = hub.repositories[f"models/{NAME}"]
+        assert set(there) == {*RELEASE_FILES, ".gitattributes"} and f"models/{NAME}" in hub.private
+        assert all(there[name] == (tmp_path / "run" / "release" / name).read_bytes() for name in RELEASE_FILES)
+        assert capsys.readouterr().out.rstrip().endswith(f"Pushed to {hub.url}/{NAME}")
 
     @pytest.mark.parametrize("flags", [["--hub_model_id", "a/b"], ["--hub_private_repo"]])
     def test_a_flag_without_effect_is_refused(self, flags):
