@@ -3,7 +3,7 @@
 
 Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own, from the seed
 and `i`, so that it does not depend on the batch size (but for one grey level, by rounding), on where a run was interrupted, or on how many
-processes share the work. Classes take turns, or have the shares that `--class_balance` gives.
+processes share the work. Classes take turns, or have the shares that `--class_balance` names.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from ..class_balance import UNIFORM, balanced_labels, parse_balance
+from ..class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
 from ..dataset_card import CARD_NAME, dataset_card
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--class_balance",
         default=UNIFORM,
-        help="uniform, or a share for each class, comma-separated (0.2,0.8): public ones, not those of the training images.",
+        help="uniform; a share for each class, comma-separated (0.2,0.8): public ones, not those of the training images; or released: the noisy "
+        "ones that --evaluation_reserve has paid for.",
     )
     parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
     parser.add_argument(
@@ -171,6 +172,9 @@ def load(release: Path, args: argparse.Namespace, processes: Processes | None = 
     pipeline = load_verified(release).to(device)
     if args.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
+    if getattr(args, "class_balance", UNIFORM) == RELEASED and pipeline.num_classes is not None:
+        receipt = json.loads((release / RECEIPT_NAME).read_bytes())
+        args.class_balance = released_balance(receipt, class_names(pipeline))
     parse_balance(getattr(args, "class_balance", UNIFORM), pipeline.num_classes)
     if isinstance(pipeline.scheduler, DDIMScheduler):
         if args.solver == "heun":
