@@ -205,12 +205,15 @@ def _validate_public(config: DPDiffusionConfig) -> None:
 
 
 def _same_source(first: str, second: str) -> bool:
-    """Whether two names are of one data set on the Hub, or of folders of which one holds the other."""
+    """Whether two names are of one data set on the Hub (old ones have no owner), or of folders of which one holds the other."""
     paths = [Path(name).expanduser() for name in (first, second)]
     if all(path.exists() for path in paths):
         here, there = (path.resolve() for path in paths)
         return here.is_relative_to(there) or there.is_relative_to(here)
-    return first.strip().lower() == second.strip().lower()
+    ids = [name.strip().lower() for name in (first, second)]
+    if any("/" not in name for name in ids):
+        ids = [name.rpartition("/")[2] for name in ids]
+    return ids[0] == ids[1]
 
 
 def _validate_bins(config: DPFETAConfig) -> None:

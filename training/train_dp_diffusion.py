@@ -7,8 +7,7 @@
 
 Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images, whose K draws per image are of
 diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question of `--evaluation_reserve`
-touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first. Before that, public images are compared
-with them, which decides only whether the run starts (docs/guarantee.md).
+touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
@@ -48,7 +47,7 @@ from diffusers_dp.models import Denoiser, TrainingLoss, build_objective
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, kept_pretrained, starting_model
-from diffusers_dp.public_data import PublicImages, load_public_images, refuse_sensitive_images
+from diffusers_dp.public_data import PublicImages, load_public_images
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.stages import StageTable
@@ -102,11 +101,9 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
             checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
         model = load_starting_model(args, facts)
         origin = kept_pretrained(folder.private, model.unet) if args.pretrains else model.origin
+        reads_public = args.pretrains and origin is None
+        public = load_public_images(args, folder.private / "cache") if reads_public else None
         arrays = load_images(args, facts, folder.private / "cache")
-        public = None
-        if args.pretrains and origin is None:
-            public = load_public_images(args, folder.private / "cache")
-            refuse_sensitive_images(args, arrays, facts.num_images, public)
         identity = read_identity(folder.private, args.dataset_id, args.ledger_path)
         ledger = new_ledger(args.ledger_path, args, facts, identity)
         if ledger.rows:
