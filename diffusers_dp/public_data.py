@@ -14,7 +14,7 @@ from .errors import UsageError
 from .flags import TrainingConfig
 from .image_decoding import IMAGE_SUFFIXES, decode_image
 from .image_sources import ImageSource, open_source
-from .method_flags import DPDiffusionConfig
+from .method_flags import PublicConfig
 from .pretrained import licence_of
 
 
@@ -48,12 +48,12 @@ class PublicImages:
         return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
 
 
-def load_public_images(config: DPDiffusionConfig, cache_dir: str | Path) -> PublicImages:
+def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicImages:
     """Reads, converts, resizes and crops the images of `--public_dataset_name` or `--public_data_dir`; those that cannot be read are
     left out.
 
     Args:
-        config (`DPDiffusionConfig`): The configuration.
+        config (`PublicConfig`): The configuration.
         cache_dir (`str` or `Path`): A folder for what `datasets` caches.
 
     Raises:
@@ -92,7 +92,7 @@ def load_public_images(config: DPDiffusionConfig, cache_dir: str | Path) -> Publ
     )
 
 
-def refuse_the_same_files(config: DPDiffusionConfig) -> None:
+def refuse_the_same_files(config: PublicConfig) -> None:
     """Refuses public data whose files are those of the sensitive data, whatever they are called and wherever they lie.
 
     Files are compared whole, by size and then by SHA-256; no image is decoded. Refused are a file of many images (parquet, arrow, an archive)
@@ -115,7 +115,7 @@ def refuse_the_same_files(config: DPDiffusionConfig) -> None:
         )
 
 
-def _as_sensitive(config: DPDiffusionConfig) -> TrainingConfig:
+def _as_sensitive(config: PublicConfig) -> TrainingConfig:
     """The flags of the public images in the place of those of sensitive ones."""
     names = config.public_class_names
     if config.public_data_dir is not None and names is None:
@@ -129,7 +129,7 @@ def _as_sensitive(config: DPDiffusionConfig) -> TrainingConfig:
     )  # fmt: skip
 
 
-def _flag(config: DPDiffusionConfig) -> str:
+def _flag(config: PublicConfig) -> str:
     return "--public_data_dir" if config.public_data_dir is not None else "--public_dataset_name"
 
 
@@ -139,7 +139,7 @@ def _with_public_flags(text: str) -> str:
     return text
 
 
-def _licence(config: DPDiffusionConfig) -> str:
+def _licence(config: PublicConfig) -> str:
     from huggingface_hub import DatasetCard
 
     place = config.public_dataset_name or config.public_data_dir or ""
