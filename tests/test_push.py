@@ -47,6 +47,11 @@ def test_a_release_goes_whole_and_alone_and_comes_back_verified(hub, release, ca
     assert len(load_verified(NAME)(batch_size=1, num_inference_steps=1).images) == 1
 
 
+def test_a_dry_run_tries_the_name(hub, release, capsys):  # noqa: F811
+    code, said = command(capsys, release, "--hub_model_id", "a b//c", "--dry_run")
+    assert code == 2 and "cannot be a name" in said and hub.calls == []
+
+
 def test_a_dry_run_lists_and_sends_nothing(hub, release, capsys):  # noqa: F811
     code, said = command(capsys, release, "--hub_model_id", NAME, "--dry_run")
     assert code == 0 and all(name in said for name in RELEASE_FILES) and "nothing was sent" in said

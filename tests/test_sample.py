@@ -186,6 +186,23 @@ def test_a_folder_that_cannot_be_is_one_sentence(release, tmp_path, capsys):
     assert stopped.value.code == 2 and "--output" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flags", [["--class_balance", "cat"], ["--class_balance", "0,0"], []])
+def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path, capsys, monkeypatch, flags):
+    monkeypatch.setattr(sample, "fetch_release", lambda *_: pytest.fail("not yet"))
+    (tmp_path / "mine.txt").write_text("")
+    with pytest.raises(SystemExit) as stopped:
+        run("some/model", tmp_path if not flags else tmp_path / "out", *flags)
+    assert stopped.value.code == 2 and (flags or ["--output"])[0] in capsys.readouterr().err
+
+
+def test_a_flag_that_does_not_exist_is_one_sentence(tmp_path, capsys):
+    for flags in (["--num_imag", "3"], ["--seed", "x"]):
+        with pytest.raises(SystemExit) as stopped:
+            run("some/model", tmp_path / "out", *flags)
+        said = capsys.readouterr().err
+        assert stopped.value.code == 2 and flags[0] in said and len(said.splitlines()) == 1
+
+
 def test_a_dataset_does_not_lie_in_its_release(release, tmp_path, capsys):
     """The release would then hold files that its receipt does not list, and nobody could open it, nor go on."""
     mine = shutil.copytree(release, tmp_path / "release")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 PARAMETERS_NAME = "sampling.json"
-IMAGES_PER_SHARD = 2000  # what an interruption may cost
+IMAGES_PER_SHARD = 500  # what an interruption may cost
 MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
 LONGEST_WAIT = timedelta(days=7)  # of a process that is done, for one that draws a shard more; torch's own is minutes
 
@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> None:
         check_hub(name, "dataset")
     elif args.hub_dataset_id is not None or args.hub_private_repo:
         raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
+    refuse_other_images(args.output)
     processes = Processes()
     release = fetch_release(args.release)
     pipeline = load(release, args, processes)
@@ -117,10 +118,23 @@ def check(args: argparse.Namespace) -> None:
     for name, most in (("num_images", MOST_IMAGES), ("num_inference_steps", MOST_STEPS)):
         if getattr(args, name) > most:
             raise UsageError(f"--{name} is {getattr(args, name):,}; give {most:,} at most.")
+    balance = getattr(args, "class_balance", UNIFORM)
+    if balance != RELEASED:
+        parse_balance(balance, balance.count(",") + 1)  # whether it has a share for each class shows with the model
     if not 0 <= args.guidance_scale <= 100:
         raise UsageError(f"--guidance_scale is {args.guidance_scale}; give a number from 0 to 100.")
     if args.seed < 0:
         raise UsageError(f"--seed is {args.seed}; give an integer of at least 0.")
+
+
+def refuse_other_images(output: Path) -> None:
+    """Raises `UsageError` where something lies that no such command began."""
+    if not os.path.exists(output) or os.path.isfile(
+        output / PARAMETERS_NAME
+    ):  # `Path.exists` raises where a name is too long
+        return
+    if not output.is_dir() or any(output.iterdir()):
+        raise UsageError(f"--output {output} is not an empty folder; give another one.")
 
 
 def draw(
@@ -158,10 +172,12 @@ def shards_of(args: argparse.Namespace) -> Iterator[tuple[Path, range]]:
 def load(release: Path, args: argparse.Namespace, processes: Processes | None = None) -> "DPImagePipeline":
     import torch
     from diffusers import DDIMScheduler
+    from diffusers.utils import logging as diffusers_logging
 
     from ..memory import keep_freed_memory
 
     keep_freed_memory()
+    diffusers_logging.disable_progress_bar()  # of a second, for the two parts of a model
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     if processes is not None and processes.state is not None and args.device == "auto":
         device = str(processes.state.device)  # one for each process
@@ -211,8 +227,7 @@ def begin(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline") 
         if parameters.read_text() != canonical_json(asked):
             raise UsageError(f"--output {args.output} holds images of another command; give another folder.")
         return
-    if os.path.exists(args.output) and (not args.output.is_dir() or any(args.output.iterdir())):
-        raise UsageError(f"--output {args.output} is not an empty folder; give another one.")
+    refuse_other_images(args.output)
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         # There whole or not at all.
