@@ -20,9 +20,11 @@ from diffusers_dp import FrequencyWarmupScheduler, PrivacyLedger, SensitiveImage
 from diffusers_dp.checkpointing import NoisyAnswers, RunFolder, find_checkpoint, position_of, save_checkpoint
 from diffusers_dp.config import FETAProConfig
 from diffusers_dp.data import load_images, public_facts
+from diffusers_dp.errors import UsageError
 from diffusers_dp.identity import read_identity, save_identity
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.models import EDMDenoiser, FeatureGenerator
+from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.queries import RandomFourierFeatures
 
@@ -40,6 +42,10 @@ class SharedStages:
     """
 
     def __init__(self, script: ModuleType, config: FETAProConfig, device: str):
+        if config.pretrains or config.pretrained_model_name_or_path is not None:
+            raise UsageError(
+                "Shared stages begin from nothing; leave out public images and --pretrained_model_name_or_path."
+            )
         self.script, self.config, self.device = script, config, device
         self.facts = public_facts(config)
         self.plan = plan_run(config, self.facts)
@@ -79,9 +85,13 @@ class SharedStages:
             if not path.exists():
                 before = self.denoiser_after(stages[:-1])
                 self._warm_up(before, loss, stages[-1])
-                _save(self.script.build_pipeline(self.config, before.unet, self.facts), path)
+                _save(self.pipeline(before.unet), path)
             denoiser.unet.load_state_dict(UNet2DModel.from_pretrained(path / "unet").state_dict())
         return denoiser
+
+    def pipeline(self, unet: UNet2DModel) -> DPImagePipeline:
+        """With the flags' noise levels."""
+        return self.script.build_pipeline(unet, self.script.load_starting_model(self.config, self.facts), self.facts)
 
     def _warm_up(self, denoiser: EDMDenoiser, loss: torch.nn.Module, name: str) -> None:
         set_seed(self.config.seed)  # a stage draws the same, whether those before it were made in this process or not
@@ -151,7 +161,7 @@ def _fill(folder: RunFolder, shared: SharedStages, config: FETAProConfig) -> Non
             answers.put(row, {"answer": answer}, **meaning)
             answers.get(row, ledger, **meaning)  # raises unless the run's own ledger holds what the answer cost
     unet = shared.denoiser_after(config.curriculum_stages).unet
-    shared.script.build_pipeline(config, unet, shared.facts).save_pretrained(folder.private / WARMED_UP)
+    shared.pipeline(unet).save_pretrained(folder.private / WARMED_UP)
     save_checkpoint(
         folder.private, 0,
         unet=unet,

@@ -1,9 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which class each drawn image has: all in equal shares, or in shares that are public. Nothing here looks at a private image."""
+"""Which class each drawn image has: all in equal shares, in shares that are public, or in the noisy ones that a receipt carries. Nothing here looks
+at a private image."""
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
 
@@ -11,7 +13,31 @@ from .errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-UNIFORM = "uniform"
+UNIFORM, RELEASED = "uniform", "released"
+CLASS_SHARE = "share of the images"  # the metric of a receipt's evaluation
+
+
+def released_balance(receipt: dict[str, Any], class_names: Sequence[str]) -> str:
+    """The noisy shares of the classes among the training images, which a run with `--evaluation_reserve` has paid for.
+
+    Args:
+        receipt (`dict`): Of the release, verified.
+        class_names (sequence of `str`): Of the model, in its order.
+
+    Returns:
+        `str`: A share in per cent for each class, comma-separated, as `parse_balance` reads it.
+
+    Raises:
+        UsageError: The receipt has none, or the noise hides them all.
+    """
+    found = [each for each in receipt.get("evaluation", ()) if each["metric"] == CLASS_SHARE]
+    shares = {each["protocol"].get("class"): each["value"] for each in found}
+    if len(shares) != len(found) or shares.keys() != set(class_names) or not sum(shares.values()) > 0:
+        raise UsageError(
+            f"--class_balance {RELEASED} needs the noisy shares of a run with --evaluation_reserve, and this release has none; give "
+            f"{UNIFORM}, or a share for each class."
+        )
+    return ",".join(f"{shares[name]:.4g}" for name in class_names)
 
 
 def parse_balance(text: str, num_classes: int | None) -> tuple[float, ...] | None:

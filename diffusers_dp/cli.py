@@ -4,6 +4,7 @@
 import argparse
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 from .errors import DiffusersDPError
 
@@ -19,17 +20,32 @@ COMMANDS = {
 }
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Tells defaults, where there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message}; `{self.prog} --help` lists what can be given.", file=sys.stderr)
+        sys.exit(2)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
-    parser = argparse.ArgumentParser(prog="diffusers-dp", description="Differentially private image synthesis.")
+    parser = _Parser(prog="diffusers-dp", description="Differentially private image synthesis.")
     parser.add_argument(
         "command", choices=COMMANDS, help="; ".join(f"{name}: {text}" for name, text in COMMANDS.items())
     )
     argv = sys.argv[1:] if argv is None else argv
     name = parser.parse_args(argv[:1]).command
     command = import_module(f".commands.{name}", __package__)
-    arguments = argparse.ArgumentParser(
-        prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    arguments = _Parser(
+        prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=_Help, allow_abbrev=False
     )
     command.add_arguments(arguments)
     args, others = arguments.parse_known_args(argv[1:])
@@ -43,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("interrupted: the same command goes on where it stopped.", file=sys.stderr)
+        print("interrupted: what is finished stays, and the same command goes on from there.", file=sys.stderr)
         sys.exit(130)
 
 

@@ -43,7 +43,7 @@ def dataset_card(
         data,
         template_str=files("diffusers_dp").joinpath("templates", "dataset_card.md").read_text(encoding="utf-8"),
         receipt=receipt,
-        num_images=f"{num_images:,}",
+        num_images=num_images,
         class_names=class_names,
         balance=balance,
         parameters=parameters,

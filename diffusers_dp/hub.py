@@ -2,6 +2,7 @@
 """Releases that lie in a folder or on the Hub: fetched whole, verified, and only then loaded. torch is loaded with a model alone."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +32,29 @@ def fetch_release(
         UsageError: Neither is there.
     """
     folder = Path(release)
-    if folder.exists():
+    if os.path.exists(folder):  # `Path.exists` raises where a name is too long
         if not (folder / RECEIPT_NAME).is_file() and (folder / "release" / RECEIPT_NAME).is_file():
             raise UsageError(f"{folder} is the folder of a run; give its release, {folder / 'release'}.")
         return folder
+    return fetch_snapshot(str(release), revision, kind=kind, files=files)
+
+
+def fetch_snapshot(
+    name: str,
+    revision: str | None = None,
+    *,
+    kind: str = "a release",
+    files: Sequence[str] | None = None,
+    token: bool | None = None,
+) -> Path:
+    """The folder of what the Hub has under this name; nothing of that name here stands in for it.
+
+    Args:
+        token (`bool`, *optional*): `False` asks as a stranger would; see `fetch_release` for the others.
+
+    Raises:
+        UsageError: It is not there.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HFValidationError,
@@ -45,7 +65,7 @@ def fetch_release(
 
     try:
         patterns = None if files is None else list(files)
-        return Path(snapshot_download(str(release), revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, token=token))
     except HFValidationError:
         reason = f"it cannot be a name on the Hub: give the path of {kind}."
     except RepositoryNotFoundError:
@@ -54,7 +74,7 @@ def fetch_release(
         reason = f"the Hub has no revision {revision} of it: give another."
     except (LocalEntryNotFoundError, OSError):  # the Hub's other errors are OSErrors
         reason = f"the Hub could not be reached or did not give it: give the path of {kind}, or try again."
-    raise UsageError(f"'{release}' is not a folder here, and {reason}")
+    raise UsageError(f"'{name}' is not a folder here, and {reason}")
 
 
 def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .errors import IntegrityError, UsageError
 
@@ -22,6 +23,7 @@ class RunIdentity:
         ledger (`str`): Absolute path of its ledger.
         resumes (`list[int]`): The DP-SGD step at which the run went on, each time that it did.
         leaky_logs (`bool`): Whether it ever had `--leaky_logs`.
+        public_inputs (`list[dict]`): Origins of the weights and images from elsewhere that its weights began with.
     """
 
     dataset_id: str | None = None
@@ -29,6 +31,7 @@ class RunIdentity:
     ledger: str = ""
     resumes: list[int] = field(default_factory=list)
     leaky_logs: bool = False
+    public_inputs: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIdentity:

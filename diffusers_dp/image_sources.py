@@ -34,6 +34,9 @@ class ImageSource(Protocol):
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
         """The images in a fixed order, each with its class."""
 
+    def files(self) -> list[Path | str]:
+        """The data files: local ones as paths, others by their address; none of them is opened for it."""
+
 
 class MissingSplit(UsageError):
     """The data set is there, and has no split of that name."""
@@ -84,6 +87,9 @@ class DigitsSource:
         for image, label in zip(*load_digits_split(train=True)):
             yield Image.fromarray(image[0]), int(label), None
 
+    def files(self) -> list[Path | str]:
+        return []
+
 
 class ClassFolderSource:
     """A folder with one folder per class; a declared class without a folder has no images."""
@@ -102,7 +108,7 @@ class ClassFolderSource:
             )
         if any(entry.is_file() and _is_image(entry) for entry in entries):
             raise UsageError("--train_data_dir holds images outside the class folders; move each into its class.")
-        self.files = sorted(
+        self._files = sorted(
             path
             for entry in entries
             if entry.is_dir()
@@ -111,14 +117,17 @@ class ClassFolderSource:
         )
 
     def count(self) -> int:
-        return len(self.files)
+        return len(self._files)
 
     def class_names(self) -> tuple[str, ...]:
         return self.names
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
-        for path in self.files:
+        for path in self._files:
             yield path, self.names.index(path.relative_to(self.root).parts[0]), None
+
+    def files(self) -> list[Path | str]:
+        return list(self._files)
 
 
 class DatasetSource:
@@ -132,10 +141,12 @@ class DatasetSource:
         self._load_kwargs: dict[str, Any] = {}
         self._rows: int | None = None
         self._features: Any = None
+        self._files: list[str] = []
         with _quiet(), _refuse(config):
             if self._saved:
                 dataset = self._load(Path())
                 self._rows, self._features = len(dataset), dataset.features
+                self._files = [file["filename"] for file in dataset.cache_files]
             else:
                 self._read_metadata()
         if self._features is not None:
@@ -175,6 +186,10 @@ class DatasetSource:
             label = None if class_names is None else _class_index(row[label_column], places, class_names)
             yield _encoded(row[image_column]), label, None if unit_column is None else row[unit_column]
 
+    def files(self) -> list[Path | str]:
+        """Without an image folder's `metadata` file, which describes images and holds none."""
+        return [file if "://" in file else Path(file) for file in self._files if Path(file).stem != "metadata"]
+
     def _read_metadata(self) -> None:
         """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""
         import datasets
@@ -188,7 +203,7 @@ class DatasetSource:
         infos = builder.info.splits or {}
         data_files = getattr(builder.config, "data_files", None) or {}
         self._check_split([str(name) for name in (infos or data_files)])
-        files = [str(path) for path in data_files.get(split, [])]
+        files = self._files = [str(path) for path in data_files.get(split, [])]
         self._features = builder.info.features
         if split in infos and infos[split].num_examples:
             self._rows = infos[split].num_examples

@@ -101,7 +101,62 @@ class CentralImageFlags:
 
 
 @dataclass
-class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, TrainingConfig):
+class PublicFlags:
+    """What the model learns from public data, before a sensitive image is read."""
+
+    _argument_group_name = "public pre-training"
+
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is run.",
+    )
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
+    public_dataset_name: str | None = flag(
+        None,
+        "Hub id or local folder of public images to pre-train on, other than the sensitive ones; unset: no pre-training.",
+    )
+    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.")
+    public_data_dir: str | None = flag(
+        None, "Folder of public images in place of --public_dataset_name, with one folder of images per class."
+    )
+    public_split: str = flag("train", "Split of --public_dataset_name.")
+    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.")
+    public_label_column: str | None = flag(None, "Column of it that holds the class; unset: 'label' if there is one.")
+    public_class_names: str | None = flag(
+        None, "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders."
+    )
+    public_steps: int = flag(400, "Pre-training steps.")
+    public_batch_size: int = flag(128, "Batch size of the pre-training.")
+    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.")
+    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.")
+    public_timestep_mixture: str | None = flag(None, "--timestep_mixture of the pre-training; unset: the same.")
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether public images are named."""
+        return self.public_dataset_name is not None or self.public_data_dir is not None
+
+
+@dataclass
+class PublicConfig(PublicFlags, TrainingConfig):
+    """What methods share that may begin with public images or a public model."""
+
+
+@dataclass
+class MixtureFlags:
+    """Public and central images as one."""
+
+    _argument_group_name = "public pre-training (mixture)"
+
+    mix_public_images: bool = flag(
+        False,
+        "Pre-train on central images and public images as one set, for --public_steps, in place of one after the other; public images have no "
+        "label there.",
+    )
+
+
+@dataclass
+class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
@@ -160,44 +215,7 @@ class DPDMConfig(TrainingConfig):
 
 
 @dataclass
-class PublicFlags:
-    """What the model learns from public data, before a sensitive image is read."""
-
-    _argument_group_name = "public pre-training"
-
-    pretrained_model_name_or_path: str | None = flag(
-        None,
-        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is run.",
-    )
-    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
-    public_dataset_name: str | None = flag(
-        None,
-        "Hub id or local folder of public images to pre-train on, other than the sensitive ones; unset: no pre-training.",
-    )
-    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.")
-    public_data_dir: str | None = flag(
-        None, "Folder of public images in place of --public_dataset_name, with one folder of images per class."
-    )
-    public_split: str = flag("train", "Split of --public_dataset_name.")
-    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.")
-    public_label_column: str | None = flag(None, "Column of it that holds the class; unset: 'label' if there is one.")
-    public_class_names: str | None = flag(
-        None, "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders."
-    )
-    public_steps: int = flag(400, "Pre-training steps.")
-    public_batch_size: int = flag(128, "Batch size of the pre-training.")
-    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.")
-    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.")
-    public_timestep_mixture: str | None = flag(None, "--timestep_mixture of the pre-training; unset: the same.")
-
-    @property
-    def pretrains(self) -> bool:
-        """Whether public images are named."""
-        return self.public_dataset_name is not None or self.public_data_dir is not None
-
-
-@dataclass
-class DPDiffusionConfig(PublicFlags, TrainingConfig):
+class DPDiffusionConfig(PublicConfig):
     """All flags of `training/train_dp_diffusion.py`."""
 
     method: ClassVar[str] = "dp_diffusion"
@@ -206,7 +224,7 @@ class DPDiffusionConfig(PublicFlags, TrainingConfig):
 
 
 @dataclass
-class DPFETAConfig(CentralImageFlags, SpatialFlags, TrainingConfig):
+class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     """All flags of `training/train_dp_feta.py`."""
 
     method: ClassVar[str] = "dp_feta"

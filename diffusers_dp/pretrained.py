@@ -71,7 +71,7 @@ def starting_model(
         image_shape, num_classes: See `load_pretrained`.
 
     Raises:
-        UsageError: As `load_pretrained`; or `--objective` contradicts the pre-trained model.
+        UsageError: As `load_pretrained`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
     """
     name = getattr(config, "pretrained_model_name_or_path", None)
     if name is None:
@@ -84,6 +84,11 @@ def starting_model(
     if config.objective not in (None, model.objective):
         raise UsageError(
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
+        )
+    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
+        raise UsageError(
+            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
+            "generator, or another model."
         )
     return model
 

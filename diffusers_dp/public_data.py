@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Public images to pre-train on, and the check that they are not the sensitive ones."""
+"""Public images to pre-train on, and the check that their files are not the sensitive ones'."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from .data import ImageArrays
 from .errors import UsageError
 from .flags import TrainingConfig
-from .image_decoding import decode_image
+from .image_decoding import IMAGE_SUFFIXES, decode_image
 from .image_sources import ImageSource, open_source
-from .method_flags import DPDiffusionConfig
+from .method_flags import PublicConfig
 from .pretrained import licence_of
 
 
@@ -25,7 +24,6 @@ _FLAGS = {
     "--train_split": "--public_split",
     **{f"--{name}": f"--public_{name}" for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")},
 }  # fmt: skip
-_MOST_IN_COMMON = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,20 +48,22 @@ class PublicImages:
         return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
 
 
-def load_public_images(config: DPDiffusionConfig, cache_dir: str | Path) -> PublicImages:
+def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicImages:
     """Reads, converts, resizes and crops the images of `--public_dataset_name` or `--public_data_dir`; those that cannot be read are
     left out.
 
     Args:
-        config (`DPDiffusionConfig`): The configuration.
+        config (`PublicConfig`): The configuration.
         cache_dir (`str` or `Path`): A folder for what `datasets` caches.
 
     Raises:
-        UsageError: There are none, or a column is missing or unknown; names the flags of public data.
+        UsageError: There are none, or a column is missing or unknown (names the flags of public data), or they are the files of the
+            sensitive ones, see `refuse_the_same_files`.
     """
     own = _as_sensitive(config)
     images, labels = [], []
     try:
+        refuse_the_same_files(config)
         source: ImageSource = open_source(own)
         names = source.class_names()
         for encoded, label, _ in tqdm(
@@ -92,28 +92,30 @@ def load_public_images(config: DPDiffusionConfig, cache_dir: str | Path) -> Publ
     )
 
 
-def refuse_sensitive_images(
-    config: DPDiffusionConfig, sensitive: ImageArrays, num_images: int, public: PublicImages
-) -> None:
-    """Refuses public images of which half are the sensitive ones, or which hold half of these: the same files under another name.
+def refuse_the_same_files(config: PublicConfig) -> None:
+    """Refuses public data whose files are those of the sensitive data, whatever they are called and wherever they lie.
 
-    Args:
-        sensitive (`ImageArrays`): As read, before they go behind the door. Only whether the run starts follows from them, and no single
-            image decides it but at exactly one half.
-        num_images (`int`): Their declared number.
+    Files are compared whole, by size and then by SHA-256; no image is decoded. Refused are a file of many images (parquet, arrow, an archive)
+    that both have, and image files of which all of one side are among the other's. So a single image file in common decides nothing. What
+    follows from the files is whether the run starts, which says what the operator named, and names twice.
+
+    Not noticed: the same images in other files (another format, resized, split up differently), a copy of a data set on the Hub under
+    another name, and a part of it mixed with others as image files. That public images are other ones is the operator's statement.
 
     Raises:
         UsageError: They are the same.
     """
-    known = {_digest(image) for image in public.images.numpy()}
-    common = sum(_digest(image) in known for image in sensitive.images[sensitive.readable])
-    if common >= _MOST_IN_COMMON * min(num_images, len(known)):
+    sides = [open_source(config).files(), open_source(_as_sensitive(config)).files()]
+    sizes = [{_size(file) for file in files} for files in sides]
+    sensitive, public = ({_identity(file, sizes[0] & sizes[1]) for file in files} for files in sides)
+    common = sensitive & public
+    if any(holds_many for _, holds_many in common) or (common and common in (sensitive, public)):
         raise UsageError(
-            f"{_flag(config)} holds the sensitive images themselves, under another name; name data that is public and other."
+            f"{_flag(config)} holds data files of the sensitive images, under another name; name data that is public and other."
         )
 
 
-def _as_sensitive(config: DPDiffusionConfig) -> TrainingConfig:
+def _as_sensitive(config: PublicConfig) -> TrainingConfig:
     """The flags of the public images in the place of those of sensitive ones."""
     names = config.public_class_names
     if config.public_data_dir is not None and names is None:
@@ -127,7 +129,7 @@ def _as_sensitive(config: DPDiffusionConfig) -> TrainingConfig:
     )  # fmt: skip
 
 
-def _flag(config: DPDiffusionConfig) -> str:
+def _flag(config: PublicConfig) -> str:
     return "--public_data_dir" if config.public_data_dir is not None else "--public_dataset_name"
 
 
@@ -137,7 +139,7 @@ def _with_public_flags(text: str) -> str:
     return text
 
 
-def _licence(config: DPDiffusionConfig) -> str:
+def _licence(config: PublicConfig) -> str:
     from huggingface_hub import DatasetCard
 
     place = config.public_dataset_name or config.public_data_dir or ""
@@ -145,5 +147,21 @@ def _licence(config: DPDiffusionConfig) -> str:
     return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)
 
 
-def _digest(image: np.ndarray) -> bytes:
-    return hashlib.blake2b(image.tobytes(), digest_size=16).digest()
+def _size(file: Path | str) -> int | None:
+    """In bytes; `None` of what is not here or cannot be read."""
+    try:
+        return file.stat().st_size if isinstance(file, Path) else None
+    except OSError:
+        return None
+
+
+def _identity(file: Path | str, sizes: set[int | None]) -> tuple[str, bool]:
+    """What a file has in common with its copies, and whether it holds many images. It is read only where its size is in `sizes`."""
+    name, holds_many = str(file), Path(file).suffix.lower() not in IMAGE_SUFFIXES
+    size = _size(file)
+    if isinstance(file, Path) and size is not None and size in sizes:
+        try:
+            name = hashlib.sha256(file.read_bytes()).hexdigest()
+        except OSError:
+            pass
+    return name, holds_many

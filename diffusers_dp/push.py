@@ -42,7 +42,10 @@ def files_to_push(release: str | Path) -> list[str]:
     if not problems and not card_agrees(folder, receipt):
         problems = [f"{NO_CARD}."]
     if problems:
-        raise IntegrityError(f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))}")
+        raise IntegrityError(
+            f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))} A release goes as it was built: take out what was added, and put "
+            "back what was changed."
+        )
     return list(RELEASE_FILES)
 
 

@@ -28,8 +28,8 @@ NOT_HASHED = ("README.md", RECEIPT_NAME)
 
 ASSUMPTIONS = (
     "Arithmetic on real numbers: attacks on floating-point noise are not covered.",
-    "The noise and the Poisson samples come from the generator under `rng`; its state was not kept or reused.",
-    "The number of {unit}s and the label set are public, and so is all else under `public_facts`.",
+    "The noise and the Poisson samples come from the random generator that `privacy_receipt.json` names (`rng`); its state was not kept or reused.",
+    "The number of {unit}s and the label set are public, and so is all else that `privacy_receipt.json` lists under `public_facts`.",
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
 )
 PUBLIC_INPUTS_ASSUMPTION = "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers nothing of what it tells."

@@ -13,9 +13,9 @@ from .method_flags import (
     AUXILIARIES,
     CENTRAL_IMAGES,
     CURRICULA,
-    DPDiffusionConfig,
     DPFETAConfig,
     FETAProConfig,
+    PublicConfig,
     PublicFlags,
 )
 from .timestep_mixture import TimestepMixture
@@ -123,7 +123,7 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")
     if isinstance(config, FETAProConfig):
         _validate_frequency(config)
-    if isinstance(config, DPDiffusionConfig):
+    if isinstance(config, PublicConfig):
         _validate_public(config)
     _validate_rows(config)
     if isinstance(config, DPFETAConfig):
@@ -180,7 +180,7 @@ def _validate_rows(config: TrainingConfig) -> None:
             )
 
 
-def _validate_public(config: DPDiffusionConfig) -> None:
+def _validate_public(config: PublicConfig) -> None:
     names = ("pretrained_model_name_or_path", "public_dataset_name", "public_data_dir")
     for name in (*names, "public_split", "public_image_column", "public_label_column"):
         if getattr(config, name) is not None and not getattr(config, name).strip():
@@ -194,6 +194,10 @@ def _validate_public(config: DPDiffusionConfig) -> None:
                     f"--{field.name} needs --public_dataset_name or --public_data_dir, or in its place --pretrained_model_name_or_path: "
                     "without one of them there is no pre-training."
                 )
+    if getattr(config, "mix_public_images", False) and not (config.pretrains or config.dry_run):
+        raise UsageError(
+            "--mix_public_images needs --public_dataset_name or --public_data_dir, whose images are mixed with the central ones."
+        )
     if config.public_timestep_mixture is not None:
         TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
     for public in (config.public_dataset_name, config.public_data_dir):
@@ -205,12 +209,15 @@ def _validate_public(config: DPDiffusionConfig) -> None:
 
 
 def _same_source(first: str, second: str) -> bool:
-    """Whether two names are of one data set on the Hub, or of folders of which one holds the other."""
+    """Whether two names are of one data set on the Hub (old ones have no owner), or of folders of which one holds the other."""
     paths = [Path(name).expanduser() for name in (first, second)]
     if all(path.exists() for path in paths):
         here, there = (path.resolve() for path in paths)
         return here.is_relative_to(there) or there.is_relative_to(here)
-    return first.strip().lower() == second.strip().lower()
+    ids = [name.strip().lower() for name in (first, second)]
+    if any("/" not in name for name in ids):
+        ids = [name.rpartition("/")[2] for name in ids]
+    return ids[0] == ids[1]
 
 
 def _validate_bins(config: DPFETAConfig) -> None:

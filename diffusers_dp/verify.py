@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
+PICKLE_SUFFIXES, PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ", and pickled weights are never loaded"
 EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
@@ -86,7 +88,7 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
 
 def read_receipt(folder: Path) -> dict[str, Any]:
     path = folder / RECEIPT_NAME
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         raise Unreadable(f"{folder} is not a folder here.")
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -127,7 +129,7 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         if name not in found:
             yield f"{name} is missing."
         elif name not in stated:
-            yield f"{name} is not in the receipt."
+            yield f"{name} is not in the receipt{PICKLED if name.endswith(PICKLE_SUFFIXES) else ''}."
         elif _digest(found[name]) != stated[name]:
             yield f"{name} is not the file that the receipt describes: its hash differs."
     yield from _check_model_index(folder, receipt)
@@ -471,7 +473,7 @@ def report(folder: str | Path) -> int:
         return 4
     claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     unit = receipt.get("unit_of_privacy", "record")
-    print(f"numbers consistent, unsigned: epsilon {claim:.4f} at delta {receipt['delta']:.3g} for one {unit}.")
+    print(f"numbers consistent, unsigned: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}.")
     if receipt.get("dataset"):
         together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
         others = len(receipt.get("prior_releases", []))

@@ -19,10 +19,12 @@ print(images.features, images["label"])
 
 # %% [markdown]
 # Classes take turns. Other shares are given by `--class_balance`; how frequent the classes are among the training images is private, and the model does not
-# tell. On several processes: `accelerate launch --num_processes 4 --module diffusers_dp.cli sample ...`; to the Hub: `--push_to_hub --hub_dataset_id you/name`.
+# tell. On several processes: `torchrun --nproc_per_node 4 -m diffusers_dp.cli sample ...`; to the Hub: `--push_to_hub --hub_dataset_id you/name`.
 
 # %%
+number_of_classes = images.features["label"].num_classes
+shares = ",".join(["2"] + ["1"] * (number_of_classes - 1))  # the first class twice as often as any other
 main([
-    "sample", release, "--num_images", "12", "--output", "mostly_one", "--num_inference_steps", "2", "--class_balance", "1,2,1",
+    "sample", release, "--num_images", "12", "--output", "mostly_one", "--num_inference_steps", "2", "--class_balance", shares,
 ])  # fmt: skip
 print(load_dataset("mostly_one", split="train", cache_dir="cache")["label"])

@@ -24,6 +24,7 @@ class StandIn:
         self.private: set[str] = set()
         self.large: dict[str, bytes] = {}  # by SHA-256
         self.calls: list[str] = []
+        self.calls_with_token: list[str] = []
         self.refuse: str | None = None
         stand_in = self
 
@@ -58,6 +59,8 @@ class StandIn:
                 if stand_in.refuse is not None and re.search(stand_in.refuse, f"{self.command} {path}"):
                     return self.answer(400, {"error": "broken off"})
                 known = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+                if known:
+                    stand_in.calls_with_token.append(f"{self.command} {path}")
                 stand_in.call(self, path, parse_qs(address.query), body, known)
 
             do_GET = do_POST = do_PUT = do_HEAD = handle_call

@@ -95,6 +95,7 @@ class TestRefusals:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         self.refused("no/such-model", "HF_HUB_OFFLINE", error=UsageError)
         self.refused("no such/model/at all", "cannot be a name on the Hub", error=UsageError)
+        self.refused("a" * 5000, "cannot be a name on the Hub", error=UsageError, folders_by_visitors=True)
         with pytest.raises(UsageError, match="Choose a model"):
             Shelf([], LIMITS).open("  ")
 
@@ -108,6 +109,27 @@ class TestRefusals:
         config = json.loads((release / "unet" / "config.json").read_text())
         (release / "unet" / "config.json").write_text(json.dumps({**config, "sample_size": 4096}))
         self.refused(release, "4096 pixels", allow_unverified=True)
+
+    def test_classes_that_are_too_many(self, release):
+        """Each gets a name on the page: a config of a few bytes could fill the memory."""
+        path = release / "unet" / "config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "num_class_embeds": 10**9}))
+        self.refused(release, "has 999,999,999 classes, and 10,000 is the most", allow_unverified=True)
+
+    @pytest.mark.parametrize(
+        ("name", "change"),
+        [
+            ("unet/config.json", {"num_class_embeds": "many"}),
+            ("unet/config.json", {"sample_size": float("inf")}),
+            ("model_index.json", {"patch_size": float("inf")}),
+            ("model_index.json", {"id2label": ["a", "b"]}),
+        ],
+    )
+    def test_a_config_that_none_of_ours_has(self, release, name, change):
+        config = json.loads((release / name).read_text())
+        (release / name).write_text(json.dumps({**config, **change}))
+        self.refused(release, "no model of this library", allow_unverified=True)
 
     def test_a_model_index_that_names_another_class(self, release):
         """Whatever is installed could be named there."""

@@ -57,7 +57,7 @@ def address(models):
     command = [sys.executable, str(ROOT / "app.py"), "digits/release", "three/release", "--server_port", str(port)]
     process = subprocess.Popen(
         command, cwd=models, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "GRADIO_SHARE": "True", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "GRADIO_SHARE": "True", "GRADIO_ALLOWED_PATHS": "/", "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     try:
         said = process.stdout.readline()
@@ -159,9 +159,9 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     assert name == "0-0001-7.png" and np.array_equal(np.asarray(Image.open(io.BytesIO(content))), images[1])
     name, content = page.save("#save-zip")
     archive = zipfile.ZipFile(io.BytesIO(content))
-    assert name == "images.zip" and len(archive.namelist()) == 6
+    assert name == "digits-seed-0-images.zip" and len(archive.namelist()) == 6
     name, content = page.save("#save-dataset")
-    assert name == "dataset.zip"
+    assert name == "digits-seed-0-dataset.zip"
     zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "set")
     table = datasets.load_dataset(str(tmp_path / "set"), split="train", cache_dir=str(tmp_path / "cache"))
     assert table["label"] == [3, 7, 3, 7, 3] and np.array_equal(np.asarray(table[0]["image"]), images[0])
@@ -212,6 +212,13 @@ def test_what_goes_wrong_is_one_sentence(visit):
     page.page.click("#draw")
     page.page.wait_for_selector("#result [role=alert]")
     assert "'cat' is no class of" in page.text("#result")
+    for seed in (-5, 1.5):
+        page.number("seed", seed)
+        page.page.click("#draw")
+        page.page.wait_for_function(
+            "document.querySelector('#result').innerText.includes('The seed has to be a whole')"
+        )
+    page.number("seed", 0)
     for name, words in (
         ("tampered/release", "samples.png is not the file that the receipt describes"),
         ("nowhere/at-all", "HF_HUB_OFFLINE"),
@@ -230,6 +237,18 @@ def test_images_of_one_model_do_not_stand_below_the_guarantee_of_another(visit):
     page.page.wait_for_function("document.querySelectorAll('#result img').length == 0")
     page.page.click("#save-zip")
     page.page.wait_for_selector("#saved [role=alert]")
+
+
+def test_the_guarantee_of_one_model_does_not_stand_below_the_name_of_another(visit):
+    """Not even for as long as the other is looked at."""
+    page = visit()
+    page.page.evaluate("""() => { window.seen = []; const facts = document.querySelector("#guarantee");
+      new MutationObserver(() => window.seen.push(facts.innerText)).observe(facts, {childList: true, subtree: true, characterData: true}); }""")
+    page.choose("model", "tampered/release")
+    page.page.wait_for_selector("#guarantee [role=alert]")
+    seen = page.page.evaluate("window.seen")
+    checking = next(i for i, text in enumerate(seen) if "Checking this model" in text)
+    assert not any("consistent" in text for text in seen[checking:])
 
 
 def test_keyboard_alone(visit):

@@ -10,8 +10,9 @@ from sklearn.metrics import confusion_matrix
 from test_release import make_unet
 
 from diffusers_dp.checkpointing import NoisyAnswers
+from diffusers_dp.class_balance import CLASS_SHARE, parse_balance, released_balance
 from diffusers_dp.data import load_digits_split
-from diffusers_dp.errors import BudgetExceeded
+from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.evaluation import networks
 from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images
 from diffusers_dp.evaluation.images import ImageSet
@@ -142,6 +143,12 @@ def test_units_of_several_images_count_once(judge):
 # What is made of the answer.
 
 
+def by_class(measurements, metric):
+    return {
+        each.protocol["class"]: each for each in measurements if each.metric == metric and "class" in each.protocol
+    }
+
+
 def by_metric(measurements, **protocol):
     return {
         each.metric: each
@@ -157,10 +164,14 @@ def test_numbers_without_noise_are_those_of_an_independent_formula(judge, synthe
     right = judge.classifier.predict(images) == labels
     assert found["accuracy"].value == pytest.approx(100 * right.mean()) and found["accuracy"].protocol["unit"] == "%"
     assert found["accuracy"].standard_error == 0
-    classes = [each for each in judge.measurements(answer, noise_std=0.0, num_units=300) if "class" in each.protocol]
-    assert [each.protocol["class"] for each in classes] == list(CLASSES)
-    for label, each in enumerate(classes):
-        assert each.value == pytest.approx(100 * right[labels == label].mean())
+    accuracies, shares = (
+        by_class(judge.measurements(answer, noise_std=0.0, num_units=300), metric)
+        for metric in ("accuracy", CLASS_SHARE)
+    )
+    assert list(accuracies) == list(shares) == list(CLASSES)
+    for label, name in enumerate(CLASSES):
+        assert accuracies[name].value == pytest.approx(100 * right[labels == label].mean())
+        assert shares[name].value == pytest.approx(100 * (labels == label).mean())
 
     def moment(pixels, power):
         values = (pixels.reshape(len(pixels), -1) / 255) ** power
@@ -192,12 +203,14 @@ def test_noise_neither_moves_the_numbers_nor_is_it_larger_than_stated(judge):
     images, labels = digits(number=500)
     noisy, std = 60, 3.0
     silent = ask(judge, door(images, labels), generator=Silent())
-    truth = by_metric(judge.measurements(silent, noise_std=0.0, num_units=500))
     torch.manual_seed(0)
-    runs = [
-        by_metric(judge.measurements(silent + std * torch.randn_like(silent), noise_std=std, num_units=500))
-        for _ in range(noisy)
-    ]
+
+    def measure(noise, noise_std):
+        found = judge.measurements(silent + noise, noise_std=noise_std, num_units=500)
+        return by_metric(found) | {(CLASS_SHARE, name): each for name, each in by_class(found, CLASS_SHARE).items()}
+
+    truth = measure(0.0, 0.0)
+    runs = [measure(std * torch.randn_like(silent), std) for _ in range(noisy)]
     for name, true in truth.items():
         values = np.array([run[name].value for run in runs])
         stated = np.mean([run[name].standard_error for run in runs])
@@ -219,7 +232,8 @@ def test_a_class_that_noise_hides_has_no_number_of_its_own(judge):
     images, labels = images[labels != 2], labels[labels != 2]
     answer = ask(judge, door(images, labels))
     found = judge.measurements(answer, noise_std=SIGMA * math.sqrt(3), num_units=len(images))
-    assert "two" not in [each.protocol.get("class") for each in found]
+    assert list(by_class(found, "accuracy")) == ["zero", "one", "three"]
+    assert by_class(found, CLASS_SHARE)["two"].value < 5
     assert by_metric(found)["first moment distance"].protocol["classes"] == 3
     nothing = torch.zeros_like(answer)
     assert set(by_metric(judge.measurements(nothing, noise_std=1.0, num_units=300))) == {"accuracy"}
@@ -231,6 +245,22 @@ def test_noise_carries_no_accuracy_beyond_what_one_can_be(judge):
     answer[1, :4] = torch.tensor([150.0, -20.0, 0.0, 0.0])
     found = [each for each in judge.measurements(answer, noise_std=1.0, num_units=100) if each.metric == "accuracy"]
     assert [each.value for each in found] == [100.0, 100.0, 0.0]
+
+
+def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
+    images, labels = digits(number=300)
+    answer = ask(judge, door(images, labels), generator=Silent())
+    found = judge.measurements(answer, noise_std=0.0, num_units=300)
+    receipt = {"evaluation": [each.as_json() for each in found]}
+    names = ["three", "zero", "two", "one"]  # the model's order counts
+    shares = parse_balance(released_balance(receipt, names), 4)
+    assert shares == pytest.approx([(labels == CLASSES.index(name)).mean() for name in names], abs=1e-3)
+    nothing = [{**each, "value": 0.0} for each in receipt["evaluation"]]
+    for without in ({}, {"evaluation": []}, {"evaluation": receipt["evaluation"][:3]}, {"evaluation": nothing}):
+        with pytest.raises(UsageError, match="--evaluation_reserve"):
+            released_balance(without, names)
+    with pytest.raises(UsageError, match="--class_balance released"):
+        released_balance(receipt, [*names, "four"])
 
 
 def test_without_classes_there_are_moments_alone(unlabelled_judge):

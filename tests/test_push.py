@@ -5,6 +5,7 @@ import json
 
 import pytest
 from hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
+from test_train_feta_pro import FOLDER, write_images
 
 from diffusers_dp import cli, load_verified
 from diffusers_dp.allow_list import RELEASE_FILES
@@ -44,6 +45,11 @@ def test_a_release_goes_whole_and_alone_and_comes_back_verified(hub, release, ca
     assert all(there[name] == (release / name).read_bytes() for name in RELEASE_FILES)
     assert all(SECRET not in content for content in (*there.values(), *hub.large.values()))
     assert len(load_verified(NAME)(batch_size=1, num_inference_steps=1).images) == 1
+
+
+def test_a_dry_run_tries_the_name(hub, release, capsys):  # noqa: F811
+    code, said = command(capsys, release, "--hub_model_id", "a b//c", "--dry_run")
+    assert code == 2 and "cannot be a name" in said and hub.calls == []
 
 
 def test_a_dry_run_lists_and_sends_nothing(hub, release, capsys):  # noqa: F811
@@ -160,6 +166,14 @@ class TestTrainingFlags:
         hub.refuse = None
         assert push_finished(config, release) == f"{hub.url}/{OWNER}/mine" and f"models/{OWNER}/mine" in hub.private
 
+    def test_a_whole_training_ends_on_the_hub(self, hub, script, tmp_path, capsys):  # noqa: F811
+        flags = [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+        script.main([*flags, "--push_to_hub", "--hub_model_id", NAME, "--hub_private_repo"])
+        there = hub.repositories[f"models/{NAME}"]
+        assert set(there) == {*RELEASE_FILES, ".gitattributes"} and f"models/{NAME}" in hub.private
+        assert all(there[name] == (tmp_path / "run" / "release" / name).read_bytes() for name in RELEASE_FILES)
+        assert capsys.readouterr().out.rstrip().endswith(f"Pushed to {hub.url}/{NAME}")
+
     @pytest.mark.parametrize("flags", [["--hub_model_id", "a/b"], ["--hub_private_repo"]])
     def test_a_flag_without_effect_is_refused(self, flags):
         with pytest.raises(UsageError, match=f"{flags[0]} has no effect without --push_to_hub"):
@@ -179,6 +193,23 @@ class TestThePage:
         assert Shelf([NAME], Limits()).open(NAME).receipt
         with pytest.raises(UsageError, match="that you may see"):
             Shelf([], Limits()).open(NAME)
+
+    def test_nor_do_their_downloads(self, hub, release):  # noqa: F811
+        """A gated repository tells everybody what it holds, and gives its files to those whom its owner let in."""
+        push_release(release, NAME)
+        hub.calls_with_token.clear()
+        assert Shelf([], Limits()).open(NAME).receipt and hub.calls_with_token == []
+
+    def test_a_name_of_the_hub_opens_no_folder_here(self, hub, release, tmp_path, monkeypatch):  # noqa: F811
+        """A stranger can give a repository the name of a path."""
+        push_release(release, NAME)
+        release.rename(tmp_path / "moved")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / OWNER).mkdir()
+        (tmp_path / "moved").rename(tmp_path / NAME)
+        folder = Shelf([], Limits()).open(NAME).folder
+        assert folder.resolve() != (tmp_path / NAME).resolve()
+        assert Shelf([], Limits(), folders_by_visitors=True).open(NAME).folder.resolve() == (tmp_path / NAME).resolve()
 
     @pytest.mark.parametrize(
         ("extra", "words"),

@@ -122,6 +122,8 @@ def test_what_is_added_to_a_receipt_later_does_not_stop_a_run_that_was_interrupt
     ("flags", "words"),
     [
         (["--num_images", "0"], "--num_images"),
+        (["--num_images", "1" + "0" * 12], "--num_images"),
+        (["--num_inference_steps", "1" + "0" * 9], "--num_inference_steps"),
         (["--batch_size", "0"], "--batch_size"),
         (["--num_inference_steps", "0"], "--num_inference_steps"),
         (["--guidance_scale", "-1"], "--guidance_scale"),
@@ -139,7 +141,7 @@ def test_impossible_arguments_are_one_sentence(release, tmp_path, capsys, flags,
 
 def test_what_is_no_release_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name, code in ((str(tmp_path), 4), (str(tmp_path / "nowhere"), 2), ("no/such model", 2)):
+    for name, code in ((str(tmp_path), 4), (str(tmp_path / "nowhere"), 2), ("no/such model", 2), ("a" * 300, 2)):
         with pytest.raises(SystemExit) as refused:
             run(name, tmp_path / "out")
         assert refused.value.code == code
@@ -176,6 +178,37 @@ def test_a_full_disk_is_one_sentence(release, tmp_path, capsys, monkeypatch):
         run(release, tmp_path / "out")
     assert stopped.value.code == 2 and "No space left" in capsys.readouterr().err
     assert len(run(release, tmp_path / "out", "--num_images", "10")[0]) == 10
+
+
+def test_a_folder_that_cannot_be_is_one_sentence(release, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(release, tmp_path / ("a" * 300))
+    assert stopped.value.code == 2 and "--output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--class_balance", "cat"], ["--class_balance", "0,0"], []])
+def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path, capsys, monkeypatch, flags):
+    monkeypatch.setattr(sample, "fetch_release", lambda *_: pytest.fail("not yet"))
+    (tmp_path / "mine.txt").write_text("")
+    with pytest.raises(SystemExit) as stopped:
+        run("some/model", tmp_path if not flags else tmp_path / "out", *flags)
+    assert stopped.value.code == 2 and (flags or ["--output"])[0] in capsys.readouterr().err
+
+
+def test_a_flag_that_does_not_exist_is_one_sentence(tmp_path, capsys):
+    for flags in (["--num_imag", "3"], ["--seed", "x"]):
+        with pytest.raises(SystemExit) as stopped:
+            run("some/model", tmp_path / "out", *flags)
+        said = capsys.readouterr().err
+        assert stopped.value.code == 2 and flags[0] in said and len(said.splitlines()) == 1
+
+
+def test_a_dataset_does_not_lie_in_its_release(release, tmp_path, capsys):
+    """The release would then hold files that its receipt does not list, and nobody could open it, nor go on."""
+    mine = shutil.copytree(release, tmp_path / "release")
+    with pytest.raises(SystemExit) as stopped:
+        run(mine, mine / "dataset")
+    assert stopped.value.code == 2 and "--output" in capsys.readouterr().err and not (mine / "dataset").exists()
 
 
 def test_images_of_another_command_are_kept(release, tmp_path, capsys):

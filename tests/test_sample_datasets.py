@@ -96,11 +96,29 @@ def test_a_disk_that_fills_leaves_finished_shards_and_the_same_command_goes_on(h
     assert len(read(out)[0]) == 10
 
 
+# The first process has the longer share; who is done waits, and torch lets nobody wait for longer than this unless it is told to.
+SMALL_SHARDS = """
+import sys, time
+from datetime import timedelta
+from torch.distributed import distributed_c10d
+from diffusers_dp import cli
+from diffusers_dp.commands import sample
+
+distributed_c10d.default_pg_timeout = timedelta(seconds=3)
+sample.IMAGES_PER_SHARD = 4
+write_shard = sample.write_shard
+
+def slow(name, *arguments):
+    write_shard(name, *arguments)
+    time.sleep(6 if "00002-of" in name.name else 0)
+
+sample.write_shard = slow
+cli.main(sys.argv[1:])
+"""
+
+
 def test_two_processes_draw_what_one_draws(honest, tmp_path):
-    (tmp_path / "small_shards.py").write_text(
-        "import sys\nfrom diffusers_dp import cli\nfrom diffusers_dp.commands import sample\n"
-        "sample.IMAGES_PER_SHARD = 4\ncli.main(sys.argv[1:])\n"
-    )
+    (tmp_path / "small_shards.py").write_text(SMALL_SHARDS)
     flags = [
         "sample",
         str(honest),

@@ -7,6 +7,8 @@ import pytest
 from test_train_feta_pro import write_images
 from test_train_methods import TINY, load
 
+from diffusers_dp import cli
+from diffusers_dp.class_balance import CLASS_SHARE
 from diffusers_dp.config import CONFIGS
 from diffusers_dp.evaluation import networks
 from diffusers_dp.verify import verify
@@ -35,12 +37,17 @@ def run(request, tmp_path, monkeypatch):
     return train
 
 
-def test_a_reserve_for_evaluation(run, monkeypatch):
+def test_a_reserve_for_evaluation(run, monkeypatch, tmp_path):
     monkeypatch.setattr(networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(1))
     folder, receipt = run("--evaluation_reserve 0.1 --num_evaluation_images 20")
     assert [event["stage"] for event in receipt["events"]].count("evaluation_reserve") == 1
     assert receipt["evaluation"][0]["metric"] == "accuracy"
     assert "## Evaluation, paid for" in (folder / "release" / "README.md").read_text()
+    asked = "--num_images 20 --num_inference_steps 1 --class_balance released".split()
+    cli.main(["sample", str(folder / "release"), *asked, "--output", str(tmp_path / "drawn")])
+    balance = json.loads((tmp_path / "drawn" / "sampling.json").read_text())["class_balance"]
+    noisy = [found["value"] for found in receipt["evaluation"] if found["metric"] == CLASS_SHARE]
+    assert [float(share) for share in balance.split(",")] == pytest.approx(noisy, rel=1e-3) and len(noisy) > 1
 
 
 def test_objective_mixture_and_augmentations(run, monkeypatch):

@@ -7,6 +7,7 @@ import json
 import shlex
 import shutil
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -16,13 +17,12 @@ from safetensors.torch import load_file
 from test_pretrained import save
 from test_train_feta_pro import NUM_IMAGES, ROOT, files, independent_epsilon, read_ledger, status, write_images
 
-from diffusers_dp import load_verified
+from diffusers_dp import load_verified, public_data
 from diffusers_dp.config import DPDiffusionConfig
-from diffusers_dp.data import ImageArrays
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.models import DDPMLoss
 from diffusers_dp.pretrained import WEIGHTS
-from diffusers_dp.public_data import PublicImages, refuse_sensitive_images
+from diffusers_dp.public_data import refuse_the_same_files
 from diffusers_dp.release import RELEASE_FILES
 
 
@@ -220,36 +220,90 @@ def refusal(script, flags, tmp_path):
     return str(stop.value)
 
 
+SAME_FILES = "--public_data_dir holds data files of the sensitive images, under another name"
+
+
 def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tmp_path):
-    """By name, by folder, by what is in it, also among as many others."""
-    same = str(tmp_path / "images")
-    assert "is the sensitive data itself" in refusal(script, [*flags, "--public_data_dir", same], tmp_path)
+    """By name, by folder, by files: copies under other names, links, also among others, and a part of them."""
+    same = tmp_path / "images"
+    assert "is the sensitive data itself" in refusal(script, [*flags, "--public_data_dir", str(same)], tmp_path)
     assert "is the sensitive data itself" in refusal(script, [*flags, "--public_data_dir", f"{same}/left"], tmp_path)
-    copied = tmp_path / "copy"
-    shutil.copytree(same, copied)
-    sentence = "--public_data_dir holds the sensitive images themselves, under another name"
-    assert sentence in refusal(script, [*flags, "--public_data_dir", str(copied)], tmp_path)
+    copied, part = tmp_path / "copy", tmp_path / "part"
+    for number, path in enumerate(sorted(same.glob("*/*.png"))):
+        for folder in (copied, *([part] if number == 7 else [])):
+            (folder / "all").mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / "all" / f"{number}.png")
+    (tmp_path / "link").symlink_to(copied)
+    for folder in (copied, part, tmp_path / "link"):
+        assert SAME_FILES in refusal(script, [*flags, "--public_data_dir", str(folder)], tmp_path)
     write_public(copied, ("left",), count=NUM_IMAGES)
-    assert sentence in refusal(script, [*flags, "--public_data_dir", str(copied)], tmp_path)
-    ids = ["--dataset_name", "ylecun/mnist", "--public_dataset_name", "YLeCun/MNIST"]
-    assert "is the sensitive data itself" in refusal(
-        script, [*FLAGS, *ids, "--output_dir", str(tmp_path / "run")], tmp_path
+    assert SAME_FILES in refusal(script, [*flags, "--public_data_dir", str(copied)], tmp_path)
+    for ids in (("ylecun/mnist", "YLeCun/MNIST"), ("ylecun/mnist", "mnist"), ("mnist", "ylecun/mnist ")):
+        names = ["--dataset_name", ids[0], "--public_dataset_name", ids[1], "--output_dir", str(tmp_path / "run")]
+        assert "is the sensitive data itself" in refusal(script, [*FLAGS, *names], tmp_path)
+
+
+def write_shards(folder, *shards):
+    """A data set of parquet files, each of as many images drawn from one seed; their names say nothing."""
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["left", "empty", "right"])}
     )
+    folder.mkdir()
+    for number, seed in enumerate(shards):
+        pixels = np.random.default_rng(seed).integers(0, 256, (6, 8, 8), dtype=np.uint8)
+        rows = {"image": [Image.fromarray(image) for image in pixels], "label": [0, 1, 2] * 2}
+        name = f"train-{number:05}-of-{len(shards):05}.parquet"
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(folder / name)
+    return str(folder)
 
 
-@pytest.mark.parametrize(("common", "refused"), [(9, False), (10, True)])
-def test_a_few_images_in_common_are_not_noticed(common, refused):
-    """Whether one sensitive image is public must not decide whether a run starts: half of them must be."""
-    rng = np.random.default_rng(0)
-    sensitive, others = (rng.integers(0, 256, (20, 1, 8, 8), dtype=np.uint8) for _ in range(2))
-    arrays = ImageArrays(sensitive, None, np.ones(20, dtype=bool))
-    public = PublicImages(torch.from_numpy(np.concatenate([sensitive[:common], others])), None, None, {})
-    config = DPDiffusionConfig(public_dataset_name="others")
-    if refused:
-        with pytest.raises(UsageError, match="--public_dataset_name holds the sensitive images themselves"):
-            refuse_sensitive_images(config, arrays, 20, public)
-    else:
-        refuse_sensitive_images(config, arrays, 20, public)
+def shard_config(sensitive, public):
+    names = {"dataset_name": sensitive, "public_dataset_name": public, "class_names": "left,empty,right"}
+    return DPDiffusionConfig(**names, resolution=8, num_channels=1)
+
+
+def test_a_file_of_many_images_in_common_is_refused(tmp_path):
+    sensitive = write_shards(tmp_path / "sensitive", 1, 2)
+    other, one, saved = write_shards(tmp_path / "other", 3), write_shards(tmp_path / "one", 4, 2), tmp_path / "saved"
+    refuse_the_same_files(shard_config(sensitive, other))
+    with pytest.raises(UsageError, match="--public_dataset_name holds data files of the sensitive images"):
+        refuse_the_same_files(shard_config(sensitive, one))
+    datasets.load_dataset(other, split="train", cache_dir=str(tmp_path / "cache")).save_to_disk(saved)
+    shutil.copytree(saved, tmp_path / "again")
+    with pytest.raises(UsageError, match="--public_dataset_name holds"):
+        refuse_the_same_files(shard_config(str(saved), str(tmp_path / "again")))
+
+
+def test_no_single_image_decides_whether_a_run_starts(script, flags, tmp_path):
+    """All image files but one in common: with that one image, broken, or not there, the same happens."""
+    public = tmp_path / "public"
+    write_public(public, ("left",), count=3)
+    first = sorted((tmp_path / "images").glob("*/*.png"))[0]
+    shutil.copy(first, public / "left" / "one_in_common.png")
+    config = DPDiffusionConfig(
+        train_data_dir=str(tmp_path / "images"), class_names="left,empty,right", public_data_dir=str(public)
+    )
+    refuse_the_same_files(config)
+    first.write_bytes(b"broken")
+    refuse_the_same_files(config)
+    first.unlink()
+    refuse_the_same_files(config)
+    first.symlink_to(tmp_path / "absent")
+    refuse_the_same_files(config)
+
+
+def test_public_images_are_told_apart_without_reading_the_sensitive_ones(script, flags, tmp_path, monkeypatch):
+    """Nothing of an image is decoded here but the public ones."""
+    decoded, decode = [], public_data.decode_image
+
+    def watched(encoded, shape):
+        decoded.append(encoded)
+        return decode(encoded, shape)
+
+    monkeypatch.setattr(public_data, "decode_image", watched)
+    flags += write_public(tmp_path / "public")
+    script.main(flags)
+    assert {path.parents[1] for path in decoded} == {tmp_path / "public"}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@
 
 Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images, whose K draws per image are of
 diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question of `--evaluation_reserve`
-touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first. Before that, public images are compared
-with them, which decides only whether the run starts (docs/guarantee.md).
+touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
@@ -48,7 +47,7 @@ from diffusers_dp.models import Denoiser, TrainingLoss, build_objective
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, kept_pretrained, starting_model
-from diffusers_dp.public_data import PublicImages, load_public_images, refuse_sensitive_images
+from diffusers_dp.public_data import PublicImages, load_public_images
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.stages import StageTable
@@ -102,16 +101,17 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
             checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
         model = load_starting_model(args, facts)
         origin = kept_pretrained(folder.private, model.unet) if args.pretrains else model.origin
+        reads_public = args.pretrains and origin is None and checkpoint is None
+        public = load_public_images(args, folder.private / "cache") if reads_public else None
         arrays = load_images(args, facts, folder.private / "cache")
-        public = None
-        if args.pretrains and origin is None:
-            public = load_public_images(args, folder.private / "cache")
-            refuse_sensitive_images(args, arrays, facts.num_images, public)
         identity = read_identity(folder.private, args.dataset_id, args.ledger_path)
         ledger = new_ledger(args.ledger_path, args, facts, identity)
         if ledger.rows:
             identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
         identity.leaky_logs |= args.leaky_logs
+        if checkpoint is None:
+            origin = origin if public is None else public.origin
+            identity.public_inputs = [] if origin is None else [origin]
         save_identity(folder.private, identity)
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
@@ -126,9 +126,8 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
     unet = model.unet.to(accelerator.device)
     denoiser, loss = build_objective(args, unet, model.scheduler, model.patch_size)
     if public is not None:
-        pretrain(args, public, facts, denoiser)
-        origin = public.origin
-        keep_pretrained(folder.private, build_pipeline(unet, model, facts), origin)
+        pretrain(args, public, facts, model, denoiser)
+        keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)
         del public
         stages.done("public pre-training", ledger)
 
@@ -161,7 +160,7 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
         evaluation=evaluation,
-        public_inputs=[] if origin is None else [origin],
+        public_inputs=identity.public_inputs,
     )
     stages.done("samples and release", ledger)
     print(stages)
@@ -182,14 +181,16 @@ def build_denoiser(
     return build_objective(args, model.unet.to(device), model.scheduler, model.patch_size)
 
 
-def pretrain(args: DPDiffusionConfig, public: PublicImages, facts: PublicFacts, denoiser: Denoiser) -> None:
+def pretrain(
+    args: DPDiffusionConfig, public: PublicImages, facts: PublicFacts, model: StartingModel, denoiser: Denoiser
+) -> None:
     """Ordinary training on public images, with their own classes. The averaged weights go on, with the sensitive images' classes."""
     unet = denoiser.unet
     conditional = facts.class_names is not None
     if conditional and public.num_classes is not None:
         fit_class_table(unet, public.num_classes)
     mixture = args.public_timestep_mixture or args.timestep_mixture
-    _, loss = build_objective(replace(args, timestep_mixture=mixture), unet, denoiser.scheduler, denoiser.patch_size)
+    _, loss = build_objective(replace(args, timestep_mixture=mixture), unet, model.scheduler, model.patch_size)
     optimizer = torch.optim.Adam(unet.parameters(), lr=args.public_learning_rate)
     lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=args.public_lr_warmup_steps)
     ema = EMAModel(unet.parameters(), decay=args.ema_decay)

@@ -5,7 +5,8 @@
     accelerate launch training/train_dp_feta.py --train_data_dir scans --class_names benign,malignant --central_images mode
 
 Stages, in the paper's order: noisy central images (`--central_images`: the mean, or the mode from histograms) -> warm-up on them ->
-DP-SGD on the sensitive images -> release/. Only the query, DP-SGD and the question of `--evaluation_reserve` touch the images, through
+DP-SGD on the sensitive images -> release/. Public images or a pre-trained pipeline may come first, or public images be mixed with the
+central ones (`--mix_public_images`). Only the query, DP-SGD and the question of `--evaluation_reserve` touch the images, through
 `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
@@ -13,19 +14,19 @@ Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image 
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import is_bf16_available, set_seed
 from diffusers import UNet2DModel
+from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 from tqdm.auto import tqdm
 
 from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.augmentation import AugmentationBag
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
     RunFolder,
@@ -43,18 +44,21 @@ from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.methods import METHODS
-from diffusers_dp.models import Denoiser, TrainingLoss, build_objective, noise_schedule, unet_config
+from diffusers_dp.models import Denoiser, TrainingLoss, build_objective
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, kept_pretrained, starting_model
+from diffusers_dp.public_data import PublicImages, load_public_images
 from diffusers_dp.push import prepare_push, push_finished
-from diffusers_dp.queries import mode_images, noisy_central_images, noisy_pixel_histograms, restore_central_images
+from diffusers_dp.queries import mode_images, noisy_central_images, noisy_pixel_histograms
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.stages import StageTable
+from diffusers_dp.warm_up_images import CentralImages, MixedImages
 
 
 METHOD = METHODS["dp_feta"]
 # What the receipt says of the warm-up.
-CURRICULUM = ("central_images", "spatial_steps", "spatial_batch_size", "spatial_learning_rate")
+CURRICULUM = ("central_images", "mix_public_images", "spatial_steps", "spatial_batch_size", "spatial_learning_rate")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -94,16 +98,25 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(args: DPFETAConfig, accelerator: Accelerator, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
     stages = StageTable()
+    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
+    set_seed(args.seed)
     with folder.discarded_on_error():
         checkpoint = None
         if args.resume_from_checkpoint:
             checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
+        model = load_starting_model(args, facts)
+        origin = kept_pretrained(folder.private, model.unet) if args.pretrains else model.origin
+        reads_public = args.pretrains and origin is None and checkpoint is None
+        public = load_public_images(args, folder.private / "cache") if reads_public else None
         arrays = load_images(args, facts, folder.private / "cache")
         identity = read_identity(folder.private, args.dataset_id, args.ledger_path)
         ledger = new_ledger(args.ledger_path, args, facts, identity)
         if ledger.rows:
             identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
         identity.leaky_logs |= args.leaky_logs
+        if checkpoint is None:
+            origin = origin if public is None else public.origin
+            identity.public_inputs = [] if origin is None else [origin]
         save_identity(folder.private, identity)
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
@@ -113,12 +126,14 @@ def run(args: DPFETAConfig, accelerator: Accelerator, facts: PublicFacts, plan: 
         leaky_log=leaky_log, device=accelerator.device,
     )  # fmt: skip
     del arrays
-    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
-    set_seed(args.seed)
 
-    # 1. The model.
-    denoiser, loss = build_denoiser(args, facts, accelerator.device)
-    unet = denoiser.unet
+    # 1. The model, and what it learns from public images alone.
+    unet = model.unet.to(accelerator.device)
+    denoiser, loss = build_objective(args, unet, model.scheduler, model.patch_size)
+    if public is not None and not args.mix_public_images:
+        pretrain(args, public, facts, model, denoiser)
+        keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)
+        stages.done("public pre-training", ledger)
 
     # 2. One question, answered once, and a warm-up that reads its noisy answer only.
     if checkpoint is None:
@@ -128,8 +143,12 @@ def run(args: DPFETAConfig, accelerator: Accelerator, facts: PublicFacts, plan: 
         else:
             central = ask_central_images(answers, images, plan.rows["central_images"], ledger)
         stages.done(f"{args.central_images} images", ledger)
-        warm_up(args, CentralImages(central, facts.image_shape, args.seed), denoiser, loss)
-        build_pipeline(args, unet, facts).save_pretrained(folder.private / "warmed_up_spatial")
+        source = CentralImages(central, facts.image_shape, args.seed)
+        if args.mix_public_images:
+            pretrain(args, MixedImages(source, public, len(facts.class_names or ())), facts, model, denoiser)
+        else:
+            warm_up(args, source, denoiser, loss)
+        build_pipeline(unet, model, facts).save_pretrained(folder.private / "warmed_up_spatial")
         stages.done("warm-up (spatial)", ledger)
 
     # 3. DP-SGD on the sensitive images.
@@ -137,7 +156,7 @@ def run(args: DPFETAConfig, accelerator: Accelerator, facts: PublicFacts, plan: 
     stages.done("DP-SGD", ledger)
 
     # 4. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
-    pipeline = build_pipeline(args, unet.eval(), facts)
+    pipeline = build_pipeline(unet.eval(), model, facts)
     evaluation = []
     if args.evaluation_reserve is not None:
         evaluation = charged_evaluation(
@@ -154,13 +173,14 @@ def run(args: DPFETAConfig, accelerator: Accelerator, facts: PublicFacts, plan: 
         scheduler=pipeline.scheduler,
         ledger=ledger,
         id2label=pipeline.config.id2label,
-        patch_size=args.patch_size,
+        patch_size=model.patch_size,
         method=METHOD,
         curriculum={name: getattr(args, name) for name in CURRICULUM},
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
         evaluation=evaluation,
+        public_inputs=identity.public_inputs,
     )
     stages.done("samples and release", ledger)
     print(stages)
@@ -202,26 +222,47 @@ def ask_mode_images(
     return answers.get(row, ledger, num_bins=num_bins)["answer"]
 
 
+def load_starting_model(args: DPFETAConfig, facts: PublicFacts) -> StartingModel:
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    return starting_model(args, facts.image_shape, num_classes)
+
+
 def build_denoiser(
     args: DPFETAConfig, facts: PublicFacts, device: torch.device | str
 ) -> tuple[Denoiser, TrainingLoss]:
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(device)
-    return build_objective(args, unet, noise_schedule(args))
+    model = load_starting_model(args, facts)
+    return build_objective(args, model.unet.to(device), model.scheduler, model.patch_size)
 
 
-class CentralImages:
-    """Batches of augmented noisy central images and their labels."""
-
-    def __init__(self, noisy: torch.Tensor, image_shape: tuple[int, int, int], seed: int):
-        repeats, classes = noisy.shape[:2]
-        self.images = restore_central_images(noisy.flatten(0, 1), image_shape)
-        self.labels = torch.arange(classes).repeat(repeats)
-        self.augment = AugmentationBag(np.random.default_rng(seed))
-
-    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        index = torch.randint(len(self.images), (size,))
-        return self.augment(self.images[index]), self.labels[index]
+def pretrain(
+    args: DPFETAConfig,
+    public: PublicImages | MixedImages,
+    facts: PublicFacts,
+    model: StartingModel,
+    denoiser: Denoiser,
+) -> None:
+    """Ordinary training on public images, with their own classes. The averaged weights go on, with the sensitive images' classes."""
+    unet = denoiser.unet
+    conditional = facts.class_names is not None
+    if conditional and public.num_classes is not None:
+        fit_class_table(unet, public.num_classes)
+    mixture = args.public_timestep_mixture or args.timestep_mixture
+    _, loss = build_objective(replace(args, timestep_mixture=mixture), unet, model.scheduler, model.patch_size)
+    optimizer = torch.optim.Adam(unet.parameters(), lr=args.public_learning_rate)
+    lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=args.public_lr_warmup_steps)
+    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
+    for _ in tqdm(range(args.public_steps), desc="Public pre-training", unit="step"):
+        images, labels = public.batch(args.public_batch_size)
+        if conditional and labels is None:
+            labels = torch.full((len(images),), denoiser.null_label)
+        images, labels = images.to(unet.device), labels.to(unet.device) if conditional else None
+        optimizer.zero_grad()
+        loss(denoiser, images, labels).mean().backward()
+        optimizer.step()
+        lr_scheduler.step()
+        ema.step(unet.parameters())
+    ema.copy_to(unet.parameters())
+    fit_class_table(unet, len(facts.class_names) if conditional else None)
 
 
 def warm_up(args: DPFETAConfig, source: CentralImages, denoiser: Denoiser, loss: TrainingLoss) -> None:
@@ -306,9 +347,9 @@ def fine_tune(
     ema.copy_to(unet.parameters())
 
 
-def build_pipeline(args: DPFETAConfig, unet: UNet2DModel, facts: PublicFacts) -> DPImagePipeline:
+def build_pipeline(unet: UNet2DModel, model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
     id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
-    pipeline = DPImagePipeline(unet, noise_schedule(args), id2label=id2label, patch_size=args.patch_size)
+    pipeline = DPImagePipeline(unet, model.scheduler, id2label=id2label, patch_size=model.patch_size)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

@@ -3,8 +3,9 @@
     accelerate launch training/train_feta_pro.py
     accelerate launch training/train_feta_pro.py --dataset_name ylecun/mnist --config training/recipes/feta_pro/mnist_eps1.yaml
     accelerate launch training/train_feta_pro.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
+    accelerate launch training/train_feta_pro.py --config training/recipes/feta_pro/pretrained_mnist_cpu.yaml
 
-Stages, in the paper's order: noisy central images -> noisy frequency features -> warm-up on the central images -> one-step
+Stages, in the paper's order (after public pre-training, or from a pre-trained pipeline, where one is named): noisy central images -> noisy frequency features -> warm-up on the central images -> one-step
 generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/. Only the two queries,
 DP-SGD and the question of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first.
 
@@ -13,9 +14,9 @@ Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Th
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import is_bf16_available, set_seed
@@ -33,7 +34,6 @@ from diffusers_dp import (
     UsageError,
 )
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.augmentation import AugmentationBag
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
     RunFolder,
@@ -58,21 +58,21 @@ from diffusers_dp.models import (
     TrainingLoss,
     build_objective,
     frequency_matching_loss,
-    noise_schedule,
-    unet_config,
 )
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, kept_pretrained, starting_model
+from diffusers_dp.public_data import PublicImages, load_public_images
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.queries import (
     RandomFourierFeatures,
     noisy_central_images,
     noisy_frequency_features,
-    restore_central_images,
 )
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.schedulers import WarmupStage
 from diffusers_dp.stages import StageTable
+from diffusers_dp.warm_up_images import AuxiliaryImages, CentralImages
 
 
 METHOD = METHODS["feta_pro"]
@@ -115,16 +115,25 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
     stages = StageTable()
+    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
+    set_seed(args.seed)
     with folder.discarded_on_error():
         checkpoint = None
         if args.resume_from_checkpoint:
             checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
+        model = load_starting_model(args, facts)
+        origin = kept_pretrained(folder.private, model.unet) if args.pretrains else model.origin
+        reads_public = args.pretrains and origin is None and checkpoint is None
+        public = load_public_images(args, folder.private / "cache") if reads_public else None
         arrays = load_images(args, facts, folder.private / "cache")
         identity = read_identity(folder.private, args.dataset_id, args.ledger_path)
         ledger = new_ledger(args.ledger_path, args, facts, identity)
         if ledger.rows:
             identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
         identity.leaky_logs |= args.leaky_logs
+        if checkpoint is None:
+            origin = origin if public is None else public.origin
+            identity.public_inputs = [] if origin is None else [origin]
         save_identity(folder.private, identity)
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
@@ -134,12 +143,15 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         leaky_log=leaky_log, device=accelerator.device,
     )  # fmt: skip
     del arrays
-    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
-    set_seed(args.seed)
 
-    # 1. The model and its curriculum.
-    denoiser, loss = build_denoiser(args, facts, accelerator.device)
-    unet = denoiser.unet
+    # 1. The model, what it learns from public images, and its curriculum.
+    unet = model.unet.to(accelerator.device)
+    denoiser, loss = build_objective(args, unet, model.scheduler, model.patch_size)
+    if public is not None:
+        pretrain(args, public, facts, model, denoiser)
+        keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)
+        del public
+        stages.done("public pre-training", ledger)
     warmup_scheduler = FrequencyWarmupScheduler(
         curriculum=args.curriculum,
         spatial_steps=args.spatial_steps,
@@ -168,8 +180,8 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
             stages.done("frequency features", ledger)
         for stage in warmup_scheduler.stages:
             if stage.name != "spatial" and args.auxiliary == "none":
-                model = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
-                fit(model, features, embedding, stage.num_steps, stage.batch_size, stage.learning_rate)
+                sampler = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
+                fit(sampler, features, embedding, stage.num_steps, stage.batch_size, stage.learning_rate)
             else:
                 if stage.name != "spatial" and "frequency" not in sources:
                     generator = fit_generator(args, features, embedding, facts)
@@ -178,7 +190,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
                     sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
                     stages.done("auxiliary generator", ledger)
                 warm_up(args, warmup_scheduler, stage, sources, denoiser, loss)
-            build_pipeline(args, unet, facts).save_pretrained(folder.private / f"warmed_up_{stage.name}")
+            build_pipeline(unet, model, facts).save_pretrained(folder.private / f"warmed_up_{stage.name}")
             stages.done(f"warm-up ({stage.name})", ledger)
 
     # 3. DP-SGD on the sensitive images.
@@ -186,7 +198,7 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
     stages.done("DP-SGD", ledger)
 
     # 4. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
-    pipeline = build_pipeline(args, unet.eval(), facts)
+    pipeline = build_pipeline(unet.eval(), model, facts)
     evaluation = []
     if args.evaluation_reserve is not None:
         evaluation = charged_evaluation(
@@ -203,13 +215,14 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         scheduler=pipeline.scheduler,
         ledger=ledger,
         id2label=pipeline.config.id2label,
-        patch_size=args.patch_size,
+        patch_size=model.patch_size,
         method=METHOD,
         curriculum={**warmup_scheduler.config, "auxiliary": args.auxiliary},
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
         evaluation=evaluation,
+        public_inputs=identity.public_inputs,
     )
     stages.done("samples and release", ledger)
     print(stages)
@@ -248,38 +261,43 @@ def ask_frequency_features(
     return answers.get(row, ledger, **features.facts)["answer"]
 
 
+def load_starting_model(args: FETAProConfig, facts: PublicFacts) -> StartingModel:
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    return starting_model(args, facts.image_shape, num_classes)
+
+
 def build_denoiser(
     args: FETAProConfig, facts: PublicFacts, device: torch.device | str
 ) -> tuple[Denoiser, TrainingLoss]:
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    unet = UNet2DModel(**unet_config(args, facts.image_shape, num_classes)).to(device)
-    return build_objective(args, unet, noise_schedule(args))
+    model = load_starting_model(args, facts)
+    return build_objective(args, model.unet.to(device), model.scheduler, model.patch_size)
 
 
-class CentralImages:
-    """Batches of augmented noisy central images and their labels."""
-
-    def __init__(self, noisy: torch.Tensor, image_shape: tuple[int, int, int], seed: int):
-        repeats, classes = noisy.shape[:2]
-        self.images = restore_central_images(noisy.flatten(0, 1), image_shape)
-        self.labels = torch.arange(classes).repeat(repeats)
-        self.augment = AugmentationBag(np.random.default_rng(seed))
-
-    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        index = torch.randint(len(self.images), (size,))
-        return self.augment(self.images[index]), self.labels[index]
-
-
-class AuxiliaryImages:
-    """Batches of images of the auxiliary generator and their labels, in equal parts."""
-
-    def __init__(self, generator: FeatureGenerator | DDIMGenerator, num_images: int):
-        self.labels = torch.arange(num_images) % generator.num_classes
-        self.images = generator.generate(self.labels)
-
-    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        index = torch.randint(len(self.images), (size,))
-        return self.images[index], self.labels[index]
+def pretrain(
+    args: FETAProConfig, public: PublicImages, facts: PublicFacts, model: StartingModel, denoiser: Denoiser
+) -> None:
+    """Ordinary training on public images, with their own classes. The averaged weights go on, with the sensitive images' classes."""
+    unet = denoiser.unet
+    conditional = facts.class_names is not None
+    if conditional and public.num_classes is not None:
+        fit_class_table(unet, public.num_classes)
+    mixture = args.public_timestep_mixture or args.timestep_mixture
+    _, loss = build_objective(replace(args, timestep_mixture=mixture), unet, model.scheduler, model.patch_size)
+    optimizer = torch.optim.Adam(unet.parameters(), lr=args.public_learning_rate)
+    lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=args.public_lr_warmup_steps)
+    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
+    for _ in tqdm(range(args.public_steps), desc="Public pre-training", unit="step"):
+        images, labels = public.batch(args.public_batch_size)
+        if conditional and labels is None:
+            labels = torch.full((len(images),), denoiser.null_label)
+        images, labels = images.to(unet.device), labels.to(unet.device) if conditional else None
+        optimizer.zero_grad()
+        loss(denoiser, images, labels).mean().backward()
+        optimizer.step()
+        lr_scheduler.step()
+        ema.step(unet.parameters())
+    ema.copy_to(unet.parameters())
+    fit_class_table(unet, len(facts.class_names) if conditional else None)
 
 
 def fit_generator(
@@ -287,7 +305,8 @@ def fit_generator(
 ) -> FeatureGenerator | DDIMGenerator:
     """A one-step generator, or another diffusion model, that is fitted to the noisy frequency features."""
     if args.auxiliary == "diffusion":
-        denoiser, _ = build_denoiser(args, facts, embedding.device)
+        from_nothing = replace(args, pretrained_model_name_or_path=None)
+        denoiser, _ = build_denoiser(from_nothing, facts, embedding.device)
         generator = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
     else:
         generator = FeatureGenerator(facts.image_shape, len(embedding), args.generator_channels).to(embedding.device)
@@ -407,9 +426,9 @@ def fine_tune(
     ema.copy_to(unet.parameters())
 
 
-def build_pipeline(args: FETAProConfig, unet: UNet2DModel, facts: PublicFacts) -> DPImagePipeline:
+def build_pipeline(unet: UNet2DModel, model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
     id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
-    pipeline = DPImagePipeline(unet, noise_schedule(args), id2label=id2label, patch_size=args.patch_size)
+    pipeline = DPImagePipeline(unet, model.scheduler, id2label=id2label, patch_size=model.patch_size)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

@@ -21,6 +21,13 @@ def file_name(drawn: Drawn, number: int) -> str:
     return f"{drawn.order.seed}-{number:04d}{f'-{name}' if name else ''}.png"
 
 
+def zip_name(drawn: Drawn, kind: str) -> str:
+    """Of all images, as `images` or as `dataset`: with the model's last name that is not `release`, and the seed."""
+    parts = [part for part in re.split(r"[/\\]", drawn.released.name) if part not in ("", "release")]
+    model = re.sub(r"[^\w.-]+", "_", parts[-1] if parts else "").strip("._")[:40] or "model"
+    return f"{model}-seed-{drawn.order.seed}-{kind}.zip"
+
+
 def images_zip(drawn: Drawn) -> bytes:
     """The PNG files, with the receipt of their model."""
     files = {file_name(drawn, i): image for i, image in enumerate(drawn.images)}

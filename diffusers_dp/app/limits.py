@@ -10,6 +10,7 @@ QUEUE_LENGTH = 128
 SESSIONS_KEPT = 128
 SECONDS_KEPT = 1800  # for which a visitor can save what was drawn
 LARGEST_SIDE = 512  # pixels of an image, by the model's own config
+MOST_CLASSES = 10_000  # by the model's own config
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import gradio as gr
 
 from ..errors import DiffusersDPError, UsageError
 from . import budget, views
-from .downloads import dataset_zip, images_zip
+from .downloads import dataset_zip, images_zip, zip_name
 from .drawing import SOLVERS, Drawn, Preview, read_order, watch
 from .limits import QUEUE_LENGTH, SECONDS_KEPT
 from .shelf import Shelf
@@ -24,11 +24,18 @@ about your image improves to 73 in 100 at best, at 10 the bound alone forbids ne
 
 **Who is protected from whom.** Those whose images were used, from everybody who sees the model, its images or this page. Not from those who trained it.
 
+**The words.** Strong (epsilon up to 1), moderate (up to 10) and weak are the tiers of Ponomareva et al. 2023, *How to DP-fy ML*. They speak of the proof alone.
+
 **What it does not say.** That the images are good or fair; that what is true of all images together stays secret; that the trainer was honest: a receipt shows that its
 numbers fit together and to the files."""
+BUDGET = """### Where the budget of this model went
+Each line is a question that training asked of the images, and was answered with noise. The *noise multiplier* says how large the noise is, against the most that one image
+can add to the answer; the *sample rate*, how likely an image is looked at each time. RDP and PLD are two ways to add up what the answers tell; PLD is the tighter one. Shares
+are of what RDP adds up: epsilon itself does not add up, so that a small share can stand beside a large epsilon so far."""
 # The link is made by Python, in memory; the browser saves it.
 SAVE = """(html) => { const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
   if (link) { document.body.append(link); link.click(); link.remove(); } }"""
+CHECKING = "Checking this model ..."
 NOTHING_YET = "Nothing is drawn yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
 
@@ -57,10 +64,15 @@ def build_page(shelf: Shelf) -> gr.Blocks:
                 _private_tab(shelf, model, private)
 
         classes, solver = controls[0], controls[-1]
-        for event in (page.load, model.change):
+        # The guarantee of one model never stands below the name of another, not even while that is looked at.
+        chosen = model.change(
+            lambda: (views.note(CHECKING), gr.Button(interactive=False)), None, [facts, draw], api_visibility="private", queue=False,
+            show_progress="hidden",
+        )  # fmt: skip
+        for event, name in ((page.load, None), (chosen.then, "open")):
             event(
-                _open(shelf), [model], [facts, classes, solver, draw], api_name="open" if event is model.change else None, api_visibility="public" if event is model.change else "private",
-                concurrency_id="open", show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
+                _open(shelf), [model], [facts, classes, solver, draw], api_name=name, api_visibility="public" if name else "private",
+                concurrency_id="open", show_progress="hidden",
             )  # fmt: skip
     page.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=1)
     return page
@@ -84,9 +96,7 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
                 info="They take turns. None chosen: all.",
             )  # fmt: skip
             count = gr.Slider(1, shelf.limits.max_images, value=16, step=1, label="Images", elem_id="count")
-            seed = gr.Number(
-                0, label="Seed", info="The same seed gives the same images.", precision=0, minimum=0, elem_id="seed"
-            )
+            seed = gr.Number(0, label="Seed", info="The same seed gives the same images.", elem_id="seed")
             steps = gr.Slider(
                 1, shelf.limits.max_steps, value=20, step=1, label="Steps", info="More are slower.", elem_id="steps"
             )
@@ -115,8 +125,8 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
     stop.click(None, cancels=[drawing])
     # What one model drew does not stand below the guarantee of another.
     model.change(lambda: (views.note(NOTHING_YET), None), None, [result, kept], api_visibility="private", queue=False)
-    for button, pack, name in ((as_zip, images_zip, "images.zip"), (as_dataset, dataset_zip, "dataset.zip")):
-        button.click(_save(pack, name), [kept], [link], api_visibility="private", show_progress="hidden").then(
+    for button, pack, kind in ((as_zip, images_zip, "images"), (as_dataset, dataset_zip, "dataset")):
+        button.click(_save(pack, kind), [kept], [link], api_visibility="private", show_progress="hidden").then(
             None, [link], None, js=SAVE
         )
     return controls, draw
@@ -143,7 +153,7 @@ def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> None:
 
 def _private_tab(shelf: Shelf, model: gr.Dropdown, tab: gr.Tab) -> None:
     gr.Markdown(HOW_PRIVATE)
-    gr.Markdown("### Where the budget of this model went")
+    gr.Markdown(BUDGET)
     picture = gr.HTML(views.note("The picture comes with the model."), elem_id="budget", padding=False)
     for event in (tab.select, model.change):
         event(
@@ -244,12 +254,12 @@ def _column(drawn: Drawn) -> str:
     return views.images(drawn, title=drawn.released.name, facts=views.short_guarantee(drawn.released))
 
 
-def _save(pack: Callable[[Drawn], bytes], name: str) -> Callable[[Drawn | None], str]:
+def _save(pack: Callable[[Drawn], bytes], kind: str) -> Callable[[Drawn | None], str]:
     @_said
     def answer(drawn: Drawn | None) -> str:
         if drawn is None:
             raise UsageError(NOTHING_DRAWN)
-        return views.saved(pack(drawn), name, "application/zip")
+        return views.saved(pack(drawn), zip_name(drawn, kind), "application/zip")
 
     return answer
 

@@ -91,6 +91,7 @@ def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
         raise UsageError("The page needs Gradio: pip install diffusers_dp[app].") from None
     from .page import build_page, theme
 
+    os.environ.pop("GRADIO_ALLOWED_PATHS", None)  # an empty list below would leave this to it
     page = build_page(shelf)
     try:
         _, address, _ = page.launch(

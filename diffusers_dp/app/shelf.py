@@ -2,6 +2,7 @@
 """The models that the page may open: found, measured, fetched, verified, and only then loaded. torch is loaded with a model alone."""
 
 import json
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DiffusersDPError, IntegrityError, UsageError
-from ..hub import fetch_release, load_verified
+from ..hub import fetch_snapshot, load_verified
 from ..hub_errors import one_sentence
 from ..receipt import RECEIPT_NAME
 from ..verify import Unreadable, card_agrees, verify
 from .budget import draw, plan_of_receipt
-from .limits import LARGEST_SIDE, MODELS_FETCHED, PIPELINES_KEPT, Limits
+from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, PIPELINES_KEPT, Limits
 
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Shelf:
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""
-        if Path(name).is_dir() and (name in self.names or self.folders_by_visitors):
+        if os.path.isdir(name) and (name in self.names or self.folders_by_visitors):
             folder = Path(name)
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             self._refuse_large(name, size)
@@ -147,18 +148,18 @@ class Shelf:
             raise UsageError(
                 f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more until it is started again."
             )
-        commit = self._ask_hub(name)
-        folder = fetch_release(name, commit)
+        token = None if name in self.names else False  # what a visitor types is asked for without the owner's token
+        folder = fetch_snapshot(name, self._ask_hub(name, token), token=token)
         if name not in self.names:
             self._fetched.add(name)
         return folder
 
-    def _ask_hub(self, name: str) -> str:
-        """The commit to fetch, after a look at what it holds. What a visitor types is asked for without the owner's token."""
+    def _ask_hub(self, name: str, token: bool | None) -> str:
+        """The commit to fetch, after a look at what it holds."""
         from huggingface_hub import HfApi
 
         with one_sentence(f"'{name}'", "a model"):
-            found = HfApi().model_info(name, files_metadata=True, token=None if name in self.names else False)
+            found = HfApi().model_info(name, files_metadata=True, token=token)
         files = {file.rfilename: file.size or 0 for file in found.siblings or ()}
         self._refuse_large(name, sum(files.values()))
         if RECEIPT_NAME not in files and not self.allow_unverified:
@@ -183,22 +184,29 @@ def check_components(name: str, folder: Path) -> None:
     """A model index may name any class that is installed; ours name these, and nothing else is looked up.
 
     Raises:
-        IntegrityError: The folder holds another kind of pipeline, or images that are too large.
+        IntegrityError: The folder holds another kind of pipeline, or images that are too large, or classes that are too many.
     """
     try:
         index = json.loads((folder / "model_index.json").read_bytes())
         library, scheduler = index["scheduler"]
         plain = index["_class_name"] == "DPImagePipeline" and index["unet"] == ["diffusers", "UNet2DModel"]
         plain = plain and library == "diffusers" and str(scheduler).endswith("Scheduler")
-        side = json.loads((folder / "unet" / "config.json").read_bytes())["sample_size"]
-        largest = max(side if isinstance(side, list) else [side]) * int(index.get("patch_size", 1))
-    except (OSError, ValueError, KeyError, TypeError):
-        plain, largest = False, 0
+        plain = plain and isinstance(index.get("id2label"), dict | None)
+        config = json.loads((folder / "unet" / "config.json").read_bytes())
+        side, rows = config["sample_size"], config.get("num_class_embeds")
+        largest = int(max(side if isinstance(side, list) else [side])) * int(index.get("patch_size", 1))
+        classes = 0 if rows is None else int(rows) - 1
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        plain, largest, classes = False, 0, 0
     if not plain:
         raise IntegrityError(f"'{name}' is not opened: it holds no model of this library.")
     if largest > LARGEST_SIDE:
         raise IntegrityError(
             f"'{name}' is not opened: its images have {largest} pixels a side, and {LARGEST_SIDE} is the most here."
+        )
+    if classes > MOST_CLASSES:
+        raise IntegrityError(
+            f"'{name}' is not opened: it has {classes:,} classes, and {MOST_CLASSES:,} is the most here."
         )
 
 

@@ -3,7 +3,7 @@
 
 Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own, from the seed
 and `i`, so that it does not depend on the batch size (but for one grey level, by rounding), on where a run was interrupted, or on how many
-processes share the work. Classes take turns, or have the shares that `--class_balance` gives.
+processes share the work. Classes take turns, or have the shares that `--class_balance` names.
 """
 
 import argparse
@@ -11,12 +11,13 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from ..class_balance import UNIFORM, balanced_labels, parse_balance
+from ..class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
 from ..dataset_card import CARD_NAME, dataset_card
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 PARAMETERS_NAME = "sampling.json"
-IMAGES_PER_SHARD = 2000  # what an interruption may cost
+IMAGES_PER_SHARD = 500  # what an interruption may cost
+MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
+LONGEST_WAIT = timedelta(days=7)  # of a process that is done, for one that draws a shard more; torch's own is minutes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--class_balance",
         default=UNIFORM,
-        help="uniform, or a share for each class, comma-separated (0.2,0.8): public ones, not those of the training images.",
+        help="uniform; a share for each class, comma-separated (0.2,0.8): public ones, not those of the training images; or released: the noisy "
+        "ones that --evaluation_reserve has paid for.",
     )
     parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
     parser.add_argument(
@@ -66,6 +70,7 @@ def run(args: argparse.Namespace) -> None:
         check_hub(name, "dataset")
     elif args.hub_dataset_id is not None or args.hub_private_repo:
         raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
+    refuse_other_images(args.output)
     processes = Processes()
     release = fetch_release(args.release)
     pipeline = load(release, args, processes)
@@ -90,7 +95,8 @@ class Processes:
             import torch
             from accelerate import PartialState
 
-            self.state = PartialState(cpu=not torch.cuda.is_available())  # else it takes itself for one alone
+            # Without `cpu` it takes itself for one alone.
+            self.state = PartialState(cpu=not torch.cuda.is_available(), timeout=LONGEST_WAIT)
         self.index: int = 0 if self.state is None else self.state.process_index
         self.count: int = 1 if self.state is None else self.state.num_processes
 
@@ -109,10 +115,26 @@ def check(args: argparse.Namespace) -> None:
     for name in ("num_images", "batch_size", "num_inference_steps"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
+    for name, most in (("num_images", MOST_IMAGES), ("num_inference_steps", MOST_STEPS)):
+        if getattr(args, name) > most:
+            raise UsageError(f"--{name} is {getattr(args, name):,}; give {most:,} at most.")
+    balance = getattr(args, "class_balance", UNIFORM)
+    if balance != RELEASED:
+        parse_balance(balance, balance.count(",") + 1)  # whether it has a share for each class shows with the model
     if not 0 <= args.guidance_scale <= 100:
         raise UsageError(f"--guidance_scale is {args.guidance_scale}; give a number from 0 to 100.")
     if args.seed < 0:
         raise UsageError(f"--seed is {args.seed}; give an integer of at least 0.")
+
+
+def refuse_other_images(output: Path) -> None:
+    """Raises `UsageError` where something lies that no such command began."""
+    if not os.path.exists(output) or os.path.isfile(
+        output / PARAMETERS_NAME
+    ):  # `Path.exists` raises where a name is too long
+        return
+    if not output.is_dir() or any(output.iterdir()):
+        raise UsageError(f"--output {output} is not an empty folder; give another one.")
 
 
 def draw(
@@ -150,10 +172,12 @@ def shards_of(args: argparse.Namespace) -> Iterator[tuple[Path, range]]:
 def load(release: Path, args: argparse.Namespace, processes: Processes | None = None) -> "DPImagePipeline":
     import torch
     from diffusers import DDIMScheduler
+    from diffusers.utils import logging as diffusers_logging
 
     from ..memory import keep_freed_memory
 
     keep_freed_memory()
+    diffusers_logging.disable_progress_bar()  # of a second, for the two parts of a model
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     if processes is not None and processes.state is not None and args.device == "auto":
         device = str(processes.state.device)  # one for each process
@@ -164,6 +188,9 @@ def load(release: Path, args: argparse.Namespace, processes: Processes | None = 
     pipeline = load_verified(release).to(device)
     if args.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
+    if getattr(args, "class_balance", UNIFORM) == RELEASED and pipeline.num_classes is not None:
+        receipt = json.loads((release / RECEIPT_NAME).read_bytes())
+        args.class_balance = released_balance(receipt, class_names(pipeline))
     parse_balance(getattr(args, "class_balance", UNIFORM), pipeline.num_classes)
     if isinstance(pipeline.scheduler, DDIMScheduler):
         if args.solver == "heun":
@@ -193,13 +220,14 @@ def begin(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline") 
         balance=balance,
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
+    if release.resolve() in (args.output.resolve(), *args.output.resolve().parents):
+        raise UsageError(f"--output {args.output} lies in the release, which holds nothing else; give another folder.")
     parameters = args.output / PARAMETERS_NAME
-    if parameters.is_file():
+    if os.path.isfile(parameters):  # `Path.is_file` raises where a name is too long
         if parameters.read_text() != canonical_json(asked):
             raise UsageError(f"--output {args.output} holds images of another command; give another folder.")
         return
-    if args.output.exists() and (not args.output.is_dir() or any(args.output.iterdir())):
-        raise UsageError(f"--output {args.output} is not an empty folder; give another one.")
+    refuse_other_images(args.output)
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         # There whole or not at all.

@@ -18,6 +18,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..checkpointing import NoisyAnswers
+from ..class_balance import CLASS_SHARE
 from ..ledger import PrivacyLedger
 from ..ledger_row import LedgerRow
 from ..pipelines import DPImagePipeline
@@ -109,6 +110,7 @@ class Judge:
     def measurements(self, answer: torch.Tensor, *, noise_std: float, num_units: int) -> list[Measurement]:
         """Numbers out of an answer, each with the standard error that is due to its noise: accuracies in per cent, and distances.
 
+        Each class has its share of the images, for `sample --class_balance released`.
         Distances are squared, between the means of real and drawn images of a class, averaged over classes; what noise and the finite
         number of drawn images add on average is taken off, so that they can fall below 0. A class whose noisy number of images does not
         stand out from the noise is left out of them and has no accuracy of its own.
@@ -131,6 +133,8 @@ class Judge:
         error = noise_std * math.sqrt(classes)  # of a count, and of the trace
         judged_by = {**facts, "classifier": CLASSIFIER, "trained_on": "synthetic"}
         found = [_share(float(confusion.trace()) / num_units, error / num_units, judged_by)]
+        for label, name in enumerate(self.class_names):
+            found.append(_share(counts[label] / num_units, error / num_units, {**facts, "class": name}, CLASS_SHARE))
         clear = [label for label in range(classes) if counts[label] > CLEAR * error]
         for label in clear:
             rate = float(confusion[label, label] / counts[label])
@@ -158,9 +162,9 @@ class Judge:
         return _moments(torch.from_numpy(images).double() / 255).numpy()
 
 
-def _share(share: float, error: float, protocol: dict[str, Any]) -> Measurement:
-    """An accuracy in per cent. Noise can carry a share out of [0, 1], where it is brought back."""
-    return Measurement("accuracy", 100 * min(max(share, 0.0), 1.0), {**protocol, "unit": "%"}, 100 * error)
+def _share(share: float, error: float, protocol: dict[str, Any], metric: str = "accuracy") -> Measurement:
+    """In per cent. Noise can carry a share out of [0, 1], where it is brought back."""
+    return Measurement(metric, 100 * float(min(max(share, 0.0), 1.0)), {**protocol, "unit": "%"}, 100 * error)
 
 
 @dataclass(frozen=True)

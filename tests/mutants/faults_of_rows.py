@@ -1,13 +1,13 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Losses of training rows that depend on other rows or on known draws, and public models and images that are none."""
 
-from .fault import Fault
+from .fault import SCRIPT, Fault
 
 
 AUGMENTATION, DDPM, DRAWS = (
     "diffusers_dp/models/row_augmentation.py", "diffusers_dp/models/ddpm.py", "diffusers_dp/models/draws.py",
 )  # fmt: skip
-PRETRAINED, PUBLIC = "diffusers_dp/pretrained.py", "diffusers_dp/public_data.py"
+PRETRAINED, PUBLIC, DP_FETA = "diffusers_dp/pretrained.py", "diffusers_dp/public_data.py", "training/train_dp_feta.py"
 
 ROWS = (
     Fault(
@@ -81,15 +81,58 @@ PUBLIC_INPUTS = (
     Fault(
         "the sensitive images may be named as public ones",
         PUBLIC,
-        "    if common >= _MOST_IN_COMMON * min(num_images, len(known)):\n",
-        "    if common > len(known):\n",
-        ("test_train_dp_diffusion.py::test_a_few_images_in_common_are_not_noticed",),
+        "        refuse_the_same_files(config)\n",
+        "",
+        ("test_train_dp_diffusion.py::test_public_images_that_are_the_sensitive_ones_are_refused",),
+    ),
+    Fault(
+        "files are told apart by their names",
+        PUBLIC,
+        "            name = hashlib.sha256(file.read_bytes()).hexdigest()\n",
+        "            name = file.name\n",
+        ("test_train_dp_diffusion.py::test_public_images_that_are_the_sensitive_ones_are_refused",),
+    ),
+    Fault(
+        "a shard of sensitive images may be a public one",
+        PUBLIC,
+        "    if any(holds_many for _, holds_many in common) or (common and",
+        "    if (common and",
+        ("test_train_dp_diffusion.py::test_a_file_of_many_images_in_common_is_refused",),
     ),
     Fault(
         "one sensitive image among the public ones stops the run",
         PUBLIC,
-        "    if common >= _MOST_IN_COMMON * min(num_images, len(known)):\n",
-        "    if common > 0:\n",
-        ("test_train_dp_diffusion.py::test_a_few_images_in_common_are_not_noticed",),
+        "    if any(holds_many for _, holds_many in common) or (common and",
+        "    if common or (common and",
+        ("test_train_dp_diffusion.py::test_no_single_image_decides_whether_a_run_starts",),
+    ),
+    Fault(
+        "what noisy answers taught is kept as if it were public",
+        DP_FETA,
+        '        build_pipeline(unet, model, facts).save_pretrained(folder.private / "warmed_up_spatial")\n',
+        "        if public is not None:\n"
+        "            keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)\n",
+        ("test_public_curricula.py::test_central_and_public_images_in_one_set",),
+    ),
+    Fault(
+        "a resumed run forgets what it began with",
+        DP_FETA,
+        "        if checkpoint is None:\n            origin = origin if",
+        "        if True:\n            origin = origin if",
+        ("test_public_curricula.py::test_central_and_public_images_in_one_set",),
+    ),
+    Fault(
+        "the receipt of a curriculum is silent about public images",
+        SCRIPT,
+        "        public_inputs=identity.public_inputs,\n",
+        "",
+        ("test_public_curricula.py::test_resuming_in_the_warm_up",),
+    ),
+    Fault(
+        "public images take the classes of sensitive ones",
+        "diffusers_dp/warm_up_images.py",
+        "torch.full((len(public),), self.null_label)",
+        "torch.zeros(len(public), dtype=torch.long)",
+        ("test_public_curricula.py::test_each_image_of_the_mixed_set_is_as_likely",),
     ),
 )
