@@ -16,7 +16,7 @@ from PIL import Image
 from test_release import make_release
 
 from diffusers_dp.app import budget, server, views
-from diffusers_dp.app.downloads import dataset_zip, file_name, images_zip
+from diffusers_dp.app.downloads import archive_name, dataset_zip, file_name, images_zip
 from diffusers_dp.app.drawing import Drawn, Preview, labels_of, read_order, sheet_of, watch
 from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Released, Shelf
@@ -209,6 +209,7 @@ class TestDrawing:
             ({"count": None}, "number of images"),
             ({"count": 2.5}, "number of images"),
             ({"seed": -1}, "seed"),
+            ({"seed": 1.5}, "seed"),
             ({"seed": float("nan")}, "seed"),
             ({"steps": 7}, "steps .* from 1 to 6"),
             ({"solver": "euler"}, "solver has to be one of"),
@@ -239,6 +240,18 @@ class TestDownloads:
         archive = zipfile.ZipFile(io.BytesIO(images_zip(drawn)))
         assert archive.namelist() == [f"0-000{i}-class_{i % 3}.png" for i in range(4)] + [RECEIPT]
         assert archive.read(RECEIPT) == (honest / RECEIPT).read_bytes()
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("runs/demo/release", "runs-demo-seed0-images.zip"),
+            ("someone/scans", "someone-scans-seed0-images.zip"),
+            ("/", "model-seed0-images.zip"),
+            ("../<script>", "script-seed0-images.zip"),
+        ],
+    )
+    def test_what_is_saved_is_called_by_model_and_seed(self, drawn, name, expected):
+        assert archive_name(replace(drawn, released=replace(drawn.released, name=name)), "images") == expected
 
     def test_the_dataset_loads(self, drawn, tmp_path):
         zipfile.ZipFile(io.BytesIO(dataset_zip(drawn))).extractall(tmp_path / "set")
@@ -284,7 +297,7 @@ class TestWords:
 class TestBudget:
     def test_the_picture_of_a_model_is_drawn_from_its_receipt(self, shelf, opened):
         picture, words, table = shelf.budget(opened)
-        assert picture.startswith(b"\x89PNG") and "dp_sgd" in table and "40" in table
+        assert picture.startswith(b"\x89PNG") and "DP-SGD" in table and "_" not in table and "40" in table
         assert shelf.budget(opened)[0] is picture
         plan = budget.plan_of_receipt(opened.receipt)
         assert plan.epsilon == pytest.approx(opened.receipt["claimed_epsilon"]["rdp"]["epsilon"], abs=1e-3)
@@ -296,7 +309,7 @@ class TestBudget:
 
     def test_a_run_of_one_s_own(self):
         plan, table = budget.think_of(10_000, 2, 500, 20)
-        assert plan.epsilon == pytest.approx(2, abs=1e-2) and "dp_sgd" in table
+        assert plan.epsilon == pytest.approx(2, abs=1e-2) and "DP-SGD" in table
 
     @pytest.mark.parametrize(
         ("values", "words"),

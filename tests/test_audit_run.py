@@ -246,7 +246,7 @@ def test_the_mechanism_by_command(tmp_path, capsys):
         (["run", "--audit_steps", "0"], "--audit_steps"),
         (["run", "--num_canaries", "3"], "--num_canaries"),
         (["mechanism", "--noise", "1"], "--noise"),
-        ([], "the following arguments are required: tier\n"),
+        ([], "error: the following arguments are required: tier; "),
     ],
 )
 def test_wrong_flags(arguments, words, capsys, tmp_path):

@@ -17,15 +17,18 @@ SHARD_NAME = "data/train-00000-of-00001.parquet"
 
 def file_name(drawn: Drawn, number: int) -> str:
     """Of one image: its number and its class, in characters that every system takes."""
-    name = re.sub(r"[^\w.-]+", "_", names_of(drawn)[number]).strip("._")[:40]
+    name = _plain(names_of(drawn)[number])
     return f"{drawn.order.seed}-{number:04d}{f'-{name}' if name else ''}.png"
 
 
-def zip_name(drawn: Drawn, kind: str) -> str:
-    """Of all images, as `images` or as `dataset`: with the model's last name that is not `release`, and the seed."""
-    parts = [part for part in re.split(r"[/\\]", drawn.released.name) if part not in ("", "release")]
-    model = re.sub(r"[^\w.-]+", "_", parts[-1] if parts else "").strip("._")[:40] or "model"
-    return f"{model}-seed-{drawn.order.seed}-{kind}.zip"
+def archive_name(drawn: Drawn, kind: str) -> str:
+    """Of all images: their model, their seed, and `kind`, which is what they are packed as."""
+    path = re.sub(r"/release/?$", "", drawn.released.name)
+    return f"{_plain('-'.join(path.split('/')[-2:])) or 'model'}-seed{drawn.order.seed}-{kind}.zip"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name).strip("._-")[:40]
 
 
 def images_zip(drawn: Drawn) -> bytes:

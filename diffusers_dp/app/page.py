@@ -9,7 +9,7 @@ import gradio as gr
 
 from ..errors import DiffusersDPError, UsageError
 from . import budget, views
-from .downloads import dataset_zip, images_zip, zip_name
+from .downloads import archive_name, dataset_zip, images_zip
 from .drawing import SOLVERS, Drawn, Preview, read_order, watch
 from .limits import QUEUE_LENGTH, SECONDS_KEPT
 from .shelf import Shelf
@@ -22,22 +22,28 @@ HOW_PRIVATE = """## How private is this?
 event is at most e<sup>epsilon</sup> times as likely under one as under the other, but for a probability of delta. Small is good: at epsilon 1 a coin flip
 about your image improves to 73 in 100 at best, at 10 the bound alone forbids next to nothing, though known attacks achieve far less.
 
-**Who is protected from whom.** Those whose images were used, from everybody who sees the model, its images or this page. Not from those who trained it.
+**Where the words come from.** "Strong" up to epsilon 1, "moderate" up to 10 and "weak" above are the tiers of
+[How to DP-fy ML](https://arxiv.org/abs/2303.00654) (Ponomareva et al. 2023, Section 5.2). They weigh what is known of attacks, too; the share of right guesses beside them is what
+the proof alone leaves open, which is more.
 
-**The words.** Strong (epsilon up to 1), moderate (up to 10) and weak are the tiers of Ponomareva et al. 2023, *How to DP-fy ML*. They speak of the proof alone.
+**Who is protected from whom.** Those whose images were used, from everybody who sees the model, its images or this page. Not from those who trained it.
 
 **What it does not say.** That the images are good or fair; that what is true of all images together stays secret; that the trainer was honest: a receipt shows that its
 numbers fit together and to the files."""
-BUDGET = """### Where the budget of this model went
-Each line is a question that training asked of the images, and was answered with noise. The *noise multiplier* says how large the noise is, against the most that one image
-can add to the answer; the *sample rate*, how likely an image is looked at each time. RDP and PLD are two ways to add up what the answers tell; PLD is the tighter one. Shares
-are of what RDP adds up: epsilon itself does not add up, so that a small share can stand beside a large epsilon so far."""
 # The link is made by Python, in memory; the browser saves it.
 SAVE = """(html) => { const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
   if (link) { document.body.append(link); link.click(); link.remove(); } }"""
-CHECKING = "Checking this model ..."
+PICTURE_IN_WORDS = """What the picture says: a **stage** is one kind of question to the training images, and a **noise multiplier** how much noise each answer got, in units of
+what a single image can change. **Shares** are measured by RDP, which adds up over the stages; epsilon does not, so a small share can stand beside an epsilon that is not small.
+**RDP** and **PLD** are two ways to compute epsilon, of which PLD is closer. One image **zeroed out** means that it contributed nothing, as if it had not been there."""
 NOTHING_YET = "Nothing is drawn yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
+# In the browser, at once: what was said of another model does not stay while this one is checked.
+CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture comes with the model.')!r}, ...Array(4).fill({{__type__: 'update', interactive: false}})]"
+# An answer stands only if no other model was chosen meanwhile.
+ANSWERED = """(found, name) => { if (!found || found.name !== (name || "")) return [];
+  const classes = {__type__: "update", choices: found.classes.map((text) => [text, text]), value: [], visible: found.visible};
+  return [found.guarantee, classes, ...Array(4).fill({__type__: "update", interactive: found.ready})]; }"""
 
 
 def build_page(shelf: Shelf) -> gr.Blocks:
@@ -57,22 +63,28 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         facts = gr.HTML(views.note("Reading the receipt ..."), elem_id="guarantee", padding=False)
         with gr.Tabs():
             with gr.Tab("Draw", id="draw"):
-                controls, draw = _draw_tab(shelf, model)
+                controls, buttons, drawn, drawing = _draw_tab(shelf, model)
             with gr.Tab("Compare", id="compare"):
-                _compare_tab(shelf, model, controls)
+                compare = _compare_tab(shelf, model, controls)
             with gr.Tab("How private is this?", id="private") as private:
-                _private_tab(shelf, model, private)
+                picture = _private_tab()
+        buttons = [*buttons, compare]
+        found = gr.JSON(visible=False)
 
-        classes, solver = controls[0], controls[-1]
-        # The guarantee of one model never stands below the name of another, not even while that is looked at.
-        chosen = model.change(
-            lambda: (views.note(CHECKING), gr.Button(interactive=False)), None, [facts, draw], api_visibility="private", queue=False,
-            show_progress="hidden",
-        )  # fmt: skip
-        for event, name in ((page.load, None), (chosen.then, "open")):
+        # The browser takes the listeners of one event in this order, each when the one before is done.
+        model.change(None, None, [facts, picture, *buttons], js=CHECKING, cancels=[drawing])
+        # What one model drew does not stand below the guarantee of another.
+        model.change(lambda: (views.note(NOTHING_YET), None), None, drawn, api_visibility="private", queue=False)
+        for event in (page.load, model.change):
+            opening = event(
+                _open(shelf), [model], [found], api_name="open" if event is model.change else None, api_visibility="public" if event is model.change else "private",
+                concurrency_id="open", show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
+            )  # fmt: skip
+            opening.then(None, [found, model], [facts, controls[0], *buttons], js=ANSWERED)
+        for event in (private.select, model.change):
             event(
-                _open(shelf), [model], [facts, classes, solver, draw], api_name=name, api_visibility="public" if name else "private",
-                concurrency_id="open", show_progress="hidden",
+                _budget_of(shelf), [model], [picture], api_visibility="private", concurrency_id="plan",
+                show_progress="hidden", trigger_mode="always_last",
             )  # fmt: skip
     page.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=1)
     return page
@@ -88,18 +100,23 @@ def theme() -> gr.themes.Base:
     )  # fmt: skip
 
 
-def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
+def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], list[Any], Any]:
+    """What is asked for, the buttons that need a model, what was drawn, and the drawing."""
+    most = shelf.limits
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
             classes = gr.Dropdown(
                 [], value=[], multiselect=True, allow_custom_value=True, label="Classes", elem_id="classes",
                 info="They take turns. None chosen: all.",
             )  # fmt: skip
-            count = gr.Slider(1, shelf.limits.max_images, value=16, step=1, label="Images", elem_id="count")
+            # A slider takes a number out of its range for the nearest in it; the line says which those are.
+            count = gr.Slider(
+                1, most.max_images, value=16, step=1, label="Images", info=f"From 1 to {most.max_images}.", elem_id="count"
+            )  # fmt: skip
             seed = gr.Number(0, label="Seed", info="The same seed gives the same images.", elem_id="seed")
             steps = gr.Slider(
-                1, shelf.limits.max_steps, value=20, step=1, label="Steps", info="More are slower.", elem_id="steps"
-            )
+                1, most.max_steps, value=20, step=1, label="Steps", info=f"From 1 to {most.max_steps}; more are slower.", elem_id="steps",
+            )  # fmt: skip
             solver = gr.Radio(
                 [(text, name) for name, text in SOLVERS.items()], value="dpm", label="Solver", elem_id="solver"
             )
@@ -123,23 +140,21 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], gr.Button]:
         show_progress="hidden",
     )
     stop.click(None, cancels=[drawing])
-    # What one model drew does not stand below the guarantee of another.
-    model.change(lambda: (views.note(NOTHING_YET), None), None, [result, kept], api_visibility="private", queue=False)
-    for button, pack, kind in ((as_zip, images_zip, "images"), (as_dataset, dataset_zip, "dataset")):
-        button.click(_save(pack, kind), [kept], [link], api_visibility="private", show_progress="hidden").then(
+    for button, pack, name in ((as_zip, images_zip, "images"), (as_dataset, dataset_zip, "dataset")):
+        button.click(_save(pack, name), [kept], [link], api_visibility="private", show_progress="hidden").then(
             None, [link], None, js=SAVE
         )
-    return controls, draw
+    return controls, [draw, as_zip, as_dataset], [result, kept], drawing
 
 
-def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> None:
+def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> gr.Button:
     gr.Markdown("Both models draw the same classes from the same seeds, with the settings of the tab *Draw*.")
     names = list(shelf.names)
     other = gr.Dropdown(
         names, value=names[-1] if names else None, label="Second model", allow_custom_value=True, elem_id="other",
         info="The first is the one above.",
     )  # fmt: skip
-    compare = gr.Button("Compare", variant="primary", elem_id="compare")
+    compare = gr.Button("Compare", variant="primary", interactive=False, elem_id="compare")
     result = gr.HTML(views.note("Nothing is compared yet."), elem_id="comparison", padding=False)
     compare.click(
         _compare(shelf),
@@ -149,21 +164,15 @@ def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> None:
         concurrency_id="work",
         show_progress="hidden",
     )
+    return compare
 
 
-def _private_tab(shelf: Shelf, model: gr.Dropdown, tab: gr.Tab) -> None:
+def _private_tab() -> gr.HTML:
+    """Returns the place of the model's budget picture."""
     gr.Markdown(HOW_PRIVATE)
-    gr.Markdown(BUDGET)
+    gr.Markdown("### Where the budget of this model went")
     picture = gr.HTML(views.note("The picture comes with the model."), elem_id="budget", padding=False)
-    for event in (tab.select, model.change):
-        event(
-            _budget_of(shelf),
-            [model],
-            [picture],
-            api_visibility="private",
-            concurrency_id="plan",
-            show_progress="hidden",
-        )
+    gr.Markdown(PICTURE_IN_WORDS)
     gr.Markdown(
         "### A run of your own\nThe noise that a budget asks for, before an image is read: what `diffusers-dp plan` computes for FETA-Pro."
     )
@@ -171,12 +180,15 @@ def _private_tab(shelf: Shelf, model: gr.Dropdown, tab: gr.Tab) -> None:
         values = [
             gr.Number(10000, label="Images in training", precision=0, elem_id="plan-images"),
             gr.Number(1, label="Epsilon", elem_id="plan-epsilon"),
-            gr.Number(500, label="Expected batch", precision=0, elem_id="plan-batch"),
+            gr.Number(
+                500, label="Expected batch", info="Images in a step, on average.", precision=0, elem_id="plan-batch"
+            ),
             gr.Number(300, label="Steps of DP-SGD", precision=0, elem_id="plan-steps"),
         ]
     plan = gr.Button("Plan", elem_id="plan")
     planned = gr.HTML("", elem_id="planned", padding=False)
     plan.click(_plan, values, [planned], api_name="plan", concurrency_id="plan", show_progress="hidden")
+    return picture
 
 
 def _said(answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -192,26 +204,23 @@ def _said(answer: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def _open(shelf: Shelf) -> Callable[[str], Any]:
-    def answer(name: str) -> Any:
+def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
+    def answer(name: str) -> dict[str, Any]:
+        said = {"name": name or "", "classes": [], "visible": True, "ready": False}
         if not name:
-            return (
-                views.note("No model is chosen."),
-                gr.Dropdown([], value=[]),
-                gr.Radio(),
-                gr.Button(interactive=False),
-            )
+            return {**said, "guarantee": views.note("No model is chosen.")}
         try:
             released = shelf.open(name)
         except DiffusersDPError as error:
-            return views.error(str(error)), gr.Dropdown([], value=[]), gr.skip(), gr.Button(interactive=False)
+            return {**said, "guarantee": views.error(str(error))}
         names = list(released.class_names or ())
-        return (
-            views.guarantee(released),
-            gr.Dropdown(names, value=[], visible=bool(names)),
-            gr.Radio(value="dpm"),
-            gr.Button(interactive=True),
-        )
+        return {
+            **said,
+            "guarantee": views.guarantee(released),
+            "classes": names,
+            "visible": bool(names),
+            "ready": True,
+        }
 
     return answer
 
@@ -254,12 +263,12 @@ def _column(drawn: Drawn) -> str:
     return views.images(drawn, title=drawn.released.name, facts=views.short_guarantee(drawn.released))
 
 
-def _save(pack: Callable[[Drawn], bytes], kind: str) -> Callable[[Drawn | None], str]:
+def _save(pack: Callable[[Drawn], bytes], name: str) -> Callable[[Drawn | None], str]:
     @_said
     def answer(drawn: Drawn | None) -> str:
         if drawn is None:
             raise UsageError(NOTHING_DRAWN)
-        return views.saved(pack(drawn), zip_name(drawn, kind), "application/zip")
+        return views.saved(pack(drawn), archive_name(drawn, name), "application/zip")
 
     return answer
 
@@ -270,7 +279,8 @@ def _budget_of(shelf: Shelf) -> Callable[[str], str]:
         released = shelf.open(name)
         if not released.receipt or released.problems:
             raise UsageError("This model's receipt does not match, so there is no picture of its budget.")
-        return views.picture(*shelf.budget(released))
+        picture, words, table = shelf.budget(released)
+        return views.picture(picture, words, table, title=released.name)
 
     return answer
 

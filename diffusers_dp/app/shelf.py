@@ -15,7 +15,7 @@ from ..hub import fetch_snapshot, load_verified
 from ..hub_errors import one_sentence
 from ..receipt import RECEIPT_NAME
 from ..verify import Unreadable, card_agrees, verify
-from .budget import draw, plan_of_receipt
+from .budget import draw, plain_table, plan_of_receipt
 from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, PIPELINES_KEPT, Limits
 
 
@@ -107,7 +107,7 @@ class Shelf:
         if released.name not in self._budgets:
             plan = plan_of_receipt(released.receipt)
             words = f"Total epsilon {plan.epsilon:.4g}; the table has the numbers."
-            self._budgets[released.name] = draw(plan), words, plan.table
+            self._budgets[released.name] = draw(plan), words, plain_table(plan)
         return self._budgets[released.name]
 
     def _load(self, released: Released) -> "DPImagePipeline":

@@ -143,10 +143,11 @@ def saved(content: bytes, name: str, kind: str) -> str:
     )
 
 
-def picture(content: bytes, words: str, table: str = "") -> str:
+def picture(content: bytes, words: str, table: str = "", title: str = "") -> str:
     """A picture with the same in words for those who do not see it."""
+    caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     text = f'<pre class="dp-scroll" tabindex="0">{escape(table)}</pre>' if table else ""
     return (
-        f'<figure class="dp-picture"><div class="dp-scroll" tabindex="0" role="region" aria-label="Budget picture">'
+        f'<figure class="dp-picture">{caption}<div class="dp-scroll" tabindex="0" role="region" aria-label="Budget picture">'
         f'<img src="{data_uri(content, "image/png")}" alt="{escape(words)}"></div></figure>{text}'
     )

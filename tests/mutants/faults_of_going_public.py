@@ -46,8 +46,8 @@ GOING_PUBLIC = (
     Fault(
         "visitors use the owner's token",
         SHELF,
-        "token=None if name in self.names else False",
-        "token=None",
+        "token = None if name in self.names else False",
+        "token = None",
         ("test_push.py::TestThePage::test_visitors_do_not_use_the_owner_s_token",),
     ),
     Fault(
