@@ -3,7 +3,8 @@
 
 Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`); a question is a
 Gaussian mechanism, Poisson-sampled or not. Every number comes from `dp_accounting` (PLD and RDP) or, imported only
-when asked for, from Opacus (PRV); this file merges, caches and searches, and adds nothing numerical. No torch here.
+when asked for, from Opacus (PRV); this file merges, caches and searches, and adds nothing numerical. No torch here, and
+`dp_accounting`, which brings scipy, is loaded by whoever counts: others need not wait for it.
 """
 
 import logging
@@ -12,22 +13,15 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from dp_accounting import (
-    ComposedDpEvent,
-    DpEvent,
-    GaussianDpEvent,
-    NeighboringRelation,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-    TruncatedSubsampledGaussianDpEvent,
-)
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
 from .errors import UsageError
+
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 
 class Truncation(NamedTuple):
@@ -91,22 +85,27 @@ def untruncated(composition: Composition) -> Composition:
     return merge(question._replace(truncation=None) for question in composition)
 
 
-def to_event(composition: Composition) -> DpEvent:
+def to_event(composition: Composition) -> "DpEvent":
     """The composition as dp_accounting's event tree."""
+    import dp_accounting as dp
+
     events = []
     for sigma, q, n, truncation in composition:
-        event: DpEvent = GaussianDpEvent(sigma)
+        event: DpEvent = dp.GaussianDpEvent(sigma)
         if truncation is not None:
-            event = TruncatedSubsampledGaussianDpEvent(truncation.num_images, q, truncation.batch_size, sigma)
+            event = dp.TruncatedSubsampledGaussianDpEvent(truncation.num_images, q, truncation.batch_size, sigma)
         elif q != 1:
-            event = PoissonSampledDpEvent(q, event)
-        events.append(SelfComposedDpEvent(event, n))
-    return ComposedDpEvent(events)
+            event = dp.PoissonSampledDpEvent(q, event)
+        events.append(dp.SelfComposedDpEvent(event, n))
+    return dp.ComposedDpEvent(events)
 
 
 @lru_cache(maxsize=4096)
 def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, ...]:
     """The composed Renyi divergence at each order; infinite where it could not be computed."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
     with _quiet_absl():  # it warns of every order that it leaves out; an order less is only a looser bound
         accountant.compose(to_event(composition))
@@ -116,6 +115,8 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
 
 def rdp_epsilon(composition: Composition, delta: float, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, int]:
     """Epsilon by RDP, and the index of the order it was found at."""
+    from dp_accounting.rdp import compute_epsilon
+
     values = rdp(composition, orders)
     epsilon, order = compute_epsilon(orders, values, delta)
     return float(epsilon), orders.index(order) if order in orders else int(np.argmin(values))
@@ -152,6 +153,9 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # log(0) where q = 1, and RDP orders that only size its grid
             return float(prv.get_epsilon(delta))
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import PLDAccountant
+
     pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, max(interval, rough / _MAX_GRID))
     pld.compose(to_event(composition))
     return float(pld.get_epsilon(delta))

@@ -257,13 +257,8 @@ def licence_of(card_class: type[Any], place: str | Path) -> str:
     try:
         with one_sentence("the card", "a repository"):
             licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
-    except (
-        UsageError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        yaml.YAMLError,
-    ):  # there is none, or its metadata is none
+    # There is none, or its metadata is none.
+    except (UsageError, ValueError, TypeError, AttributeError, yaml.YAMLError):
         licence = ""
     return licence if _LICENCE.fullmatch(licence) and licence != "None" else "not stated"
 

@@ -19,10 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dp_accounting as dp
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
-
 
 RECEIPT_NAME, CARD_NAME = "privacy_receipt.json", "README.md"
 NEWEST_SCHEMA = 1
@@ -37,7 +33,8 @@ ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
-PICKLE_SUFFIXES, PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ", and pickled weights are never loaded"
+PICKLE_SUFFIXES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
+PICKLED = ", and pickled weights are never loaded"
 EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
@@ -344,19 +341,19 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
         return
     plain = {**receipt, "events": [{**event, "truncated_batch_size": None} for event in receipt["events"]]}
-    rough = epsilon(plain, RdpAccountant(None, dp.NeighboringRelation.REPLACE_SPECIAL))
+    rough = epsilon(plain)
     if not rough < MOST_EPSILON:  # PLD's grid would grow beyond all memory
         yield f"The events cost an epsilon of about {rough:.3g}: this is no guarantee."
         return
     interval = max(interval, rough / GRID)
     tolerance = max(TOLERANCE, 10 * rough / GRID)  # above epsilon 60 the grid is coarser
-    computed = {"pld": epsilon(receipt, PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval))}
+    computed = {"pld": epsilon(receipt, interval=interval)}
     if "rdp" in stated:
         numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
         if not numbers or not 0 < len(orders) <= MOST_ORDERS:
             yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
             return
-        computed["rdp"] = epsilon(receipt, RdpAccountant(orders, dp.NeighboringRelation.REPLACE_SPECIAL))
+        computed["rdp"] = epsilon(receipt, orders=orders)
     for name, value in computed.items():
         if abs(value - stated[name]) > tolerance:
             yield f"The events cost epsilon {value:.6g} by {name.upper()}, but the receipt claims {stated[name]:.6g}."
@@ -385,20 +382,28 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
     events = [event for other in receipt.get("prior_releases", []) for event in other["events"]]
     together = {"delta": receipt["delta"], "events": [*receipt["events"], *events]}
     plain = [{**event, "truncated_batch_size": None} for event in together["events"]]
-    rough = epsilon({**together, "events": plain}, RdpAccountant(None, dp.NeighboringRelation.REPLACE_SPECIAL))
+    rough = epsilon({**together, "events": plain})
     if not rough < MOST_EPSILON:
         yield f"All releases together cost an epsilon of about {rough:.3g}: this is no guarantee."
         return
     interval = max(interval, rough / GRID)
-    computed = epsilon(together, PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval))
+    computed = epsilon(together, interval=interval)
     if abs(computed - claim) > max(TOLERANCE, 10 * rough / GRID):
         yield f"All releases together cost epsilon {computed:.6g}, but the receipt claims {claim:.6g}."
     if target is not None and claim > target + TOLERANCE:
         yield f"Epsilon of all releases, {claim:.6g}, exceeds the data set's own bound {target:.6g}."
 
 
-def epsilon(receipt: dict[str, Any], accountant: dp.PrivacyAccountant) -> float:
-    """What the receipt's events cost together; every reserved step counts, executed or not."""
+def epsilon(receipt: dict[str, Any], *, interval: float | None = None, orders: list[float] | None = None) -> float:
+    """What the receipt's events cost together, by PLD at this interval or else by RDP; every reserved step counts, executed or not."""
+    import dp_accounting as dp  # it brings scipy, a second or two that a reader of words need not wait for
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    adjacency = dp.NeighboringRelation.REPLACE_SPECIAL
+    accountant: dp.PrivacyAccountant = RdpAccountant(orders, adjacency)
+    if interval is not None:
+        accountant = PLDAccountant(adjacency, interval)
     for (sigma, q, cap, size), steps in _kinds(receipt["events"]).items():
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
         if cap is not None:

@@ -39,11 +39,11 @@ what a single image can change. **Shares** are measured by RDP, which adds up ov
 NOTHING_YET = "Nothing is drawn yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
 # In the browser, at once: what was said of another model does not stay while this one is checked.
-CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture comes with the model.')!r}, ...Array(4).fill({{__type__: 'update', interactive: false}})]"
+CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture comes with the model.')!r}, ...BUTTONS]"
 # An answer stands only if no other model was chosen meanwhile.
 ANSWERED = """(found, name) => { if (!found || found.name !== (name || "")) return [];
   const classes = {__type__: "update", choices: found.classes.map((text) => [text, text]), value: [], visible: found.visible};
-  return [found.guarantee, classes, ...Array(4).fill({__type__: "update", interactive: found.ready})]; }"""
+  return [found.guarantee, classes, ...BUTTONS]; }"""
 
 
 def build_page(shelf: Shelf) -> gr.Blocks:
@@ -72,7 +72,9 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         found = gr.JSON(visible=False)
 
         # The browser takes the listeners of one event in this order, each when the one before is done.
-        model.change(None, None, [facts, picture, *buttons], js=CHECKING, cancels=[drawing])
+        model.change(
+            None, None, [facts, picture, *buttons], js=_for_all(buttons, CHECKING, "false"), cancels=[drawing]
+        )
         # What one model drew does not stand below the guarantee of another.
         model.change(lambda: (views.note(NOTHING_YET), None), None, drawn, api_visibility="private", queue=False)
         for event in (page.load, model.change):
@@ -80,7 +82,9 @@ def build_page(shelf: Shelf) -> gr.Blocks:
                 _open(shelf), [model], [found], api_name="open" if event is model.change else None, api_visibility="public" if event is model.change else "private",
                 concurrency_id="open", show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
             )  # fmt: skip
-            opening.then(None, [found, model], [facts, controls[0], *buttons], js=ANSWERED)
+            opening.then(
+                None, [found, model], [facts, controls[0], *buttons], js=_for_all(buttons, ANSWERED, "found.ready")
+            )
         for event in (private.select, model.change):
             event(
                 _budget_of(shelf), [model], [picture], api_visibility="private", concurrency_id="plan",
@@ -88,6 +92,13 @@ def build_page(shelf: Shelf) -> gr.Blocks:
             )  # fmt: skip
     page.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=1)
     return page
+
+
+def _for_all(buttons: list[Any], script: str, interactive: str) -> str:
+    """The script with an update for each of these buttons: whether it can be pressed, an expression of JavaScript."""
+    return script.replace(
+        "...BUTTONS", f"...Array({len(buttons)}).fill({{__type__: 'update', interactive: {interactive}}})"
+    )
 
 
 def theme() -> gr.themes.Base:

@@ -14,15 +14,13 @@ from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..hub import fetch_snapshot, load_verified
 from ..hub_errors import one_sentence
 from ..receipt import RECEIPT_NAME
-from ..verify import Unreadable, card_agrees, verify
+from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
 from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, PIPELINES_KEPT, Limits
 
 
 if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
-
-PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ class Shelf:
             raise IntegrityError(
                 f"'{name}' is not opened: it holds no {RECEIPT_NAME}, so nothing is known of its privacy."
             )
-        if any(file.endswith(PICKLES) for file in files):
+        if any(file.endswith(PICKLE_SUFFIXES) for file in files):
             raise IntegrityError(
                 f"'{name}' is not opened: it holds pickle files, which can run code. Releases have safetensors."
             )
