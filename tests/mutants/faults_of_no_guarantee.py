@@ -22,11 +22,13 @@ WITHOUT_GUARANTEE = (
         ("test_no_guarantee.py::TestDoor::test_no_finite_target_is_high_enough_for_an_answer_without_noise",),
     ),
     Fault(
-        "a finite run that gets no noise: rows of too little noise become rows without",
+        "a row without noise passes for a Gaussian one",
         ROW,
-        "    if noise_multiplier == 0:",
-        "    if noise_multiplier < 0.5:",
+        "(sigma == 0 and self.mechanism == NON_PRIVATE)",
+        "sigma == 0",
         ("test_no_guarantee.py::TestLedger::test_a_row_without_noise_says_so",),
+        "    if noise_multiplier == 0:",
+        "    if noise_multiplier < 0:",
     ),
     Fault(
         "a high target counts as an infinite one",
@@ -71,7 +73,7 @@ WITHOUT_GUARANTEE = (
         "training/train_dp_feta.py",
         "    if not ledger.has_guarantee:\n",
         "    if False:\n",
-        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline",),
+        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dp_feta]",),
     ),
     Fault(
         "an inf run is pushed",
@@ -85,14 +87,14 @@ WITHOUT_GUARANTEE = (
         KIND,
         "    pipeline.register_to_config(privacy=",
         "    dict(privacy=",
-        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline",),
+        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dpdm]",),
     ),
     Fault(
         "a pipeline without guarantee is there for all to read",
         KIND,
         "folder.mkdir(mode=0o700)",
         "folder.mkdir()",
-        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline",),
+        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dpdm]",),
     ),
     Fault(
         "a private run begins with what a run without noise learned",
