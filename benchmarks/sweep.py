@@ -7,7 +7,8 @@ What follows `--` goes to every run. A run is trained, its release verified and 
 `--output_dir`; the same command goes on where it was interrupted and does nothing twice. `sweep.svg` has a line for each value of the
 second flag, or with `--map` a map of both. The score is the accuracy on real images of a small CNN that has seen drawn ones only: on the
 validation images that `--validation_size` holds out of the training, where it is given, else on the test images. Who chooses by a
-sweep should use the former. Like all numbers from real images they are private where these are.
+sweep should use the former. Like all numbers from real images they are private where these are. `--vary target_epsilon 1 10 inf` compares with a
+run that has neither noise nor guarantee.
 """
 
 import argparse
@@ -30,6 +31,8 @@ from diffusers_dp.config import load_config
 from diffusers_dp.data import load_images, public_facts, validation_positions
 from diffusers_dp.hub import load_verified
 from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.no_guarantee import FOLDER
+from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import RECEIPT_NAME
 
 
@@ -98,12 +101,16 @@ def judge_all(args: argparse.Namespace, flags: list[str], points: list[Point], r
         if any(key.items() <= row.items() for row in read(results)):
             continue
         folder = args.output_dir / point.name
-        if not (folder / "release" / RECEIPT_NAME).exists():
+        private = load_config([*flags, *point.flags]).has_guarantee
+        if not (folder / "release" / RECEIPT_NAME if private else folder / FOLDER).exists():
             resume = ["--resume_from_checkpoint", "latest"] if (folder / "private").exists() else []
             script.main([*flags, *point.flags, "--output_dir", str(folder), "--skip_preflight", *resume])
-        pipeline = load_verified(folder / "release")
-        receipt = json.loads((folder / "release" / RECEIPT_NAME).read_text())
-        epsilon = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+        if private:
+            pipeline = load_verified(folder / "release")
+            receipt = json.loads((folder / "release" / RECEIPT_NAME).read_text())
+            epsilon = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+        else:
+            pipeline, epsilon = DPImagePipeline.from_pretrained(folder / FOLDER), "inf"
         row = {**key, "accuracy": accuracy(pipeline, facts, test), "epsilon_spent": epsilon}
         with open(results, "a") as file:
             file.write(json.dumps(row) + "\n")

@@ -23,6 +23,7 @@ from diffusers.training_utils import EMAModel
 from .errors import IntegrityError, UsageError
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
+from .no_guarantee import FOLDER
 from .sealed_folder import open_sealed, seal, sync_folder, write_synced
 
 
@@ -64,7 +65,7 @@ class RunFolder:
             UsageError: The folder holds another run.
         """
         made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
-        if not resume and (not made or self.release.exists()):
+        if not resume and (not made or self.release.exists() or (self.output_dir / FOLDER).exists()):
             raise UsageError(
                 f"--output_dir {self.output_dir} holds another run: choose another folder, or go on with that run by "
                 "--resume_from_checkpoint latest."

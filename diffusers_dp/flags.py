@@ -1,5 +1,6 @@
 """The flags that training scripts share, each with its default and its help text, in one place."""
 
+import math
 import os
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -82,7 +83,11 @@ class PrivacyFlags:
 
     _argument_group_name = "privacy"
 
-    target_epsilon: float = flag(10.0, "Total epsilon of all stages together.")
+    target_epsilon: float = flag(
+        10.0,
+        "Total epsilon of all stages together. 'inf', for comparison alone: no noise anywhere, whatever other flags say, NO guarantee and no "
+        "release, but output_dir/no_guarantee/.",
+    )
     target_delta: float | None = flag(None, "delta of the guarantee; unset: 1/(N ln N).")
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
     evaluation_reserve: float | None = flag(
@@ -256,6 +261,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
     def questions(self) -> tuple[Question, ...]:
         """What is asked, and paid for, before DP-SGD, in this order."""
         return ()
+
+    @property
+    def has_guarantee(self) -> bool:
+        """False with `--target_epsilon inf`, and with nothing else."""
+        return self.target_epsilon != math.inf
 
     @property
     def unit_of_privacy(self) -> str:

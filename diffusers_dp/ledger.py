@@ -20,7 +20,7 @@ from . import accounting
 from .accounting import Composition, Question
 from .errors import BudgetExceeded, IntegrityError, UsageError
 from .ledger_file import SCHEMA_VERSION, LedgerFile, Release, check_dataset_id, facts_of, question_of
-from .ledger_row import LedgerRow, finite_number, mechanism_of
+from .ledger_row import NON_PRIVATE, LedgerRow, finite_number, mechanism_of
 
 
 _ROUNDING = 1e-9
@@ -54,6 +54,8 @@ class PrivacyLedger:
         IntegrityError: if the file is damaged, edited, or was written for another budget or other public facts.
     """
 
+    has_guarantee = True  # but for `no_guarantee.UnprotectedLedger`
+
     def __init__(
         self,
         path: Path | str | None,
@@ -70,10 +72,8 @@ class PrivacyLedger:
         others: Sequence[Release] = (),
     ) -> None:
         self.path = None if path is None else Path(path)
-        self.target_epsilon = finite_number(target_epsilon, "--target_epsilon")
+        self.target_epsilon = self._checked_target(target_epsilon)
         self.target_delta = finite_number(target_delta, "--target_delta")
-        if not self.target_epsilon > 0:
-            raise UsageError(f"--target_epsilon must be above 0, not {target_epsilon}.")
         if not 0 < self.target_delta < 1:
             raise UsageError(f"--target_delta must lie strictly between 0 and 1, not {target_delta}.")
         if not isinstance(num_images, numbers.Integral) or num_images < 1:
@@ -87,7 +87,7 @@ class PrivacyLedger:
         self.header: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "kind": "header",
-            "target_epsilon": self.target_epsilon,
+            "target_epsilon": self.target_epsilon if self.has_guarantee else str(self.target_epsilon),
             "target_delta": self.target_delta,
             "adjacency": "zero_out",
             "unit_of_privacy": unit_of_privacy,
@@ -309,6 +309,21 @@ class PrivacyLedger:
         if any(self._rows[number]["steps_executed"] for number in self._open):
             self._file.rewrite()
 
+    # What is allowed: without noise nothing, whatever the target.
+
+    def _checked_target(self, target_epsilon: float) -> float:
+        target = finite_number(target_epsilon, "--target_epsilon")
+        if not target > 0:
+            raise UsageError(f"--target_epsilon must be above 0, not {target_epsilon}.")
+        return target
+
+    def _check_noise(self, row: LedgerRow) -> None:
+        """Every row passes here before it is written, and before it is counted."""
+        if row.mechanism == NON_PRIVATE:
+            raise UsageError(
+                f"{row.name!r} is asked without noise, which no budget pays for: give a noise multiplier."
+            )
+
     # Counting.
 
     @property
@@ -358,6 +373,7 @@ class PrivacyLedger:
         )  # fmt: skip
 
     def _entry(self, row: LedgerRow) -> dict[str, Any]:
+        self._check_noise(row)
         return {
             "id": len(self._rows),
             "stage": row.name,

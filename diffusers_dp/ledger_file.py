@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from .accounting import Question, Truncation
 from .errors import IntegrityError, UsageError
 from .journal import Journal
-from .ledger_row import LedgerRow
+from .ledger_row import NON_PRIVATE, LedgerRow
 
 
 SCHEMA_VERSION = 2
@@ -193,7 +193,7 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
             release = releases.get(line.get("release_id"))
             if release is None:
                 raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: no release has its id.")
-            _check_row(line, len(release.rows), release.header["num_images"], path)
+            _check_row(line, len(release.rows), release.header, path)
             release.rows.append(line)
     return list(releases.values())
 
@@ -234,14 +234,15 @@ def _usable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _check_row(row: dict[str, Any], number: int, num_images: int, path: Path) -> None:
+def _check_row(row: dict[str, Any], number: int, header: dict[str, Any], path: Path) -> None:
     try:
         sigma, q, steps, _ = question_of(row)
         query, partition, cap = row["query"], row["partition"], row["truncated_batch_size"]
         LedgerRow(row["stage"], row["mechanism"], sigma, q, steps, query, partition, cap)
         sound = row["id"] == number and row["state"] in ("reserved", "executed")
         sound = sound and 0 <= row["steps_executed"] <= row["steps_reserved"]
-        sound = sound and row["dataset_size"] == num_images
+        sound = sound and row["dataset_size"] == header["num_images"]
+        sound = sound and (row["mechanism"] == NON_PRIVATE) == (header["target_epsilon"] == "inf")
     except (KeyError, TypeError, UsageError) as error:
         raise IntegrityError(f"Row {number} of {path} is not a row of a ledger: {error}") from error
     if not sound:

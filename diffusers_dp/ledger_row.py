@@ -9,6 +9,9 @@ from typing import Any
 from .errors import UsageError
 
 
+NON_PRIVATE = "non_private"  # dp_accounting's word
+
+
 @dataclass(frozen=True)
 class LedgerRow:
     """One question, before it is asked.
@@ -16,8 +19,10 @@ class LedgerRow:
     Args:
         name (`str`): the stage that asks, for example `"central_images"`.
         mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability) or
-            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`).
-        noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite.
+            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`). Or `"non_private"`: without noise,
+            which no ledger takes but `no_guarantee.UnprotectedLedger`.
+        noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite, and 0 exactly for
+            `"non_private"`.
         sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`.
         steps (`int`): how many times it is asked.
         query (`dict`): public facts only, for example sensitivity or clip norm, normaliser, parameters.
@@ -40,12 +45,12 @@ class LedgerRow:
     def __post_init__(self) -> None:
         sigma = finite_number(self.noise_multiplier, f"The noise multiplier of {self.name!r}")
         q = finite_number(self.sampling_probability, f"The sampling probability of {self.name!r}")
-        if not sigma > 0:
+        if not sigma > 0 and not (sigma == 0 and self.mechanism == NON_PRIVATE):
             raise UsageError(f"The noise multiplier of {self.name!r} must be above 0, not {sigma}.")
         if not 0 < q <= 1:
             raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
         cap = self.truncated_batch_size
-        if self.mechanism != mechanism_of(q, cap):
+        if self.mechanism != mechanism_of(q, cap, sigma):
             raise UsageError(
                 f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
                 "for a sampling probability of 1, 'poisson_gaussian' below it, and 'truncated_poisson_gaussian' with a "
@@ -77,7 +82,7 @@ def gradient_row(
     """The ledger's row for one step of DP-SGD with these parameters."""
     return LedgerRow(
         name="dp_sgd",
-        mechanism=mechanism_of(sample_rate, truncated_batch_size),
+        mechanism=mechanism_of(sample_rate, truncated_batch_size, noise_multiplier),
         noise_multiplier=noise_multiplier,
         sampling_probability=sample_rate,
         query={
@@ -91,8 +96,12 @@ def gradient_row(
     )
 
 
-def mechanism_of(sampling_probability: float, truncated_batch_size: int | None = None) -> str:
-    """Name of the Gaussian mechanism on a Poisson sample."""
+def mechanism_of(
+    sampling_probability: float, truncated_batch_size: int | None = None, noise_multiplier: float = 1.0
+) -> str:
+    """Name of the Gaussian mechanism on a Poisson sample, or of what has no noise."""
+    if noise_multiplier == 0:
+        return NON_PRIVATE
     if truncated_batch_size is not None:
         return "truncated_poisson_gaussian"
     return "gaussian" if sampling_probability == 1 else "poisson_gaussian"

@@ -16,6 +16,7 @@ from .identity import RunIdentity, read_identity
 from .ledger import PrivacyLedger
 from .ledger_file import Release, other_releases
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
+from .no_guarantee import UnprotectedLedger
 
 
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
@@ -92,6 +93,8 @@ class Plan:
         Args:
             num_parameters (`int`): d, the number of trained parameters.
         """
+        if not self.ledger.has_guarantee:
+            return math.inf
         return self.sampling.expected_batch_size / (self.rows["dp_sgd"].noise_multiplier * math.sqrt(num_parameters))
 
 
@@ -118,12 +121,13 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     rows = {}
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
     for asked in config.questions:
-        sigma = asked.noise_multiplier or ledger.calibrate_gaussian(
+        given = asked.noise_multiplier if ledger.has_guarantee else None
+        sigma = given or ledger.calibrate_gaussian(
             asked.budget_share, sampling_probability=asked.sample_rate, steps=asked.repeats
         )
         rows[asked.name] = _row(asked.name, sigma, asked.sample_rate, asked.repeats)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
-    if spent >= config.target_epsilon:
+    if ledger.has_guarantee and spent >= config.target_epsilon:
         raise UsageError(_over_budget(config, spent))
     for row in rows.values():
         try:
@@ -173,6 +177,11 @@ def new_ledger(
         public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
     if config.evaluation_reserve is not None:
         public_facts["evaluation_reserve"] = config.evaluation_reserve
+    if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise
+        return UnprotectedLedger(
+            path, target_delta=sampling.target_delta, num_images=facts.num_units, accountant=config.accountant,
+            public_facts=public_facts, unit_of_privacy=config.unit_of_privacy,
+        )  # fmt: skip
     ledger = PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
@@ -314,7 +323,7 @@ def _over_budget(config: TrainingConfig, spent: float) -> str:
 
 
 def _row(name: str, sigma: float, sample_rate: float, steps: int, cap: int | None = None) -> LedgerRow:
-    return LedgerRow(name, mechanism_of(sample_rate, cap), sigma, sample_rate, steps, truncated_batch_size=cap)
+    return LedgerRow(name, mechanism_of(sample_rate, cap, sigma), sigma, sample_rate, steps, truncated_batch_size=cap)
 
 
 def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
@@ -326,11 +335,16 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
         row = rows[name]
         lines.append(
             f"{name:<20} {row.noise_multiplier:>16.4f} {row.sampling_probability:>12.5f} {row.steps:>7}"
-            f" {shares[name]:>7.1%} {epsilon:>15.4f}"
+            f" {f'{shares[name]:.1%}' if name in shares else '-':>7} {epsilon:>15.4f}"
         )
     cap = rows["dp_sgd"].truncated_batch_size
     if cap is not None:
         lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")
+    if not ledger.has_guarantee:
+        lines.append(
+            f"NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N {ledger.num_images}; no release is made"
+        )
+        return lines
     lines.append(
         f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N {ledger.num_images}"
     )

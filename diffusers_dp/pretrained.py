@@ -24,6 +24,7 @@ from .flags import TrainingConfig
 from .hub import fetch_release
 from .hub_errors import one_sentence
 from .models import Scheduler, noise_schedule, unet_config
+from .no_guarantee import refuse_without_guarantee
 from .pipelines import DPImagePipeline
 from .receipt import canonical_json
 
@@ -108,6 +109,7 @@ def load_pretrained(
         UsageError: There is none, it is of another kind, size or number of channels, has no safetensors, or mixes the images of a batch.
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES)
+    refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
     index = _read_json(folder / "model_index.json", name)
     objective, scheduler = _scheduler(folder, index, name)
     unet, weights = _unet(folder, index, name)

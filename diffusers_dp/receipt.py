@@ -105,10 +105,12 @@ def build_receipt(
         run's own accountant.
 
     Raises:
-        UsageError: The method has no guarantee, so that nothing can be claimed for it.
+        UsageError: The method has no guarantee, or the run has none, so that nothing can be claimed for it.
     """
     if method.status == "no_guarantee":
         raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
+    if not ledger.has_guarantee:
+        raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")
     header = ledger.header
     unit = header["unit_of_privacy"]
     return {

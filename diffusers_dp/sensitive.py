@@ -136,7 +136,7 @@ class SensitiveImages:
         num_rows = len(self.class_names) if by_label and self.class_names is not None else 1
         row = LedgerRow(
             name=name,
-            mechanism=mechanism_of(sample_rate),
+            mechanism=mechanism_of(sample_rate, noise_multiplier=noise_multiplier),
             noise_multiplier=noise_multiplier,
             sampling_probability=sample_rate,
             steps=repeats,

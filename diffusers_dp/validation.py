@@ -94,6 +94,8 @@ def validate(config: TrainingConfig) -> None:
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     for name in _POSITIVE:
         value = getattr(config, name, None)
+        if name == "target_epsilon" and not config.has_guarantee:
+            continue
         if value is not None and not _SMALLEST <= value <= _LARGEST:
             raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST:g} to {_LARGEST:g}.")
     for name in _SHARES:
@@ -141,10 +143,22 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(
             f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."
         )
+    if not config.has_guarantee:
+        _validate_without_guarantee(config)
     _validate_data(config)
     _validate_units(config)
     _validate_ledger(config)
     _validate_model(config)
+
+
+def _validate_without_guarantee(config: TrainingConfig) -> None:
+    """What would publish, spend or add up a guarantee that is not there."""
+    for name in ("push_to_hub", "evaluation_reserve", "dataset_id"):
+        if getattr(config, name):
+            raise UsageError(
+                f"--{name} and --target_epsilon inf exclude each other: a run without guarantee is not published, and has no budget; leave "
+                "one of them out."
+            )
 
 
 def _validate_frequency(config: FETAProConfig) -> None:

@@ -33,6 +33,7 @@ ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
+NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (epsilon is infinite)"
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 PICKLED = ", and pickled weights are never loaded"
 EVALUATION_STAGE = "evaluation_reserve"
@@ -92,6 +93,8 @@ def read_receipt(folder: Path) -> dict[str, Any]:
             raise Damaged(f"{path} has more than {MOST_BYTES} bytes, which no receipt has.")
         receipt = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
+        if without_guarantee(folder):
+            raise Unreadable(f"{folder} was {WITHOUT}: it is no release, and it stays in the house.") from None
         raise Unreadable(f"{folder} holds no {RECEIPT_NAME}.") from None
     except (ValueError, RecursionError):
         raise Damaged(f"{path} is damaged: it is not valid JSON.") from None
@@ -100,6 +103,14 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     if receipt["schema_version"] > NEWEST_SCHEMA:
         raise Unreadable(f"A newer version wrote {path} (schema {receipt['schema_version']}): update this program.")
     return receipt
+
+
+def without_guarantee(folder: Path) -> bool:
+    """Whether a pipeline says of itself that `--target_epsilon inf` made it."""
+    try:
+        return bool(json.loads((folder / "model_index.json").read_bytes())["privacy"]["status"] == NO_GUARANTEE)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:

@@ -118,7 +118,7 @@ def test_absent_recipe_is_refused():
         (["--target_epsilon", "0"], ["--target_epsilon"]),
         (["--target_epsilon", "-1"], ["--target_epsilon"]),
         (["--target_epsilon", "nan"], ["--target_epsilon"]),
-        (["--target_epsilon", "inf"], ["--target_epsilon"]),
+        (["--target_epsilon=-inf"], ["--target_epsilon"]),
         (["--target_delta", "0"], ["--target_delta"]),
         (["--target_delta", "1"], ["--target_delta"]),
         (["--noise_multiplicity", "0"], ["--noise_multiplicity"]),

@@ -8,7 +8,7 @@ import torch
 from diffusers import DDIMScheduler
 from safetensors.torch import load_file
 from test_pretrained import save
-from test_train_dp_diffusion import write_public
+from test_train_dp_diffusion import power_cut, write_public
 from test_train_feta_pro import independent_epsilon, read_ledger, write_images
 from test_train_methods import TINY, load
 
@@ -53,19 +53,6 @@ def check_release(tmp_path, method):
     assert problems == [] and [row["stage"] for row in rows] == [*ASKED[method], "dp_sgd", "dp_sgd"]
     assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"] + 1e-3
     return receipt
-
-
-def power_cut(monkeypatch, script, call):
-    """Ends the process, as it were, in the `call`-th step of the averaged weights."""
-    calls, step = [], script.EMAModel.step
-
-    def failing(self, parameters):
-        calls.append(None)
-        if len(calls) == call:
-            raise RuntimeError("power cut")
-        return step(self, parameters)
-
-    monkeypatch.setattr(script.EMAModel, "step", failing)
 
 
 def test_from_public_images_to_release(method, script, flags, tmp_path, monkeypatch, capsys):

@@ -54,6 +54,14 @@ def test_each_point_of_a_grid_is_made_and_judged_once(sweep, tmp_path, monkeypat
     sweep.main(flags(tmp_path, *grid))
 
 
+def test_a_run_without_guarantee_for_comparison(sweep, tmp_path):
+    for _ in range(2):
+        sweep.main(flags(tmp_path, "--vary", "target_epsilon", "inf"))
+    (row,) = sweep.read(tmp_path / "results.jsonl")
+    assert row["epsilon_spent"] == "inf" and 0 <= row["accuracy"] <= 1
+    assert not (tmp_path / "target_epsilon=inf_seed=0" / "release").exists()
+
+
 def test_two_flags_are_a_line_each_or_a_map(sweep, tmp_path):
     rows = [
         {"sigma": a, "epsilon": b, "seed": seed, "accuracy": (float(a) + float(b) + seed) / 100}

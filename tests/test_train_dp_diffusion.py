@@ -147,7 +147,8 @@ def test_from_nothing_with_the_preflight(script, flags, tmp_path):
     assert receipt_of(tmp_path)["public_inputs"] == []
 
 
-def fail_at(monkeypatch, script, call):
+def power_cut(monkeypatch, script, call):
+    """Ends the process, as it were, in the `call`-th step of the averaged weights."""
     calls, step = [], script.EMAModel.step
 
     def failing(self, parameters):
@@ -164,7 +165,7 @@ def test_resuming_after_a_crash(script, flags, tmp_path, monkeypatch, call, pret
     """In the pre-training, and in the second step of DP-SGD. Public images are read once unless they were not learned."""
     flags += write_public(tmp_path / "public")
     with monkeypatch.context() as patch:
-        fail_at(patch, script, call)
+        power_cut(patch, script, call)
         with pytest.raises(RuntimeError, match="power cut"):
             script.main(flags)
     if not pretrained_again:
@@ -181,7 +182,7 @@ def test_resuming_after_a_crash(script, flags, tmp_path, monkeypatch, call, pret
 def test_a_damaged_pretrained_model_is_not_gone_on_with(script, flags, tmp_path, monkeypatch):
     flags += write_public(tmp_path / "public")
     with monkeypatch.context() as patch:
-        fail_at(patch, script, 4)
+        power_cut(patch, script, 4)
         with pytest.raises(RuntimeError):
             script.main(flags)
     (tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS).write_bytes(b"none")

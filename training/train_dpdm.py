@@ -41,6 +41,7 @@ from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.methods import METHODS
 from diffusers_dp.models import Denoiser, TrainingLoss, build_objective, noise_schedule, unet_config
+from diffusers_dp.no_guarantee import save_without_guarantee
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.push import prepare_push, push_finished
@@ -128,7 +129,11 @@ def run(args: DPDMConfig, accelerator: Accelerator, facts: PublicFacts, plan: Pl
         )  # fmt: skip
         stages.done("evaluation", ledger)
 
-    # 4. The release.
+    # 4. The release; none of a run without noise, for it would claim a guarantee.
+    if not ledger.has_guarantee:
+        saved = save_without_guarantee(folder.output_dir, pipeline, METHOD)
+        print(stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
+        return
     samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
         folder.output_dir,

@@ -5,9 +5,10 @@
     accelerate launch training/train_feta_pro.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
     accelerate launch training/train_feta_pro.py --config training/recipes/feta_pro/pretrained_mnist_cpu.yaml
 
-Stages, in the paper's order (after public pre-training, or from a pre-trained pipeline, where one is named): noisy central images -> noisy frequency features -> warm-up on the central images -> one-step
-generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/. Only the two queries,
-DP-SGD and the question of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first.
+Stages, in the paper's order (after public pre-training, or from a pre-trained pipeline, where one is named): noisy central images ->
+noisy frequency features -> warm-up on the central images -> one-step generator fitted to the features -> warm-up on its images ->
+DP-SGD on the sensitive images -> release/. Only the two queries, DP-SGD and the question of `--evaluation_reserve` touch the images,
+through `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
 """
@@ -59,6 +60,7 @@ from diffusers_dp.models import (
     build_objective,
     frequency_matching_loss,
 )
+from diffusers_dp.no_guarantee import save_without_guarantee
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, kept_pretrained, starting_model
@@ -207,7 +209,11 @@ def run(args: FETAProConfig, accelerator: Accelerator, facts: PublicFacts, plan:
         )  # fmt: skip
         stages.done("evaluation", ledger)
 
-    # 5. The release.
+    # 5. The release; none of a run without noise, for it would claim a guarantee.
+    if not ledger.has_guarantee:
+        saved = save_without_guarantee(folder.output_dir, pipeline, METHOD)
+        print(stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
+        return
     samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
     release = build_release(
         folder.output_dir,

@@ -96,6 +96,8 @@ def _planned(
     from ..planning import plan_run
 
     config = load_config(flags, config_class_of(flags, method))
+    if not config.has_guarantee:
+        raise UsageError("--target_epsilon inf is a run without noise, which leaves nothing to audit; give a number.")
     facts = public_facts(config)
     plan = plan_run(config, facts)
     if attach is not None:

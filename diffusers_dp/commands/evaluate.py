@@ -74,8 +74,12 @@ def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptS
     from ..evaluation.amendments import check_writable, recover
     from ..evaluation.training_curve import kept_states
     from ..hub import fetch_release
+    from ..no_guarantee import refuse_without_guarantee
 
     folder = fetch_release(args.model)
+    refuse_without_guarantee(
+        folder, "--model", "draw images with DPImagePipeline.from_pretrained and give them as --images"
+    )
     if folder == Path(args.model):
         recover(folder)
     states = kept_states(folder) if args.training_curve else []

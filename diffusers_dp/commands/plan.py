@@ -56,8 +56,14 @@ def run(args: argparse.Namespace) -> None:
 
         check_picture(args.picture)
     config, facts = read(args.training_flags, args.method)
+    if args.picture is not None and not config.has_guarantee:
+        raise UsageError(
+            "--picture draws a budget, and with --target_epsilon inf there is none; leave one of them out."
+        )
     plan = plan_run(config, facts)
     print(describe_images(config, facts), plan.table, sep="\n", flush=True)  # what follows loads torch
+    if not config.has_guarantee:
+        return
     print(describe_total(plan), describe_step(plan, parameters(config, facts)), sep="\n")
     if args.picture is not None:
         from ..plan_picture import draw_plan
@@ -136,7 +142,12 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
 def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
     shares = plan.ledger.budget_shares()
     cells = [
-        f"{plan.rows[name].noise_multiplier:.4f} ({shares[name]:.1%})" if name in plan.rows else "-" for name in stages
+        "-"
+        if name not in plan.rows
+        else f"{plan.rows[name].noise_multiplier:.4f} ({shares[name]:.1%})"
+        if plan.ledger.has_guarantee
+        else "no noise"
+        for name in stages
     ]
     return [
         f"{plan.epsilon:.4f}",

@@ -4,6 +4,7 @@
 from .faults_of_books import LEDGER_FAULTS, RELEASED
 from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
+from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
@@ -25,4 +26,5 @@ FAULTS = (
     *ROWS,
     *PUBLIC_INPUTS,
     *GOING_PUBLIC,
+    *WITHOUT_GUARANTEE,
 )

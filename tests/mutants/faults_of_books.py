@@ -99,9 +99,9 @@ LEDGER_FAULTS = (
     Fault(
         "a truncated step's row does not say so",
         ROW,
-        "        mechanism=mechanism_of(sample_rate, truncated_batch_size),\n        noise_multiplier=noise_multiplier,\n"
+        "        mechanism=mechanism_of(sample_rate, truncated_batch_size, noise_multiplier),\n        noise_multiplier=noise_multiplier,\n"
         "        sampling_probability=sample_rate,\n        query={",
-        "        mechanism=mechanism_of(sample_rate),\n        noise_multiplier=noise_multiplier,\n"
+        "        mechanism=mechanism_of(sample_rate, None, noise_multiplier),\n        noise_multiplier=noise_multiplier,\n"
         "        sampling_probability=sample_rate,\n        query={",
         ("test_noise.py::test_the_ledger_says_what_a_step_did",),
         "        truncated_batch_size=truncated_batch_size,\n    )\n",

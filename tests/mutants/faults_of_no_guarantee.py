@@ -1,0 +1,121 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`--target_epsilon inf`: noise that goes missing elsewhere, and what takes such a run for a private one."""
+
+from .fault import DOOR, LEDGER, LEDGER_FILE, ROW, Fault
+
+
+KIND = "diffusers_dp/no_guarantee.py"
+
+WITHOUT_GUARANTEE = (
+    Fault(
+        "a finite run that gets no noise: its ledger is of the other kind",
+        "diffusers_dp/planning.py",
+        "    if not config.has_guarantee:  # --target_epsilon inf",
+        "    if config.target_epsilon:  # --target_epsilon inf",
+        ("test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
+    ),
+    Fault(
+        "a finite run that gets no noise: its ledger takes rows without",
+        LEDGER,
+        "        if row.mechanism == NON_PRIVATE:\n            raise",
+        "        if row.mechanism == NON_PRIVATE and self.target_epsilon < 1:\n            raise",
+        ("test_no_guarantee.py::TestDoor::test_no_finite_target_is_high_enough_for_an_answer_without_noise",),
+    ),
+    Fault(
+        "a row without noise passes for a Gaussian one",
+        ROW,
+        "(sigma == 0 and self.mechanism == NON_PRIVATE)",
+        "sigma == 0",
+        ("test_no_guarantee.py::TestLedger::test_a_row_without_noise_says_so",),
+        "    if noise_multiplier == 0:",
+        "    if noise_multiplier < 0:",
+    ),
+    Fault(
+        "a high target counts as an infinite one",
+        "diffusers_dp/flags.py",
+        "return self.target_epsilon != math.inf",
+        "return self.target_epsilon < 1e6",
+        ("test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
+    ),
+    Fault(
+        "a target that overflows takes the noise away",
+        LEDGER,
+        '        target = finite_number(target_epsilon, "--target_epsilon")\n',
+        "        target = float(target_epsilon)\n",
+        ("test_no_guarantee.py::TestLedger::test_an_infinite_target_alone_is_no_ledger_without_guarantee",),
+    ),
+    Fault(
+        "a ledger switched from finite to inf on resume",
+        LEDGER_FILE,
+        "        for key in (*here, *there):\n",
+        '        for key in {*here, *there} - {"target_epsilon"}:\n',
+        (
+            "test_no_guarantee.py::TestLedger::test_a_ledger_keeps_its_kind",
+            "test_no_guarantee.py::TestRuns::test_a_run_is_not_resumed_as_one_of_the_other_kind",
+        ),
+    ),
+    Fault(
+        "rows without noise are read under a finite target",
+        LEDGER_FILE,
+        """        sound = sound and (row["mechanism"] == NON_PRIVATE) == (header["target_epsilon"] == "inf")\n""",
+        "",
+        ("test_no_guarantee.py::TestLedger::test_a_row_without_noise_cannot_be_written_under_a_finite_target",),
+    ),
+    Fault(
+        "a receipt of a run without noise",
+        "diffusers_dp/receipt.py",
+        "    if not ledger.has_guarantee:\n",
+        "    if False:\n",
+        ("test_no_guarantee.py::TestLedger::test_no_receipt",),
+    ),
+    Fault(
+        "a release written by an inf run",
+        "training/train_dp_feta.py",
+        "    if not ledger.has_guarantee:\n",
+        "    if False:\n",
+        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dp_feta]",),
+    ),
+    Fault(
+        "an inf run is pushed",
+        "diffusers_dp/validation.py",
+        'for name in ("push_to_hub", "evaluation_reserve", "dataset_id"):',
+        'for name in ("evaluation_reserve", "dataset_id"):',
+        ("test_no_guarantee.py::TestFlags::test_what_makes_no_sense_is_refused_before_anything_is_read",),
+    ),
+    Fault(
+        "a pipeline without guarantee does not say so",
+        KIND,
+        "    pipeline.register_to_config(privacy=",
+        "    dict(privacy=",
+        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dpdm]",),
+    ),
+    Fault(
+        "a pipeline without guarantee is there for all to read",
+        KIND,
+        "folder.mkdir(mode=0o700)",
+        "folder.mkdir()",
+        ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dpdm]",),
+    ),
+    Fault(
+        "a private run begins with what a run without noise learned",
+        "diffusers_dp/pretrained.py",
+        """    refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")\n""",
+        "",
+        ("test_no_guarantee.py::TestRefusals::test_no_private_run_begins_with_it",),
+    ),
+    Fault(
+        "a finite run in the folder of an inf run",
+        "diffusers_dp/checkpointing.py",
+        "self.release.exists() or (self.output_dir / FOLDER).exists())",
+        "self.release.exists())",
+        ("test_no_guarantee.py::TestRuns::test_no_other_run_goes_into_its_folder",),
+    ),
+    Fault(
+        "gradients of a run without noise are not clipped",
+        DOOR,
+        "                max_grad_norm=max_grad_norm,\n                noise_multiplicity=noise_multiplicity,\n                generator",
+        "                max_grad_norm=max_grad_norm if noise_multiplier else 1e9,\n"
+        "                noise_multiplicity=noise_multiplicity,\n                generator",
+        ("test_no_guarantee.py::TestDoor::test_sums_and_gradients_without_guarantee_are_exact_and_clipped",),
+    ),
+)
