@@ -45,6 +45,7 @@ from diffusers_dp.randomness import PrivateGenerator
 
 SHAPE = (3, 16, 16)
 STEPS, SAMPLES = 20, 5
+SHARD = 10_000  # images in a file
 PARTS = ("memory", "sampling", "ranks")
 
 
@@ -141,14 +142,12 @@ def write_images(folder: Path, number: int) -> None:
         pool.append({"bytes": buffer.getvalue(), "path": None})
     features = datasets.Features({"image": datasets.Image()})
     folder.mkdir(parents=True)
-    with pq.ParquetWriter(folder / "train-00000-of-00001.parquet", features.arrow_schema) as writer:
-        for start in range(0, number, 1000):  # a row group each
-            rows = [pool[i % 256] for i in range(start, min(start + 1000, number))]
-            writer.write_table(
-                pa.table({"image": pa.array(rows, features.arrow_schema.field("image").type)}).cast(
-                    features.arrow_schema
-                )
-            )
+    starts = range(0, number, SHARD)
+    for shard, start in enumerate(starts):
+        rows = [pool[i % 256] for i in range(start, min(start + SHARD, number))]
+        table = pa.table({"image": pa.array(rows, features.arrow_schema.field("image").type)})
+        path = folder / f"train-{shard:05}-of-{len(starts):05}.parquet"
+        pq.write_table(table.cast(features.arrow_schema), path, row_group_size=1000)
 
 
 class MemoryMeter:
