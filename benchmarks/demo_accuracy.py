@@ -78,7 +78,7 @@ def real_test_images(flags: list[str], folder: Path) -> tuple[torch.Tensor, torc
         private.chmod(0o700)
         arrays = load_images(config, public_facts(config), private / "cache")
         images, labels = arrays.images, arrays.labels
-    return torch.from_numpy(images), torch.from_numpy(labels)
+    return torch.tensor(images), torch.tensor(labels)
 
 
 def draw_all(run: Path, num_inference_steps: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:

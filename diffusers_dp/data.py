@@ -1,5 +1,8 @@
 """From flags to images: first the public facts, which no image decides, then uint8 arrays for the door."""
 
+import math
+import os
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,16 +10,21 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from .decoding_workers import map_in_processes
 from .errors import UsageError
 from .flags import TrainingConfig
-from .image_decoding import decode_image
-from .image_sources import DigitsSource, load_digits_split, open_source
+from .image_cache import fingerprint, new_cache, new_npy, open_cache
+from .image_parts import Decoder, part_length, parts_of
+from .image_records import Records
+from .image_sources import DigitsSource, ImageSource, load_digits_split, open_source
 
 
 __all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "public_facts"]
 
 # Public and fixed: the validation images of a dataset are the same in every run, whatever --seed is.
 _VALIDATION_SEED = 0
+# A process needs a second to start; fewer parts of the images are decoded before it has.
+PARTS_OF_A_PROCESS = 4
 
 
 @dataclass(frozen=True)
@@ -101,59 +109,104 @@ def public_facts(config: TrainingConfig) -> PublicFacts:
 
 def load_images(config: TrainingConfig, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
     """
-    Reads, converts, resizes and crops the images. A damaged one stays, as zeros that contribute nothing.
+    The images, converted, resized and cropped. A damaged one stays, as zeros that contribute nothing.
 
-    The validation images go by position: an absent file moves them, an unreadable one does not.
+    They are decoded once, by as many processes as there are cores, into `cache_dir`, and read from there without being loaded: the arrays are
+    memory maps. Other flags, or other local files, are decoded anew. The validation images go by position: an absent file moves them, an unreadable one
+    does not.
+
+    In memory are, in each process, about 16 MiB of images; for each image one byte, and with validation images eight bytes while they are drawn; and for
+    each unit its name, where a unit is not an image.
 
     Args:
         config (`TrainingConfig`): The configuration.
         facts (`PublicFacts`): Its public facts.
-        cache_dir (`str` or `Path`): A private folder for what `datasets` caches.
+        cache_dir (`str` or `Path`): A private folder for decoded images and for what `datasets` caches.
 
     Returns:
-        `ImageArrays`: The images in the order of their source, without the validation images.
+        `ImageArrays`: The images in the order of their source, without the validation images. Read-only.
 
     Raises:
-        `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown.
+        `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown, or a file of the dataset, or
+            the disk is full.
+        `IntegrityError`: The cache is damaged.
     """
+    source, folder = open_source(config), Path(cache_dir) / "images"
+    made_of = fingerprint(_what_decides(config, facts, source))
+    arrays = open_cache(folder, made_of)
+    if arrays is None:
+        records = source.records(facts.class_names, Path(cache_dir))
+        left_out = _left_out(config, facts, len(records))
+        num_bytes = int((~left_out).sum()) * (math.prod(facts.image_shape) + 17)  # and label, unit, readable
+        with new_cache(folder, made_of, num_bytes) as temporary:
+            _decode(config, facts, records, left_out, temporary)
+        arrays = open_cache(folder, made_of)
+        assert arrays is not None
+    return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"))
+
+
+def _what_decides(config: TrainingConfig, facts: PublicFacts, source: ImageSource) -> list[Any]:
+    """All that the decoded images follow from: the files of the source, or the address of their revision on the Hub, and the flags."""
+    files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
+    flags = [
+        config.dataset_name, config.dataset_config_name, config.train_data_dir, config.train_split, config.image_column,
+        config.label_column, config.unit_column, config.validation_size,
+    ]  # fmt: skip
+    return [files, flags, facts.num_images, facts.image_shape, facts.class_names]
+
+
+def _size_and_time(file: Path | str) -> tuple[int, ...]:
+    try:
+        status = file.stat() if isinstance(file, Path) else None
+    except OSError:
+        return ()
+    return () if status is None else (status.st_size, status.st_mtime_ns)
+
+
+def _left_out(config: TrainingConfig, facts: PublicFacts, num_records: int) -> np.ndarray:
+    """Which records are validation images, bool, shape `[num_records]`. Raises `UsageError` if there are too many records, or none."""
     capacity = facts.num_images + config.validation_size
-    held_out = validation_positions(capacity, config.validation_size)
-    images = np.zeros((facts.num_images, *facts.image_shape), dtype=np.uint8)
-    labels = np.zeros(facts.num_images, dtype=np.int64)
-    readable = np.zeros(facts.num_images, dtype=bool)
-    numbers: dict[Any, int] = {}  # of the units
-    units = np.zeros(facts.num_images, dtype=np.int64)
-    row = 0
-    with tqdm(total=capacity, desc="Reading images", unit="image") as bar:
-        for position, (encoded, label, unit) in enumerate(
-            open_source(config).records(facts.class_names, Path(cache_dir))
-        ):
-            if position >= capacity:
-                raise UsageError(
-                    f"--num_train_images {facts.num_images} is less than {_source_words(config)} holds; raise it."
-                )
-            bar.update()
-            if held_out[position]:
-                continue
-            image = decode_image(encoded, facts.image_shape)
-            complete = (facts.class_names is None or label is not None) and (
-                config.unit_column is None or unit is not None
-            )
-            if image is not None and complete:
-                images[row], labels[row], readable[row] = image, label or 0, True
-                units[row] = numbers.setdefault(unit, len(numbers))
-            row += 1
-        bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
-    if row == 0:
+    if num_records > capacity:
+        raise UsageError(
+            f"--num_train_images {facts.num_images} is less than {_source_words(config)} holds; raise it."
+        )
+    left_out = validation_positions(capacity, config.validation_size)[:num_records]
+    if left_out.all():
         raise UsageError(f"{_source_words(config)} holds no images; name a source that does.")
+    return left_out
+
+
+def _decode(config: TrainingConfig, facts: PublicFacts, records: Records, left_out: np.ndarray, folder: Path) -> None:
+    """Writes the arrays into `folder`. Nothing that is shown meanwhile depends on how many images there are or which can be read."""
+    num_images, length = int((~left_out).sum()), part_length(facts.image_shape)
+    capacity = facts.num_images + config.validation_size
+    decoder = Decoder(
+        records, folder / "images.npy", num_images, facts.image_shape,
+        labelled=facts.class_names is not None, by_unit=config.unit_column is not None,
+    )  # fmt: skip
+    num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
+    numbers: dict[Any, int] = {}  # of the units
+    with ExitStack() as stack:
+        files = {"readable": stack.enter_context(new_npy(folder / "readable.npy", "|b1", num_images))}
+        if decoder.labelled:
+            files["labels"] = stack.enter_context(new_npy(folder / "labels.npy", "<i8", num_images))
+        if decoder.by_unit:
+            files["units"] = stack.enter_context(new_npy(folder / "units.npy", "<i8", num_images))
+        bar = stack.enter_context(tqdm(total=capacity, desc="Reading images", unit="image"))
+        decoded = stack.enter_context(
+            closing(map_in_processes(decoder, parts_of(left_out, facts.image_shape), num_processes))
+        )
+        for labels, readable, units in decoded:
+            files["readable"].write(readable.tobytes())
+            if decoder.labelled:
+                files["labels"].write(labels.astype("<i8").tobytes())
+            if decoder.by_unit:
+                places = [0 if unit is None else numbers.setdefault(unit, len(numbers)) for unit in units]
+                files["units"].write(np.array(places, dtype="<i8").tobytes())
+            bar.update(min(length, capacity - bar.n))
+        bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
     if len(numbers) > facts.num_units:
         raise UsageError(f"--num_train_units {facts.num_units} is less than --unit_column tells apart; raise it.")
-    return ImageArrays(
-        images[:row],
-        None if facts.class_names is None else labels[:row],
-        readable[:row],
-        None if config.unit_column is None else units[:row],
-    )
 
 
 def validation_positions(capacity: int, size: int) -> np.ndarray:
@@ -164,8 +217,13 @@ def validation_positions(capacity: int, size: int) -> np.ndarray:
         size (`int`): `--validation_size`.
     """
     held_out = np.zeros(capacity, dtype=bool)
-    held_out[np.random.default_rng(_VALIDATION_SEED).permutation(capacity)[:size]] = True
+    if size:  # a permutation takes eight bytes an image
+        held_out[np.random.default_rng(_VALIDATION_SEED).permutation(capacity)[:size]] = True
     return held_out
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _source_words(config: TrainingConfig) -> str:

@@ -14,12 +14,10 @@ from PIL import Image
 from .errors import UsageError
 from .flags import TrainingConfig
 from .image_decoding import IMAGE_SUFFIXES
+from .image_records import DatasetRecords, ListedRecords, Records
 
 
 _LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
-
-#: An encoded image (or none), the index of its class (or none: absent, or not in the label set), and whose it is (or none).
-Record = tuple[bytes | Path | Image.Image | None, int | None, Any]
 
 
 class ImageSource(Protocol):
@@ -31,11 +29,14 @@ class ImageSource(Protocol):
     def class_names(self) -> tuple[str, ...] | None:
         """The public label set, `None` for unlabelled images."""
 
-    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
-        """The images in a fixed order, each with its class."""
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        """The images in a fixed order, each with its class; none is read yet."""
 
     def files(self) -> list[Path | str]:
         """The data files: local ones as paths, others by their address; none of them is opened for it."""
+
+    def descriptions(self) -> list[Path]:
+        """Local files that hold no image and say what the images are, such as their labels."""
 
 
 class MissingSplit(UsageError):
@@ -83,11 +84,14 @@ class DigitsSource:
     def class_names(self) -> tuple[str, ...]:
         return tuple("0123456789")
 
-    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
-        for image, label in zip(*load_digits_split(train=True)):
-            yield Image.fromarray(image[0]), int(label), None
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        digits = zip(*load_digits_split(train=True))
+        return ListedRecords([(Image.fromarray(image[0]), int(label), None) for image, label in digits])
 
     def files(self) -> list[Path | str]:
+        return []
+
+    def descriptions(self) -> list[Path]:
         return []
 
 
@@ -122,12 +126,15 @@ class ClassFolderSource:
     def class_names(self) -> tuple[str, ...]:
         return self.names
 
-    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
-        for path in self._files:
-            yield path, self.names.index(path.relative_to(self.root).parts[0]), None
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        places = [self.names.index(path.relative_to(self.root).parts[0]) for path in self._files]
+        return ListedRecords([(path, place, None) for path, place in zip(self._files, places)])
 
     def files(self) -> list[Path | str]:
         return list(self._files)
+
+    def descriptions(self) -> list[Path]:
+        return []
 
 
 class DatasetSource:
@@ -163,7 +170,7 @@ class DatasetSource:
             raise UsageError("--label_column needs --class_names here: the dataset's metadata tells no label set.")
         return declared
 
-    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
         import datasets
 
         with _quiet(), _refuse(self.config):
@@ -182,13 +189,15 @@ class DatasetSource:
             dataset = dataset.cast_column(image_column, datasets.Image(decode=False))
         own = getattr(features[label_column], "names", None) if label_column else None
         places = None if own is None or class_names is None else _renaming(own, class_names)
-        for row in dataset:
-            label = None if class_names is None else _class_index(row[label_column], places, class_names)
-            yield _encoded(row[image_column]), label, None if unit_column is None else row[unit_column]
+        return DatasetRecords(
+            dataset, image_column, label_column, unit_column, places, class_names, str(self.config.dataset_name)
+        )
 
     def files(self) -> list[Path | str]:
-        """Without an image folder's `metadata` file, which describes images and holds none."""
-        return [file if "://" in file else Path(file) for file in self._files if Path(file).stem != "metadata"]
+        return [file if "://" in file else Path(file) for file in self._files if not _is_description(file)]
+
+    def descriptions(self) -> list[Path]:
+        return [Path(file) for file in self._files if _is_description(file) and "://" not in file]
 
     def _read_metadata(self) -> None:
         """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""
@@ -217,7 +226,7 @@ class DatasetSource:
     def _read_image_folder(self, files: list[Path]) -> None:
         """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""
         images = [path for path in files if _is_image(path)]
-        described = any(path.stem == "metadata" for path in files)
+        described = any(_is_description(str(path)) for path in files)
         if len(images) == len(files):
             self._rows = len(images)
         if described:
@@ -305,12 +314,9 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES
 
 
-def _encoded(value: Any) -> bytes | Path | None:
-    if isinstance(value, dict):
-        if value.get("bytes") is not None:
-            return value["bytes"]
-        return None if value.get("path") is None else Path(value["path"])
-    return value
+def _is_description(file: str) -> bool:
+    """An image folder's `metadata` file."""
+    return Path(file).stem == "metadata"
 
 
 def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
@@ -320,14 +326,6 @@ def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
     if len(own) == len(declared) and not set(own) & set(declared):
         return list(range(len(own)))
     return None
-
-
-def _class_index(value: Any, places: list[int] | None, class_names: tuple[str, ...]) -> int | None:
-    """The label's place in the declared label set; `None` for one that is absent or not in the set."""
-    if isinstance(value, str):
-        return class_names.index(value) if value in class_names else None
-    places = list(range(len(class_names))) if places is None else places
-    return places[value] if isinstance(value, int) and 0 <= value < len(places) else None
 
 
 @contextmanager

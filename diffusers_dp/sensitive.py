@@ -7,6 +7,7 @@ the ledger.
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -29,7 +30,8 @@ class SensitiveImages:
     """Private images behind one door.
 
     Args:
-        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= `num_images`; images that are missing contribute zero.
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= `num_images`; images that are missing contribute zero. May be a read-only
+            map of a file: only images that are sampled are read.
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image.
         readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay in N and
             contribute zero to every answer.
@@ -76,13 +78,13 @@ class SensitiveImages:
         if units is not None:
             if num_units is None or len(units) and units.max() >= num_units:
                 raise UsageError("There are more units than --num_train_units declares; raise --num_train_units.")
-            self.num_units, self._units = num_units, torch.from_numpy(units)
+            self.num_units, self._units = num_units, _tensor_of(units)
         self.max_images_per_unit = max_images_per_unit
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
         self.device = torch.device(device)
-        self._images = torch.from_numpy(images)
-        self._labels = None if class_names is None or labels is None else torch.from_numpy(labels)
+        self._images = _tensor_of(images)
+        self._labels = None if class_names is None or labels is None else _tensor_of(labels)
         self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
@@ -291,6 +293,14 @@ class SensitiveImages:
                 labels[counted] = self._labels[chunk[counted]]
                 labels = labels.to(self.device)
             yield images.to(self.device), labels, counted.to(self.device), None
+
+
+def _tensor_of(array: np.ndarray) -> torch.Tensor:
+    """Shares memory with an array, which may be a read-only map of a file. Torch warns of that, for writing to it would fail; the door
+    never does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from diffusers_dp.dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
+from diffusers_dp.dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling, truncate
 from diffusers_dp.randomness import PrivateGenerator
 
 
@@ -258,6 +258,21 @@ def test_the_dispersion_test_rejects_shuffling_and_fixed_sizes():
     assert min(dispersion(fixed, 0.05)) < 1e-6
     same = rng.random(2000) < 0.05
     assert min(dispersion(inclusion_matrix(lambda step: same), 0.05)) < 1e-6
+
+
+@pytest.mark.parametrize("num_records", [0, 1, 6, 7, 8, 14, 100])
+@pytest.mark.parametrize("rate", [0.4, 1.0])
+def test_poisson_samples_do_not_depend_on_the_size_of_chunks(num_records, rate, monkeypatch):
+    """Drawn chunk by chunk, a sample is the one that a single draw of all numbers gives; every record is there at rate 1, once. What is
+    drawn afterwards is the same, too."""
+    monkeypatch.setattr(sampling, "_CHUNK", 7)
+    chunked, whole = PrivateGenerator(KEY), PrivateGenerator(KEY)
+    for generator in (chunked, whole):
+        generator.normal((3,), 1.0)  # leaves half of a 64-bit word
+    sample = poisson_sample(num_records, rate, chunked)
+    assert sample.dtype == torch.int64
+    assert sample.tolist() == np.flatnonzero(whole.uniform(num_records) < rate).tolist()
+    assert (chunked.uniform(3) == whole.uniform(3)).all()
 
 
 def test_poisson_samples():

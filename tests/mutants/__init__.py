@@ -4,6 +4,7 @@
 from .faults_of_books import LEDGER_FAULTS, RELEASED
 from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
+from .faults_of_images import IMAGES
 from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
@@ -15,6 +16,7 @@ FAULTS = (
     *NOISE,
     *RANDOM_SOURCE,
     *SAMPLES,
+    *IMAGES,
     *CLIPPING,
     *ENGINE_FAULTS,
     *DIVISORS,

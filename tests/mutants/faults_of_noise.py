@@ -203,20 +203,42 @@ SAMPLES = (
     Fault(
         "samples of a fixed size",
         SAMPLING,
-        "torch.from_numpy(generator.uniform(num_records) < sample_rate).nonzero().squeeze(1)",
+        "torch.from_numpy(np.concatenate(chunks))",
         "torch.from_numpy(generator.uniform(num_records).argsort()[: round(num_records * sample_rate)]).sort().values",
         ("test_step.py::test_poisson_sampling_has_the_dispersion_of_independent_draws",),
     ),
     Fault(
         "a shuffled order",
         SAMPLING,
-        "    return torch.from_numpy(generator.uniform(num_records) < sample_rate).nonzero().squeeze(1)",
+        "    chunks = []\n",
         "    left = generator.__dict__.setdefault('_left', [])\n"
         "    size = max(1, round(num_records * sample_rate))\n"
         "    if len(left) < size:\n"
         "        left[:] = generator.uniform(num_records).argsort().tolist()\n"
-        "    return torch.tensor([left.pop() for _ in range(size)]).sort().values",
+        "    return torch.tensor([left.pop() for _ in range(size)]).sort().values\n"
+        "    chunks = []\n",
         ("test_step.py::test_poisson_sampling_has_the_dispersion_of_independent_draws",),
+    ),
+    Fault(
+        "the records at the seams of chunks are drawn twice",
+        SAMPLING,
+        "        taken = generator.uniform(min(_CHUNK, num_records - start)) < sample_rate",
+        "        taken = generator.uniform(min(_CHUNK + 1, num_records - start)) < sample_rate",
+        ("test_step.py::test_poisson_samples_do_not_depend_on_the_size_of_chunks",),
+    ),
+    Fault(
+        "the records at the seams of chunks are never drawn",
+        SAMPLING,
+        "        taken = generator.uniform(min(_CHUNK, num_records - start)) < sample_rate",
+        "        taken = generator.uniform(min(_CHUNK, num_records - start))[: _CHUNK - 1] < sample_rate",
+        ("test_step.py::test_poisson_samples_do_not_depend_on_the_size_of_chunks",),
+    ),
+    Fault(
+        "every chunk of records has the sample of the first",
+        SAMPLING,
+        "        chunks.append(start + np.flatnonzero(taken))",
+        "        chunks.append(np.flatnonzero(taken) if not chunks else start + chunks[0])",
+        ("test_step.py::test_poisson_samples_do_not_depend_on_the_size_of_chunks",),
     ),
     Fault(
         "steps sample at twice the rate that the ledger holds",

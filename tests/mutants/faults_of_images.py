@@ -1,0 +1,62 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Decoded images on disk: whole or absent, each in its place, and those of this run."""
+
+from .fault import Fault
+
+
+CACHE, PARTS, DATA = (f"diffusers_dp/{name}.py" for name in ("image_cache", "image_parts", "data"))
+
+IMAGES = (
+    Fault(
+        "a half-written cache is read",
+        CACHE,
+        "    if not folder.exists():\n        return None\n",
+        '    half = folder.with_name(f".{folder.name}.tmp")\n'
+        "    if half.exists():\n"
+        '        return {path.stem: np.load(path, mmap_mode="r") for path in half.glob("*.npy")}\n'
+        "    if not folder.exists():\n        return None\n",
+        ("test_image_cache.py::test_a_half_written_cache_is_never_read",),
+    ),
+    Fault(
+        "a cache of other flags is read",
+        CACHE,
+        "    if found != made_of:\n        return None\n",
+        "",
+        ("test_image_cache.py::test_other_flags_or_files_are_decoded_anew",),
+    ),
+    Fault(
+        "an image that was withdrawn stays in the cache",
+        DATA,
+        "    return () if status is None else (status.st_size, status.st_mtime_ns)",
+        "    return ()",
+        ("test_image_cache.py::test_other_flags_or_files_are_decoded_anew",),
+    ),
+    Fault(
+        "a cache that was cut off is read",
+        CACHE,
+        "        if not (folder / name).is_file() or (folder / name).stat().st_size != size:",
+        "        if not (folder / name).is_file():",
+        ("test_image_cache.py::test_a_damaged_cache_is_one_sentence",),
+    ),
+    Fault(
+        "images lie where validation images would",
+        PARTS,
+        "part.row * int(",
+        "part.start * int(",
+        ("test_image_cache.py::test_the_same_arrays_as_in_memory",),
+    ),
+    Fault(
+        "the last image of a part is the first of the next one",
+        PARTS,
+        "min(start + length, len(left_out)), row, left_out[start : start + length]",
+        "min(start + length + 1, len(left_out)), row, left_out[start : start + length + 1]",
+        ("test_image_cache.py::test_the_same_arrays_as_in_memory",),
+    ),
+    Fault(
+        "the bar counts the images that are readable",
+        DATA,
+        "            bar.update(min(length, capacity - bar.n))",
+        "            bar.update(int(readable.sum()))",
+        ("test_image_cache.py::test_nothing_is_said_of_broken_images",),
+    ),
+)
