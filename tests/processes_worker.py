@@ -37,7 +37,9 @@ def make_arrays(count, units=False):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, *SHAPE), dtype=np.uint8)
     images[:, 0, 0, 0] = np.arange(count)
-    return ImageArrays(images, np.arange(count) % 3, np.arange(count) != 4, np.arange(count) % 7 // 2 if units else None)
+    return ImageArrays(
+        images, np.arange(count) % 3, np.arange(count) != 4, np.arange(count) % 7 // 2 if units else None
+    )
 
 
 def make_door(processes, arrays, num_images, num_units=None):
@@ -83,7 +85,13 @@ def exact_sums(processes, model):
         quiet = {"generator": Noiseless(), "sample_rate": 1.0, "ledger": ledger}
         found[name] = step(door, model, max_grad_norm=1.0, **quiet)
         found[f"answer of {name}"] = door.noisy_sum(
-            lambda x: x.flatten(1), clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="question", repeats=2, **quiet
+            lambda x: x.flatten(1),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            by_label=True,
+            name="question",
+            repeats=2,
+            **quiet,
         )
     return found
 
@@ -168,7 +176,11 @@ def alone(processes):
 def measure(processes: Processes, folder: Path) -> dict:
     torch.manual_seed(0)
     model = nn.Linear(16, 3)
-    found = {"exact": exact_sums(processes, model), "noise": noise_alone(processes), "taken": who_takes_part(processes)}
+    found = {
+        "exact": exact_sums(processes, model),
+        "noise": noise_alone(processes),
+        "taken": who_takes_part(processes),
+    }
     found["warm-up"], found["refused"] = warm_up(processes, model), until_refused(processes, model)
     if processes.index:
         nn.init.zeros_(model.weight)  # another model than the first one's

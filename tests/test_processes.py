@@ -38,17 +38,26 @@ def launch(count, *command, patience=200):
     )  # fmt: skip
 
 
+class Found(dict):
+    """What each process found, by their number; they are started when first asked for."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __missing__(self, count):
+        if count == 1:
+            self[1] = [measure(Processes(), self.folder)]
+            return self[1]
+        done = launch(count, ROOT / "tests" / "processes_worker.py", self.folder)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert (self.folder / str(count)).exists() and not (self.folder / f"cache{count}" / "shares").exists()
+        self[count] = [torch.load(self.folder / f"{count}-{i}.pt", weights_only=False) for i in range(count)]
+        return self[count]
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What each process found, by their number."""
-    folder = tmp_path_factory.mktemp("found")
-    answers = {1: [measure(Processes(), folder)]}
-    for count in SEVERAL:
-        done = launch(count, ROOT / "tests" / "processes_worker.py", folder)
-        assert done.returncode == 0, done.stderr[-4000:]
-        assert (folder / str(count)).exists() and not (folder / f"cache{count}" / "shares").exists()
-        answers[count] = [torch.load(folder / f"{count}-{i}.pt", weights_only=False) for i in range(count)]
-    return answers
+    return Found(tmp_path_factory.mktemp("found"))
 
 
 def assert_same(one, other, **tolerance):
@@ -184,7 +193,10 @@ def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
         [sys.executable, "-m", *command, "training/train_dpdm.py", "--output_dir", str(tmp_path / "run")],
         capture_output=True, text=True, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
-    assert done.returncode and "error: Several processes were asked for, and `accelerate launch` started one" in done.stderr
+    assert (
+        done.returncode
+        and "error: Several processes were asked for, and `accelerate launch` started one" in done.stderr
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -232,7 +244,10 @@ def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path
     flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", run]
     script = ROOT / "training" / "train_dpdm.py"
     died = launch(2, tmp_path / "killed.py", script, *flags)
-    assert "exitcode  : 75" in died.stderr and (died.stderr.count(f"error: {LOST}") + died.stderr.count(f"error: {STOPPED}")) == 1
+    assert (
+        "exitcode  : 75" in died.stderr
+        and (died.stderr.count(f"error: {LOST}") + died.stderr.count(f"error: {STOPPED}")) == 1
+    )
     assert status(run)["exit_code"] == 75 and status(run)["message"] in (LOST, STOPPED)
     assert not (run / "release").exists()
     _, before = read_ledger(run)
@@ -270,7 +285,9 @@ def test_every_script_ends_in_a_release(method, flags, tmp_path):
     receipt, problems = verify(tmp_path / "run" / "release")
     assert problems == [] and receipt["processes"] == [2]
     stages = [event["stage"] for event in receipt["events"]]
-    asked = {"feta_pro": ["central_images", "frequency_features"], "dp_feta": ["mode_images"], "dp_diffusion": []}[method]
+    asked = {"feta_pro": ["central_images", "frequency_features"], "dp_feta": ["mode_images"], "dp_diffusion": []}[
+        method
+    ]
     assert [stage for stage in stages if stage not in ("dp_sgd", "evaluation_reserve")] == asked
     identity = json.loads((tmp_path / "run" / "private" / "run.json").read_text())
     assert identity["processes"] == [2]

@@ -5,6 +5,7 @@ from .faults_of_books import LEDGER_FAULTS, RELEASED
 from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
+from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
 from .faults_of_units import RELEASES, UNITS
@@ -25,4 +26,5 @@ FAULTS = (
     *ROWS,
     *PUBLIC_INPUTS,
     *GOING_PUBLIC,
+    *PROCESSES,
 )

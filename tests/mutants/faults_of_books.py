@@ -209,8 +209,8 @@ RELEASED = (
     Fault(
         "a warm-up image is a real one",
         SCRIPT,
-        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n',
-        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n'
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed + processes.index)\n',
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed + processes.index)\n'
         '            sources["spatial"].images[0] = images._images[0]\n',
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
