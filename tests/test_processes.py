@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from processes_worker import CLIP_NORM, NORMALISER, RATE, SIGMA, make_arrays, measure
+from test_train_dp_diffusion import write_public
 from test_train_feta_pro import independent_epsilon, read_ledger, status, write_images
 from test_train_methods import TINY
 
@@ -269,16 +270,14 @@ def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path
     [
         ("feta_pro", "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 --num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20"),
         ("dp_feta", "--spatial_steps 2 --num_central_images 3 --central_images mode"),
-        ("dp_diffusion", "--public_steps 2 --public_batch_size 8"),
+        ("dp_diffusion", ""),
     ],
 )  # fmt: skip
 def test_every_script_ends_in_a_release(method, flags, tmp_path):
     """Questions are asked once, warm-up and public pre-training are shared; a question has the rows of one process."""
     flags = [*TINY, *flags.split(), *write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
     if method == "dp_diffusion":
-        public = tmp_path / "public"
-        write_images(public)
-        flags += ["--public_data_dir", public]
+        flags += write_public(tmp_path / "public")
     done = launch(2, f"training/train_{method}.py", *flags, patience=400)
     assert done.returncode == 0, done.stderr[-4000:]
     assert len(re.findall("^Released", done.stdout, re.MULTILINE)) == 1
