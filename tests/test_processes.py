@@ -100,7 +100,9 @@ def test_samples_of_all_processes_together_are_poisson_samples(found, count):
     spread = (RATE * (1 - RATE)) ** 0.5
     assert (taken.mean(0) - RATE).abs().max() < 5 * spread / repeats**0.5
     assert abs(float(taken.mean()) - RATE) < 5 * spread / (repeats * images) ** 0.5
-    # Of a common seed, neighbours, which have the same number in their processes, would go together.
+    # Of a common seed, neighbours, which have the same number in their processes, would go together; in the first process until it
+    # draws noise.
+    assert count != 2 or not torch.equal(taken[0, ::2], taken[0, 1::2])
     together = torch.corrcoef(taken.T).fill_diagonal_(0)
     assert together.abs().max() < 6 / repeats**0.5
     sizes = taken.sum(1)
