@@ -42,7 +42,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="Write the table here, too.")
     args = parser.parse_args()
     if "RANK" in os.environ:
-        print(json.dumps(take_steps(args)), flush=True)
+        seconds_of_first = take_steps(args)
+        if seconds_of_first:
+            print(json.dumps(seconds_of_first), flush=True)
         return
     seconds: dict[int, list[float]] = {count: [] for count in args.counts}
     for _ in range(args.rounds):
@@ -70,7 +72,7 @@ def start(count: int) -> list[float]:
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     if done.returncode:
         sys.exit(done.stderr)
-    return max((json.loads(line) for line in done.stdout.splitlines()), key=len)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def take_steps(args: argparse.Namespace) -> list[float]:
