@@ -24,6 +24,7 @@ from .errors import IntegrityError, UsageError
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
 from .no_guarantee import FOLDER
+from .processes import Processes
 from .sealed_folder import open_sealed, seal, sync_folder, write_synced
 
 
@@ -154,10 +155,12 @@ class NoisyAnswers:
 
     Args:
         folder (`str` or `Path`): Where the answers lie, a folder for each; made when needed.
+        processes (`Processes`, *optional*): Of the run; the first one reads and writes, and gives the others what it read.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, processes: Processes | None = None):
         self.folder = Path(folder)
+        self.processes = processes or Processes()
 
     def get(self, row: LedgerRow, ledger: PrivacyLedger, **meaning: Any) -> dict[str, torch.Tensor] | None:
         """
@@ -172,6 +175,9 @@ class NoisyAnswers:
             IntegrityError: The stored answer is damaged, or the ledger does not know it.
             UsageError: It answers another question.
         """
+        return self.processes.on_first(lambda: self._get(row, ledger, meaning))
+
+    def _get(self, row: LedgerRow, ledger: PrivacyLedger, meaning: dict[str, Any]) -> dict[str, torch.Tensor] | None:
         folder = self.folder / row.name
         if not folder.exists():
             return None
@@ -201,6 +207,9 @@ class NoisyAnswers:
         Raises:
             IntegrityError: There is an answer of that name.
         """
+        self.processes.on_first(lambda: self._put(row, tensors, meaning))
+
+    def _put(self, row: LedgerRow, tensors: dict[str, torch.Tensor], meaning: dict[str, Any]) -> None:
         folder = self.folder / row.name
         if folder.exists():
             raise IntegrityError(f"{folder} holds an answer already; a noisy answer is never replaced.")
@@ -265,21 +274,23 @@ def save_checkpoint(
     return checkpoint
 
 
-def find_checkpoint(folder: str | Path, which: str) -> Path | None:
+def find_checkpoint(folder: str | Path, which: str | None) -> Path | None:
     """
     Args:
         folder (`str` or `Path`): The private folder of the run.
         which (`str`): `--resume_from_checkpoint`: `"latest"` (a damaged one is passed over with a warning), or the
-            name or path of a checkpoint in `folder`.
+            name or path of a checkpoint in `folder`; `None` for a run that is not resumed.
 
     Returns:
-        `Path`, *optional*: The checkpoint, verified; `None` if there is none yet and `which` is `"latest"`.
+        `Path`, *optional*: The checkpoint, verified; `None` if there is none yet and `which` is `"latest"`, or `None`.
 
     Raises:
         UsageError: The named checkpoint does not exist or belongs to another run.
         IntegrityError: The named checkpoint is damaged, or all are.
     """
     folder = Path(folder)
+    if which is None:
+        return None
     if which != "latest":
         checkpoint = folder / Path(which).name
         elsewhere = len(Path(which).parts) > 1 and Path(which).resolve() != checkpoint.resolve()
@@ -337,6 +348,7 @@ def load_checkpoint(
     ema: EMAModel,
     optimizer: torch.optim.Optimizer,
     ledger_position: dict[str, int],
+    processes: Processes | None = None,
 ) -> dict[str, Any]:
     """
     Verify a checkpoint against its hashes and the ledger, then restore the model, its moving average and the optimiser
@@ -347,6 +359,7 @@ def load_checkpoint(
         unet, ema, optimizer: Built as for the run that saved them, on any device.
         ledger_position (`dict[str, int]`): How long the ledger is **now**: longer than the checkpoint says (steps lost
             in a crash stay spent) or as long, never shorter.
+        processes (`Processes`, *optional*): Of the run; the first one reads for all.
 
     Returns:
         `dict[str, Any]`: `step`, the saved `ledger_position`, and the scalars of `ema` and `optimizer`.
@@ -355,7 +368,7 @@ def load_checkpoint(
         IntegrityError: A file is damaged or missing (named), or the ledger is shorter than the checkpoint says.
         UsageError: The model has other weights.
     """
-    state, tensors = open_sealed(Path(checkpoint))
+    state, tensors = (processes or Processes()).on_first(lambda: open_sealed(Path(checkpoint)))
     for name, saved in state["ledger_position"].items():
         if ledger_position[name] < saved:
             raise IntegrityError(

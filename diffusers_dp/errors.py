@@ -11,9 +11,11 @@ class DiffusersDPError(Exception):
 
     Attributes:
         exit_code (`int`): what the process returns to the shell.
+        is_told (`bool`): another process of the run prints the message.
     """
 
     exit_code = 1
+    is_told = False
 
 
 class UsageError(DiffusersDPError):
@@ -32,3 +34,9 @@ class IntegrityError(DiffusersDPError):
     """A file on disk does not say what it must say (ledger, checkpoint, receipt)."""
 
     exit_code = 4
+
+
+class ProcessLost(DiffusersDPError):
+    """Another process of the run ended, or the launcher ends this one; the run can be resumed."""
+
+    exit_code = 75

@@ -24,6 +24,7 @@ class RunIdentity:
         resumes (`list[int]`): The DP-SGD step at which the run went on, each time that it did.
         leaky_logs (`bool`): Whether it ever had `--leaky_logs`.
         public_inputs (`list[dict]`): Origins of the weights and images from elsewhere that its weights began with.
+        processes (`list[int]`): How many processes it had, at each start.
     """
 
     dataset_id: str | None = None
@@ -32,6 +33,7 @@ class RunIdentity:
     resumes: list[int] = field(default_factory=list)
     leaky_logs: bool = False
     public_inputs: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
 
 
 def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIdentity:

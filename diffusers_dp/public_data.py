@@ -15,7 +15,7 @@ from .flags import TrainingConfig
 from .image_decoding import IMAGE_SUFFIXES, decode_image
 from .image_sources import ImageSource, open_source
 from .method_flags import PublicConfig
-from .pretrained import licence_of
+from .pretrained import StartingModel, kept_pretrained, licence_of
 
 
 #: Flags of sensitive images, and those that say the same of public ones.
@@ -90,6 +90,22 @@ def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicIma
     return PublicImages(
         torch.from_numpy(stacked), None if names is None else torch.tensor(labels), num_classes, origin
     )
+
+
+def starting_point(
+    config: PublicConfig, model: StartingModel, private: Path, checkpoint: Path | None
+) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
+    """What training begins with: the model, with what an earlier start taught it, its origin, and the public images that are to teach it.
+
+    Args:
+        model (`StartingModel`): See `starting_model`; its weights are replaced where an earlier start kept others.
+        private (`Path`): The run's private folder.
+        checkpoint (`Path`, *optional*): Where DP-SGD goes on.
+    """
+    origin = kept_pretrained(private, model.unet) if config.pretrains else model.origin
+    if not config.pretrains or origin is not None or checkpoint is not None:
+        return model, origin, None
+    return model, origin, load_public_images(config, private / "cache")
 
 
 def refuse_the_same_files(config: PublicConfig) -> None:

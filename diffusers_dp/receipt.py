@@ -83,6 +83,7 @@ def build_receipt(
     leaky_outputs: Sequence[str] = (),
     evaluation: Sequence[dict[str, Any]] = (),
     public_inputs: Sequence[dict[str, Any]] = (),
+    processes: Sequence[int] = (1,),
 ) -> dict[str, Any]:
     """States what the ledger proves about the files.
 
@@ -99,6 +100,7 @@ def build_receipt(
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
         evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
         public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with; no paths.
+        processes (sequence of `int`): How many processes trained, at each start of the run.
 
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
@@ -135,6 +137,7 @@ def build_receipt(
         "prior_releases": ledger.prior_releases,
         "public_inputs": list(public_inputs),
         "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
+        "processes": list(processes),
         "composition": "sequential; the classes of an event with partition `label` are parallel",
         "rng": rng,
         "method": {"name": method.title, "paper": method.paper, "status": method.status},

@@ -49,6 +49,7 @@ def build_release(
     leaky_outputs: Sequence[str] = (),
     evaluation: Sequence[dict[str, Any]] = (),
     public_inputs: Sequence[dict[str, Any]] = (),
+    processes: Sequence[int] = (1,),
 ) -> Path:
     """Writes `output_dir/release/` with exactly `RELEASE_FILES`.
 
@@ -69,6 +70,7 @@ def build_release(
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
         evaluation (sequence of `dict`): Numbers that were paid for, see `charged_evaluation`.
         public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with.
+        processes (sequence of `int`): How many processes trained, at each start of the run.
 
     Returns:
         `Path`: `output_dir/release`.
@@ -88,7 +90,7 @@ def build_release(
 
         receipt = build_receipt(
             ledger, files=hash_release(release), method=method, curriculum=curriculum, rng=RNG_FACTS, resumes=resumes,
-            leaky_outputs=leaky_outputs, evaluation=evaluation, public_inputs=public_inputs,
+            leaky_outputs=leaky_outputs, evaluation=evaluation, public_inputs=public_inputs, processes=processes,
         )  # fmt: skip
         content = canonical_json(receipt)
         _write(release / RECEIPT_NAME, content)

@@ -20,6 +20,7 @@ from .errors import UsageError
 from .leaky_log import LeakyLog
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
+from .processes import Processes
 from .randomness import PrivateGenerator
 
 
@@ -44,6 +45,9 @@ class SensitiveImages:
             random. What a unit contributes is their mean.
         leaky_log (`LeakyLog`, *optional*): Is told what no guarantee covers.
         device (`torch.device`, *optional*): Where answers are computed.
+        processes (`Processes`, *optional*): Those that ask together. Each holds its own share of the images (`load_share`), and samples from
+            it with its own entropy, which together is Poisson sampling of all; the first adds the noise, once, to its part of the sum.
+            Numbers that are declared are those of all shares together.
 
     Raises:
         UsageError: More images than `num_images` or units than `num_units`, or images of another shape.
@@ -64,6 +68,7 @@ class SensitiveImages:
         max_images_per_unit: int = 8,
         leaky_log: LeakyLog | None = None,
         device: torch.device | str = "cpu",
+        processes: Processes | None = None,
     ):
         if len(images) > num_images:
             raise UsageError("There are more images than --num_train_images declares; raise --num_train_images.")
@@ -73,12 +78,16 @@ class SensitiveImages:
             )
         if class_names is not None and labels is None:
             raise ValueError("`class_names` are declared, but there are no `labels`.")
+        self.processes = processes or Processes()
         self.num_units = num_images
         self._units: torch.Tensor | None = None
         if units is not None:
-            if num_units is None or len(units) and units.max() >= num_units:
+            if num_units is None or len(units) and units.max() >= self.processes.share_size(num_units):
                 raise UsageError("There are more units than --num_train_units declares; raise --num_train_units.")
             self.num_units, self._units = num_units, _tensor_of(units)
+        elif len(images) > self.processes.share_size(num_images):
+            raise ValueError("There are more images than the share of one process.")
+        self._own_units = self.processes.share_size(self.num_units)
         self.max_images_per_unit = max_images_per_unit
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
@@ -152,7 +161,7 @@ class SensitiveImages:
         for _ in range(repeats):
             blank = fn(torch.zeros(1, *self.image_shape, device=self.device))  # an empty sample has this shape too
             total = blank.new_zeros(num_rows, blank.shape[1])
-            sample = poisson_sample(self.num_units, sample_rate, generator)
+            sample = poisson_sample(self._own_units, sample_rate, generator)
             for images, labels, counted, unit_index in self._batches(sample, QUERY_BATCH_SIZE, generator):
                 with _secret_torch_draws(self.device):
                     features = _clip(fn(images.float() / 255), clip_norm)
@@ -162,9 +171,12 @@ class SensitiveImages:
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 total.index_add_(0, labels, features)
-            answers.append(total + generator.normal(total.shape, noise_multiplier * clip_norm, self.device))
+            if self.processes.is_first:
+                total = total + generator.normal(total.shape, noise_multiplier * clip_norm, self.device)
+            answers.append(total)
+        answer = self.processes.sum({name: torch.stack(answers)})[name]
         ledger.executed(reservation, repeats)
-        return torch.stack(answers)
+        return answer
 
     def noisy_gradient(
         self,
@@ -217,9 +229,11 @@ class SensitiveImages:
         self._check_size(ledger)
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
+        if truncated_batch_size is not None and self.processes.count > 1:
+            raise ValueError("A share of a truncated Poisson sample is not one.")
         ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
-        sample = poisson_sample(self.num_units, sample_rate, generator)
+        sample = poisson_sample(self._own_units, sample_rate, generator)
         if truncated_batch_size is not None:
             sample = truncate(sample, truncated_batch_size, generator)
             blanks = torch.full((truncated_batch_size - len(sample),), self.num_units)  # no record has this index
@@ -237,7 +251,11 @@ class SensitiveImages:
             )
         if self._leaky_log is not None:
             self._leaky_log.end_step()
-        return add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
+        if self.processes.is_first:
+            part = add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
+        else:
+            part = {name: value / normaliser for name, value in total.items()}
+        return self.processes.sum(part)
 
     def _check_size(self, ledger: PrivacyLedger) -> None:
         if ledger.num_images != self.num_units:
@@ -258,7 +276,7 @@ class SensitiveImages:
     ) -> Iterator[PhysicalBatch]:
         """Whole units, of each at most `max_images_per_unit` of its readable images. The draw that chooses them takes as many numbers
         as there are records, whoever is sampled: one unit does not move what is chosen of another."""
-        sampled = torch.zeros(self.num_units, dtype=torch.bool)
+        sampled = torch.zeros(self._own_units, dtype=torch.bool)
         sampled[sample] = True
         luck = torch.from_numpy(generator.uniform(len(unit_of)))
         taken = (sampled[unit_of] & self._readable).nonzero().squeeze(1)

@@ -593,7 +593,7 @@ def test_no_public_name_gives_an_image():
     facts = {name: value for name, value in public.items() if not callable(value)}
     assert facts == {
         "num_units": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
-        "max_images_per_unit": 8,
+        "max_images_per_unit": 8, "processes": door.processes,
     }  # fmt: skip
     assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient"}
     for name in ("__len__", "__getitem__", "__iter__", "__array__"):

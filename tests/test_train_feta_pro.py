@@ -211,13 +211,6 @@ def test_what_cannot_work_is_refused(script, tmp_path, monkeypatch, capsys, flag
     assert not (tmp_path / "run").exists() and "Released" not in capsys.readouterr().out
 
 
-def test_more_than_one_process_is_refused(script, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="not supported yet"):
-        script.main([*DIGITS, "--output_dir", str(tmp_path / "run")])
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_passes_a_dry_run(script, tmp_path, monkeypatch, capsys, recipe):
     """Stages, noise, steps and epsilon, without an image and without a file."""

@@ -12,20 +12,17 @@ touch the sensitive images, through `SensitiveImages`; each writes its row to th
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import is_bf16_available, set_seed
+from accelerate.utils import set_seed
 from diffusers import UNet2DModel
 from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
-from tqdm.auto import tqdm
 
-from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
+from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
@@ -40,17 +37,19 @@ from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
 from diffusers_dp.evaluation.charged import charged_evaluation
 from diffusers_dp.identity import read_identity, save_identity
+from diffusers_dp.image_shares import load_share
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
-from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.methods import METHODS
 from diffusers_dp.models import Denoiser, TrainingLoss, build_objective
 from diffusers_dp.no_guarantee import save_without_guarantee
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
-from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, kept_pretrained, starting_model
-from diffusers_dp.public_data import PublicImages, load_public_images
+from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, starting_model
+from diffusers_dp.processes import Processes, start_processes, tell
+from diffusers_dp.public_data import PublicImages, starting_point
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.release import build_release, sample_grid
+from diffusers_dp.shared_ledger import shared_ledger
 from diffusers_dp.stages import StageTable
 
 
@@ -59,31 +58,21 @@ METHOD = METHODS["dp_diffusion"]
 
 def main(argv: list[str] | None = None) -> None:
     args = load_config(argv, DPDiffusionConfig)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("More than one process is not supported yet: start with --num_processes 1.")
-    if args.precision == "bf16" and not is_bf16_available():
-        raise UsageError("--mixed_precision bf16 is not supported by this device; give no.")
-    accelerator = Accelerator(mixed_precision=args.precision, gradient_accumulation_steps=1)
-    if accelerator.num_processes > 1:  # started by a launcher that sets other variables (MPI)
-        raise UsageError("More than one process is not supported yet: start a single one.")
-    if accelerator.device.type == "cpu":
-        keep_freed_memory()
-        # `accelerate launch` leaves a process one thread.
-        torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
-    facts = public_facts(args)
-    plan = plan_run(args, facts)
-    print(plan.table)
-    prepare_push(args)
+    processes = start_processes(args)
+    facts = processes.on_first(lambda: public_facts(args))
+    plan = processes.on_first(lambda: plan_run(args, facts))
+    processes.print(plan.table)
+    processes.on_first(lambda: prepare_push(args))
     if args.dry_run:
         return
     folder, resume = RunFolder(args.output_dir), args.resume_from_checkpoint is not None
-    folder.refuse_another_run(resume=resume)
+    processes.on_first(lambda: folder.refuse_another_run(resume=resume))
     if not args.skip_preflight:
-        preflight(args, facts, plan, *build_denoiser(args, facts, accelerator.device))
+        processes.on_first(lambda: preflight(args, facts, plan, *build_denoiser(args, facts, processes.device)))
 
-    folder.create(resume=resume)
+    processes.on_first(lambda: folder.create(resume=resume))
     try:
-        run(args, accelerator, facts, plan, folder)
+        run(args, processes, facts, plan, folder)
         folder.write_status(0, "done")
     except DiffusersDPError as error:
         folder.write_status(error.exit_code, str(error))
@@ -92,43 +81,41 @@ def main(argv: list[str] | None = None) -> None:
         folder.close()
 
 
-def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
+def run(args: DPDiffusionConfig, processes: Processes, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
     stages = StageTable()
     # All that is not private; the door draws noise, samples and the loss's draws from its own source.
-    set_seed(args.seed)
+    set_seed(args.seed, device_specific=True)
     with folder.discarded_on_error():
-        checkpoint = None
-        if args.resume_from_checkpoint:
-            checkpoint = find_checkpoint(folder.private, args.resume_from_checkpoint)
-        model = load_starting_model(args, facts)
-        origin = kept_pretrained(folder.private, model.unet) if args.pretrains else model.origin
-        reads_public = args.pretrains and origin is None and checkpoint is None
-        public = load_public_images(args, folder.private / "cache") if reads_public else None
-        arrays = load_images(args, facts, folder.private / "cache")
-        identity = read_identity(folder.private, args.dataset_id, args.ledger_path)
-        ledger = new_ledger(args.ledger_path, args, facts, identity)
+        checkpoint = processes.on_first(lambda: find_checkpoint(folder.private, args.resume_from_checkpoint))
+        model, origin, public = processes.on_first(
+            lambda: starting_point(args, load_starting_model(args, facts), folder.private, checkpoint)
+        )
+        arrays = load_share(processes, lambda: load_images(args, facts, folder.private / "cache"))
+        identity = processes.on_first(lambda: read_identity(folder.private, args.dataset_id, args.ledger_path))
+        ledger = shared_ledger(processes, lambda: new_ledger(args.ledger_path, args, facts, identity))
         if ledger.rows:
             identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
         identity.leaky_logs |= args.leaky_logs
+        processes.note_start(identity.processes)
         if checkpoint is None:
             origin = origin if public is None else public.origin
             identity.public_inputs = [] if origin is None else [origin]
-        save_identity(folder.private, identity)
+        processes.on_first(lambda: save_identity(folder.private, identity))
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
         num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
         units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.images_per_unit,
-        leaky_log=leaky_log, device=accelerator.device,
+        leaky_log=leaky_log, device=processes.device, processes=processes,
     )  # fmt: skip
     del arrays
 
     # 1. The model, and what it learns from public images.
-    unet = model.unet.to(accelerator.device)
+    unet = model.unet.to(processes.device)
     denoiser, loss = build_objective(args, unet, model.scheduler, model.patch_size)
     if public is not None:
-        pretrain(args, public, facts, model, denoiser)
-        keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)
+        pretrain(args, public, facts, model, denoiser, processes)
+        processes.on_first(lambda: keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin))
         del public
         stages.done("public pre-training", ledger)
 
@@ -141,12 +128,14 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
     evaluation = []
     if args.evaluation_reserve is not None:
         evaluation = charged_evaluation(
-            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers"),
+            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers", processes),
             num_images=args.num_evaluation_images, num_inference_steps=args.num_inference_steps, seed=args.seed,
         )  # fmt: skip
         stages.done("evaluation", ledger)
 
     # 4. The release; none of a run without noise, for it would claim a guarantee.
+    if not processes.first_goes_on():
+        return
     if not ledger.has_guarantee:
         saved = save_without_guarantee(folder.output_dir, pipeline, METHOD)
         print(stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
@@ -165,6 +154,7 @@ def run(args: DPDiffusionConfig, accelerator: Accelerator, facts: PublicFacts, p
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
         evaluation=evaluation,
+        processes=identity.processes,
         public_inputs=identity.public_inputs,
     )
     stages.done("samples and release", ledger)
@@ -187,7 +177,12 @@ def build_denoiser(
 
 
 def pretrain(
-    args: DPDiffusionConfig, public: PublicImages, facts: PublicFacts, model: StartingModel, denoiser: Denoiser
+    args: DPDiffusionConfig,
+    public: PublicImages,
+    facts: PublicFacts,
+    model: StartingModel,
+    denoiser: Denoiser,
+    processes: Processes,
 ) -> None:
     """Ordinary training on public images, with their own classes. The averaged weights go on, with the sensitive images' classes."""
     unet = denoiser.unet
@@ -199,13 +194,14 @@ def pretrain(
     optimizer = torch.optim.Adam(unet.parameters(), lr=args.public_learning_rate)
     lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=args.public_lr_warmup_steps)
     ema = EMAModel(unet.parameters(), decay=args.ema_decay)
-    for _ in tqdm(range(args.public_steps), desc="Public pre-training", unit="step"):
-        images, labels = public.batch(args.public_batch_size)
+    for _ in processes.bar(range(args.public_steps), desc="Public pre-training", unit="step"):
+        images, labels = public.batch(processes.part(args.public_batch_size))
         if conditional and labels is None:
             labels = torch.full((len(images),), denoiser.null_label)
         images, labels = images.to(unet.device), labels.to(unet.device) if conditional else None
         optimizer.zero_grad()
         loss(denoiser, images, labels).mean().backward()
+        processes.average_gradients(unet, len(images))
         optimizer.step()
         lr_scheduler.step()
         ema.step(unet.parameters())
@@ -224,14 +220,16 @@ def fine_tune(
     checkpoint: Path | None,
 ) -> None:
     """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images."""
-    unet = denoiser.unet
+    unet, processes = denoiser.unet, images.processes
+    processes.same_weights(unet)
     optimizer = torch.optim.Adam(unet.parameters(), lr=args.learning_rate)
     ema = EMAModel(unet.parameters(), decay=args.ema_decay)
     step = 0
     if checkpoint is not None:
         step = load_checkpoint(
-            checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger)
-        )["step"]
+            checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
+            processes=processes,
+        )["step"]  # fmt: skip
     row = dp_sgd_row(args, plan, ledger)
     checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
     # Steps that a crash lost stay spent: what is left may be fewer than were planned.
@@ -242,16 +240,16 @@ def fine_tune(
             "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
         )
     if last_step < args.max_train_steps:
-        print(
+        processes.print(
             f"Steps that an interruption lost stay spent: this run ends after {last_step} of {args.max_train_steps}."
         )
     physical_batch_size = args.physical_batch_size or largest_physical_batch(
         denoiser, loss,
         image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
         noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
-        at_least=args.images_per_unit,
+        at_least=args.images_per_unit, processes_here=processes.local_count,
     )  # fmt: skip
-    with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
+    with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
         while step < last_step:
             gradients = images.noisy_gradient(
                 denoiser,
@@ -274,10 +272,10 @@ def fine_tune(
             bar.update()
             if step % checkpointing_steps == 0 or step == last_step:
                 ledger.flush_executed()
-                save_checkpoint(
+                processes.on_first(lambda: save_checkpoint(
                     folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
                     keep=args.checkpoints_total_limit,
-                )  # fmt: skip
+                ))  # fmt: skip
     ema.copy_to(unet.parameters())
 
 
@@ -292,7 +290,7 @@ if __name__ == "__main__":
     try:
         main()
     except DiffusersDPError as error:
-        print(f"error: {error}", file=sys.stderr)
+        tell(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)

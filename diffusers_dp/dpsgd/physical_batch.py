@@ -27,6 +27,7 @@ def largest_physical_batch(
     at_most: int,
     at_least: int = 1,
     device: torch.device | str = "cpu",
+    processes_here: int = 1,
 ) -> int:
     """The largest number of images whose clipped gradients can be summed at once.
 
@@ -39,6 +40,7 @@ def largest_physical_batch(
         labelled (`bool`): Whether `row_loss` is given labels.
         at_most (`int`): The number of images of a whole step.
         at_least (`int`, defaults to 1): Of a unit's images, which are never parted.
+        processes_here (`int`, defaults to 1): How many share the memory of a CPU.
 
     Returns:
         `int`: From `at_least` to `at_most`, or `at_least` where that is more.
@@ -62,7 +64,7 @@ def largest_physical_batch(
         return max(at_least, largest)
     step(1)  # what is allocated once and kept
     one, two = (peak_bytes(functools.partial(step, images), device) for images in (1, 2))
-    usable = USABLE * free_bytes(device) - one
+    usable = USABLE * free_bytes(device) / processes_here - one
     return max(at_least, min(at_most, 1 + int(usable / max(two - one, 1))))
 
 

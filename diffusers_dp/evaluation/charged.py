@@ -219,17 +219,27 @@ def charged_evaluation(
     Raises:
         BudgetExceeded: The reserve is not there.
     """
-    weights = torch.frombuffer(bytearray.fromhex(hash_weights(pipeline.unet)), dtype=torch.uint8)
+    processes = images.processes  # each draws and trains the same, and asks its own share of the images
+    digest = processes.on_first(lambda: hash_weights(pipeline.unet))
+    weights = torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)
     stored = answers.get(row, ledger)
     spent = any(earlier["stage"] == row.name for earlier in ledger.rows)
     if spent and (stored is None or not torch.equal(stored["weights"], weights)):
-        print(
+        processes.print(
             "The reserve for evaluation was spent before an interruption, on an answer that was lost or is about another state of the model: this "
             "release carries no charged numbers."
         )
         return []
-    print(f"The question about the finished model: {num_images} images are drawn, and a small CNN is trained on them.")
-    drawn = drawn_images(pipeline, num_images=num_images, num_inference_steps=num_inference_steps, seed=seed)
+    processes.print(
+        f"The question about the finished model: {num_images} images are drawn, and a small CNN is trained on them."
+    )
+    drawn = drawn_images(
+        pipeline,
+        num_images=num_images,
+        num_inference_steps=num_inference_steps,
+        seed=seed,
+        bar=processes.bar,
+    )
     judge = Judge(drawn, seed=seed, device=pipeline.device)
     if stored is None:
         answers.put(row, {"answer": judge.ask(images, row, ledger), "weights": weights})
@@ -240,12 +250,15 @@ def charged_evaluation(
     return [each.as_json() for each in found]
 
 
-def drawn_images(pipeline: DPImagePipeline, *, num_images: int, num_inference_steps: int, seed: int) -> ImageSet:
+def drawn_images(
+    pipeline: DPImagePipeline, *, num_images: int, num_inference_steps: int, seed: int, bar: Any = tqdm
+) -> ImageSet:
     """Images of a model in 8 bits; classes take turns."""
     generator = torch.Generator().manual_seed(seed)
     labels = None if pipeline.num_classes is None else torch.arange(num_images) % pipeline.num_classes
     parts = []
-    for start in tqdm(range(0, num_images, DRAWN_AT_A_TIME), desc="Drawing for the evaluation", unit="batch"):
+    starts = range(0, num_images, DRAWN_AT_A_TIME)
+    for start in bar(starts, desc="Drawing for the evaluation", unit="batch"):
         count = min(DRAWN_AT_A_TIME, num_images - start)
         parts.append(
             pipeline(

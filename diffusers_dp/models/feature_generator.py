@@ -97,7 +97,11 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
 
 
 def frequency_matching_loss(
-    features: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, labels: torch.Tensor, target: torch.Tensor
+    features: Callable[[torch.Tensor], torch.Tensor],
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    target: torch.Tensor,
+    mean_of_all: Callable[[torch.Tensor, int], torch.Tensor] = lambda own, rows: own,
 ) -> torch.Tensor:
     """Squared distance between the mean embedding of generated images and the noisy one (FETA-Pro Equation 8).
 
@@ -106,6 +110,8 @@ def frequency_matching_loss(
         images (`torch.Tensor` of shape `[B, C, H, W]`): Generated.
         labels (`torch.LongTensor` of shape `[B]`): Uniform over classes.
         target (`torch.Tensor` of shape `[classes, D]`): The noisy mean embedding of the sensitive images.
+        mean_of_all (`Callable`, *optional*): See `Processes.mean_of_all`, where each process has a part of the batch.
     """
     embedding = torch.zeros_like(target).index_add(0, labels, features(images)) / len(images)
+    embedding = mean_of_all(embedding, len(images))
     return (target - embedding).square().sum()

@@ -20,8 +20,8 @@ LEDGER_FAULTS = (
         "        ledger.take_step(row, reserve_steps=reserve_steps)\n        generator = generator or self._generator",
         "        generator = generator or self._generator",
         ("test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
-        "        return add_noise(total,",
-        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        return add_noise(total,",
+        "        return self.processes.sum(part)",
+        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        return self.processes.sum(part)",
     ),
     Fault(
         "the ledger holds twice the noise that is added",
@@ -209,8 +209,8 @@ RELEASED = (
     Fault(
         "a warm-up image is a real one",
         SCRIPT,
-        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n',
-        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed)\n'
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed + processes.index)\n',
+        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed + processes.index)\n'
         '            sources["spatial"].images[0] = images._images[0]\n',
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),

@@ -243,29 +243,29 @@ SAMPLES = (
     Fault(
         "steps sample at twice the rate that the ledger holds",
         DOOR,
-        "        sample = poisson_sample(self.num_units, sample_rate, generator)\n        if truncated",
-        "        sample = poisson_sample(self.num_units, min(1.0, 2 * sample_rate), generator)\n        if truncated",
+        "        sample = poisson_sample(self._own_units, sample_rate, generator)\n        if truncated",
+        "        sample = poisson_sample(self._own_units, min(1.0, 2 * sample_rate), generator)\n        if truncated",
         ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "the same sample at each step",
         DOOR,
-        "        sample = poisson_sample(self.num_units, sample_rate, generator)\n        if truncated",
-        "        sample = poisson_sample(self.num_units, sample_rate, PrivateGenerator(bytes(16)))\n        if truncated",
+        "        sample = poisson_sample(self._own_units, sample_rate, generator)\n        if truncated",
+        "        sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        if truncated",
         ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "a question samples everybody",
         DOOR,
-        "            sample = poisson_sample(self.num_units, sample_rate, generator)\n            for images",
-        "            sample = poisson_sample(self.num_units, 1.0, generator)\n            for images",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            for images",
+        "            sample = poisson_sample(self._own_units, 1.0, generator)\n            for images",
         ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "one sample for all repeats of a question",
         DOOR,
-        "            sample = poisson_sample(self.num_units, sample_rate, generator)\n            for images",
-        "            sample = sample if answers else poisson_sample(self.num_units, sample_rate, generator)\n"
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            for images",
+        "            sample = sample if answers else poisson_sample(self._own_units, sample_rate, generator)\n"
         "            for images",
         ("test_noise.py::test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked",),
     ),
@@ -279,7 +279,7 @@ SAMPLES = (
     Fault(
         "the sample comes from the images that are there",
         DOOR,
-        "        sample = poisson_sample(self.num_units, sample_rate, generator)\n        if truncated",
+        "        sample = poisson_sample(self._own_units, sample_rate, generator)\n        if truncated",
         "        sample = poisson_sample(len(self._images), sample_rate, generator)\n        if truncated",
         ("test_sensitive.py::test_records_that_are_absent_keep_their_place",),
     ),

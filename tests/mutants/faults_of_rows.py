@@ -109,7 +109,7 @@ PUBLIC_INPUTS = (
     Fault(
         "what noisy answers taught is kept as if it were public",
         DP_FETA,
-        '        build_pipeline(unet, model, facts).save_pretrained(folder.private / "warmed_up_spatial")\n',
+        '        processes.on_first(lambda: warmed_up.save_pretrained(folder.private / "warmed_up_spatial"))\n',
         "        if public is not None:\n"
         "            keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)\n",
         ("test_public_curricula.py::test_central_and_public_images_in_one_set",),

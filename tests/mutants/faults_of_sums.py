@@ -244,8 +244,8 @@ DIVISORS = (
     Fault(
         "divided by the size of the sample",
         DOOR,
-        "normaliser=normaliser, generator=generator)\n\n    def _check_size",
-        "normaliser=max(1, len(sample)), generator=generator)\n\n    def _check_size",
+        "normaliser=normaliser, generator=generator)\n        else:",
+        "normaliser=max(1, len(sample)), generator=generator)\n        else:",
         ("test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
     ),
     Fault(

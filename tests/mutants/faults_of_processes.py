@@ -1,0 +1,75 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Several processes."""
+
+from .fault import DOOR, Fault
+
+
+SUMS = "diffusers_dp/processes.py"
+
+PROCESSES = (
+    Fault(
+        "each process adds the noise of a gradient",
+        DOOR,
+        "        if self.processes.is_first:\n            part",
+        "        if self.processes.count:\n            part",
+        ("test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
+    ),
+    Fault(
+        "each process adds the noise of an answer",
+        DOOR,
+        "            if self.processes.is_first:\n                total",
+        "            if self.processes.count:\n                total",
+        ("test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
+    ),
+    Fault(
+        "all processes sample by the same seed",
+        DOOR,
+        "self._generator = PrivateGenerator()",
+        "self._generator = PrivateGenerator(bytes(16))",
+        ("test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
+    ),
+    Fault(
+        "an image lies in two processes",
+        "diffusers_dp/image_shares.py",
+        "mine: slice | np.ndarray = slice(index, None, count)",
+        "mine: slice | np.ndarray = slice(max(0, index - 1), None, count)",
+        ("test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
+    ),
+    Fault(
+        "the images of a unit lie in two processes",
+        "diffusers_dp/image_shares.py",
+        "        mine = arrays.units % count == index\n",
+        "        mine = np.arange(len(arrays.units)) % count == index\n",
+        ("test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
+    ),
+    Fault(
+        "a process whose sample is empty leaves the step out",
+        DOOR,
+        "        batches = self._batches(sample, max_physical_batch_size, generator)\n",
+        "        if not len(sample) and not self.processes.is_first:\n"
+        "            return {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}\n"
+        "        batches = self._batches(sample, max_physical_batch_size, generator)\n",
+        ("test_processes.py::test_all_processes_get_the_same_bits[2]",),
+    ),
+    Fault(
+        "the mean over processes for their sum",
+        SUMS,
+        "                distributed.all_reduce(bucket)\n",
+        "                distributed.all_reduce(bucket)\n                bucket /= self.count\n",
+        ("test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
+    ),
+    Fault(
+        "a refusal of the ledger stops the first process alone",
+        SUMS,
+        "                outcome = [(None, refusal)]\n",
+        "                outcome = [(None, None)]\n",
+        ("test_processes.py::test_a_refusal_of_the_ledger_stops_all_and_is_told_once[2]",),
+    ),
+    Fault(
+        "each process steps with its own sum",
+        SUMS,
+        "                distributed.all_reduce(bucket)\n",
+        "                distributed.broadcast(torch.zeros(1), src=0)\n",
+        ("test_processes.py::test_sums_are_those_of_one_process[2]",),
+    ),
+)

@@ -1,0 +1,204 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What each process of a few asks and finds, for `test_processes.py`, which compares."""
+
+import copy
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from diffusers_dp import processes as library
+from diffusers_dp.config import DPDMConfig, load_config
+from diffusers_dp.data import ImageArrays
+from diffusers_dp.errors import BudgetExceeded
+from diffusers_dp.image_shares import load_share, share_of
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.models import frequency_matching_loss
+from diffusers_dp.processes import Processes
+from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.shared_ledger import shared_ledger
+
+
+SHAPE = (1, 4, 4)
+SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
+
+
+class Noiseless(PrivateGenerator):
+    def normal(self, shape, std, device="cpu"):
+        return torch.zeros(shape, device=device)
+
+
+def make_arrays(count, units=False):
+    """The first pixel says which image it is."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+    images[:, 0, 0, 0] = np.arange(count)
+    return ImageArrays(
+        images, np.arange(count) % 3, np.arange(count) != 4, np.arange(count) % 7 // 2 if units else None
+    )
+
+
+def make_door(processes, arrays, num_images, num_units=None):
+    share = share_of(arrays, processes.index, processes.count)
+    return SensitiveImages(
+        share.images, share.labels, share.readable, num_images=num_images, image_shape=SHAPE, class_names=("a", "b", "c"),
+        units=share.units, num_units=num_units, processes=processes,
+    )  # fmt: skip
+
+
+def make_ledger(processes, num_images, target_epsilon=1e15):
+    return shared_ledger(
+        processes,
+        lambda: PrivacyLedger(
+            None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=num_images, accountant="rdp"
+        ),
+    )
+
+
+def row_loss(model, images, labels, generator):
+    return model(images.flatten(1)).square().sum(1) * (1 + labels)
+
+
+def step(door, model, ledger, **changes):
+    arguments = {"max_grad_norm": CLIP_NORM, "noise_multiplier": SIGMA, "sample_rate": RATE, "normaliser": NORMALISER}
+    arguments |= {"noise_multiplicity": 2, "max_physical_batch_size": 3, "ledger": ledger}
+    return door.noisy_gradient(model, row_loss, **{**arguments, **changes})
+
+
+def which(images):
+    """One-hot features: the image itself."""
+    return nn.functional.one_hot((images[:, 0, 0, 0] * 255).round().long(), 40).float()
+
+
+def exact_sums(processes, model):
+    """One image is missing, one cannot be read."""
+    found = {}
+    for name, door in (
+        ("images", make_door(processes, make_arrays(10), 11)),
+        ("units", make_door(processes, make_arrays(10, units=True), 10, num_units=5)),
+    ):
+        ledger = make_ledger(processes, door.num_units)
+        quiet = {"generator": Noiseless(), "sample_rate": 1.0, "ledger": ledger}
+        found[name] = step(door, model, max_grad_norm=1.0, **quiet)
+        found[f"answer of {name}"] = door.noisy_sum(
+            lambda x: x.flatten(1),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            by_label=True,
+            name="question",
+            repeats=2,
+            **quiet,
+        )
+    return found
+
+
+def noise_alone(processes):
+    """No image can be read: what comes out of the door is its noise."""
+    arrays = make_arrays(10)
+    arrays.readable[:] = False
+    door, ledger = make_door(processes, arrays, 10), make_ledger(processes, 10)
+    wide = nn.Linear(16, 4096)
+    gradients = [torch.cat([g.flatten() for g in step(door, wide, ledger).values()]) for _ in range(8)]
+    answer = door.noisy_sum(
+        lambda x: x.new_zeros(len(x), 5000), clip_norm=CLIP_NORM, noise_multiplier=SIGMA, by_label=False, name="question",
+        ledger=ledger, repeats=40,
+    )  # fmt: skip
+    return {"gradient": torch.stack(gradients), "answer": answer.flatten(1)}
+
+
+def who_takes_part(processes):
+    """The door draws from its own source here; the noise is too small to hide who was sampled."""
+    door, ledger = make_door(processes, make_arrays(40), 40), make_ledger(processes, 40)
+    door._readable[:] = True
+    answer = door.noisy_sum(
+        which, clip_norm=1.0, noise_multiplier=1e-4, sample_rate=RATE, by_label=False, name="question", ledger=ledger,
+        repeats=300,
+    )  # fmt: skip
+    return answer[:, 0]
+
+
+def train(processes, model):
+    """With three images, fewer than processes: samples are mostly empty, and one process never has an image."""
+    processes.same_weights(model)
+    door, ledger = make_door(processes, make_arrays(3), 3), make_ledger(processes, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(6):
+        for name, gradient in step(door, model, ledger, reserve_steps=4).items():
+            model.get_parameter(name).grad = gradient
+        optimizer.step()
+    ledger.flush_executed()
+    return {"weights": model.state_dict(), "rows": ledger.rows, "epsilon": ledger.epsilon()}
+
+
+def until_refused(processes, model):
+    door, ledger = make_door(processes, make_arrays(3), 3), make_ledger(processes, 3, target_epsilon=4.0)
+    for taken in range(100):
+        try:
+            step(door, model, ledger)
+        except BudgetExceeded as error:
+            return taken, str(error), error.is_told
+
+
+def warm_up(processes, model):
+    """Gradients of ordinary training, and of a loss of the mean over the batch."""
+    rng = torch.Generator().manual_seed(0)
+    images, target = torch.rand(5, 16, generator=rng), torch.rand(3, 3, generator=rng)
+    rows, found = processes.rows(5), {}
+    labels = rows % 3
+    for name, loss in (
+        ("mean", lambda: model(images[rows]).square().mean()),
+        ("matching", lambda: frequency_matching_loss(model, images[rows], labels, target, processes.mean_of_all)),
+    ):
+        model.zero_grad()
+        loss().backward()
+        processes.average_gradients(model, len(rows))
+        found[name] = {key: parameter.grad.clone() for key, parameter in model.named_parameters()}
+    return found
+
+
+def alone(processes):
+    """The first process asks its ledger in between, and cannot ask the others for a sum."""
+
+    def work():
+        try:
+            processes.sum({"": torch.ones(1)})
+        except RuntimeError:
+            return ledger.epsilon(), processes.on_first(lambda: processes.index)
+
+    ledger = make_ledger(processes, 3)
+    return processes.on_first(work)
+
+
+def measure(processes: Processes, folder: Path) -> dict:
+    torch.manual_seed(0)
+    model = nn.Linear(16, 3)
+    found = {
+        "exact": exact_sums(processes, model),
+        "noise": noise_alone(processes),
+        "taken": who_takes_part(processes),
+    }
+    found["warm-up"], found["refused"] = warm_up(processes, model), until_refused(processes, model)
+    if processes.index:
+        nn.init.zeros_(model.weight)  # another model than the first one's
+    found["trained"] = copy.deepcopy(train(processes, model))
+    found["alone"] = alone(processes)
+    share = load_share(processes, lambda: make_arrays(11, units=True))
+    found["share"] = vars(share)
+    return found
+
+
+def main(folder: Path) -> None:
+    library.LONGEST_WAIT = timedelta(seconds=60)  # a test that hangs, fails
+    processes = library.start_processes(load_config(["--accountant", "rdp"], DPDMConfig))
+    found = measure(processes, folder)
+    torch.save(found, folder / f"{processes.count}-{processes.index}.pt")
+    if processes.first_goes_on():
+        processes.on_first(lambda: (folder / f"{processes.count}").touch())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

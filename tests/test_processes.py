@@ -1,0 +1,294 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Several processes: what they answer together is what one answers, and what ends one ends all."""
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from processes_worker import CLIP_NORM, NORMALISER, RATE, SIGMA, make_arrays, measure
+from test_train_dp_diffusion import write_public
+from test_train_feta_pro import independent_epsilon, read_ledger, status, write_images
+from test_train_methods import TINY
+
+from diffusers_dp.config import DPDMConfig, load_config
+from diffusers_dp.errors import ProcessLost, UsageError
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.processes import LOST, STOPPED, Processes, start_processes, tell
+from diffusers_dp.shared_ledger import SharedLedger
+from diffusers_dp.verify import verify
+
+
+ROOT = Path(__file__).resolve().parent.parent
+SEVERAL = (2, 4)
+
+
+def launch(count, *command, patience=200):
+    """`torchrun`, on CPUs."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), environment.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}", *map(str, command)],
+        capture_output=True, text=True, env=environment, cwd=ROOT, timeout=patience,
+    )  # fmt: skip
+
+
+class Found(dict):
+    """What each process found, by their number; they are started when first asked for."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __missing__(self, count):
+        if count == 1:
+            self[1] = [measure(Processes(), self.folder)]
+            return self[1]
+        done = launch(count, ROOT / "tests" / "processes_worker.py", self.folder)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert (self.folder / str(count)).exists() and not (self.folder / f"cache{count}" / "shares").exists()
+        self[count] = [torch.load(self.folder / f"{count}-{i}.pt", weights_only=False) for i in range(count)]
+        return self[count]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return Found(tmp_path_factory.mktemp("found"))
+
+
+def assert_same(one, other, **tolerance):
+    if isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other, **tolerance)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_same(one[name], other[name], **tolerance)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+def test_sums_are_those_of_one_process(found, count):
+    """Of gradients and answers, of images and units, with an image that is missing and one that cannot be read."""
+    for each in found[count]:
+        assert_same(each["exact"], found[1][0]["exact"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", (1, *SEVERAL))
+def test_the_noise_of_a_sum_is_one_noise(found, count):
+    """Half a million draws: neither one for each process nor a part of one; other draws at each step."""
+    noise = found[count][0]["noise"]
+    assert noise["gradient"].std() == pytest.approx(SIGMA * CLIP_NORM / NORMALISER, rel=0.01)
+    assert noise["answer"].std() == pytest.approx(SIGMA * CLIP_NORM, rel=0.01)
+    for name, bound in (("gradient", 0.02), ("answer", 0.08)):
+        correlations = torch.corrcoef(noise[name]).fill_diagonal_(0)
+        assert correlations.abs().max() < bound
+
+
+@pytest.mark.parametrize("count", (1, *SEVERAL))
+def test_samples_of_all_processes_together_are_poisson_samples(found, count):
+    """Each image is sampled by one process, at the rate, and independently of the others, those of other processes included."""
+    taken = found[count][0]["taken"]
+    assert torch.allclose(taken, taken.round(), atol=0.01) and set(taken.round().unique().tolist()) == {0.0, 1.0}
+    taken = taken.round()
+    repeats, images = taken.shape
+    spread = (RATE * (1 - RATE)) ** 0.5
+    assert (taken.mean(0) - RATE).abs().max() < 5 * spread / repeats**0.5
+    assert abs(float(taken.mean()) - RATE) < 5 * spread / (repeats * images) ** 0.5
+    # Of a common seed, neighbours, which have the same number in their processes, would go together; in the first process until it
+    # draws noise.
+    assert count != 2 or not torch.equal(taken[0, ::2], taken[0, 1::2])
+    together = torch.corrcoef(taken.T).fill_diagonal_(0)
+    assert together.abs().max() < 6 / repeats**0.5
+    sizes = taken.sum(1)
+    assert float(sizes.var()) / (images * spread**2) == pytest.approx(1, abs=0.45)
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+def test_all_processes_get_the_same_bits(found, count):
+    """Answers and, after steps of which most had no image in some process, weights; though each began with others."""
+    for each in found[count][1:]:
+        for part in ("noise", "taken"):
+            assert_same(each[part], found[count][0][part], rtol=0, atol=0)
+        assert_same(each["trained"], found[count][0]["trained"], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+def test_the_ledger_is_that_of_one_process(found, count):
+    for each in found[count]:
+        assert each["trained"]["rows"] == found[1][0]["trained"]["rows"]
+        assert each["trained"]["epsilon"] == found[1][0]["trained"]["epsilon"]
+        assert each["alone"] == found[count][0]["alone"]
+    assert [row["steps_executed"] for row in found[count][0]["trained"]["rows"]] == [4, 2]
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+def test_a_refusal_of_the_ledger_stops_all_and_is_told_once(found, count):
+    taken, message, _ = found[1][0]["refused"]
+    assert taken > 0 and "was not asked" in message
+    assert [each["refused"] for each in found[count]] == [(taken, message, index > 0) for index in range(count)]
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+def test_ordinary_training_takes_the_gradient_of_the_whole_batch(found, count):
+    for each in found[count]:
+        assert_same(each["warm-up"], found[1][0]["warm-up"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+def test_an_image_lies_in_one_process_with_all_of_its_unit(found, count):
+    whole = make_arrays(11, units=True)
+    seen = []
+    for index, each in enumerate(found[count]):
+        share = each["share"]
+        mine = share["images"][:, 0, 0, 0].astype(int)
+        assert np.array_equal(share["units"] * count + index, whole.units[mine])
+        assert np.array_equal(share["labels"], whole.labels[mine])
+        assert np.array_equal(share["readable"], whole.readable[mine])
+        assert np.array_equal(share["images"], whole.images[mine])
+        seen += mine.tolist()
+    assert sorted(seen) == list(range(11))
+
+
+def test_every_question_to_a_ledger_can_be_put_by_all():
+    public = {name for name, _ in inspect.getmembers(PrivacyLedger) if not name.startswith("_")}
+    assert public - set(vars(SharedLedger)) == {"sum_target"}  # which follows from constants
+
+
+# What the launcher says, and what cannot be.
+
+
+@pytest.mark.parametrize(
+    ("environment", "flags", "words"),
+    [
+        ({"ACCELERATE_MIXED_PRECISION": "no", "MASTER_ADDR": "127.0.0.1"}, "", ["Several processes", "torchrun"]),
+        ({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, "", ["gradient_accumulation_steps 4", "--max_physical_batch_size"]),
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
+        ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
+        ({"WORLD_SIZE": "2"}, "--truncated_poisson", ["--truncated_poisson works with one process"]),
+        ({"WORLD_SIZE": "2"}, "--leaky_logs", ["--leaky_logs works with one process"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(environment, flags, words, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError) as refusal:
+        start_processes(load_config(flags.split(), DPDMConfig))
+    assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
+
+
+def test_half_precision_of_the_launcher_is_refused(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(UsageError, match="fp16.*give bf16 or no"):
+        load_config([], DPDMConfig)
+
+
+@pytest.mark.slow
+def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
+    """Accelerate's launcher starts one on CPUs, whatever it is asked for."""
+    command = "accelerate.commands.launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "training/train_dpdm.py", "--output_dir", str(tmp_path / "run")],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert (
+        done.returncode
+        and "error: Several processes were asked for, and `accelerate launch` started one" in done.stderr
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_all_processes_say_is_printed_once(monkeypatch, capsys):
+    """A wrong flag by the first one of a machine, what the first process refused by that one."""
+    tell(UsageError("alone"))
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    tell(UsageError("first"))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    tell(UsageError("second"))
+    assert capsys.readouterr().err == "error: alone\nerror: first\n"
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    tell(ProcessLost(LOST))
+    refused = UsageError("of the first process")
+    refused.is_told = True
+    tell(refused)
+    assert capsys.readouterr().err == f"error: {LOST}\n"
+
+
+# Whole runs.
+
+FEW_STEPS = [*TINY, "--max_train_steps", "8", "--checkpointing_steps", "2"]
+KILLED = """
+import os, runpy, signal, sys
+from diffusers_dp import SensitiveImages
+
+asked, steps = SensitiveImages.noisy_gradient, []
+
+def dies(*arguments, **options):
+    steps.append(1)
+    if os.environ["RANK"] == "1" and len(steps) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return asked(*arguments, **options)
+
+SensitiveImages.noisy_gradient = dies
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path):
+    """The sentence and exit code 75, nothing hangs; three processes then finish what two began."""
+    (tmp_path / "killed.py").write_text(KILLED)
+    run = tmp_path / "run"
+    flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", run]
+    script = ROOT / "training" / "train_dpdm.py"
+    died = launch(2, tmp_path / "killed.py", script, *flags)
+    assert (
+        "exitcode  : 75" in died.stderr
+        and (died.stderr.count(f"error: {LOST}") + died.stderr.count(f"error: {STOPPED}")) == 1
+    )
+    assert status(run)["exit_code"] == 75 and status(run)["message"] in (LOST, STOPPED)
+    assert not (run / "release").exists()
+    _, before = read_ledger(run)
+    done = launch(3, script, *flags, "--resume_from_checkpoint", "latest")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count("Released") == 1 and "had 2 process(es) and goes on with 3" in done.stdout
+    receipt, problems = verify(run / "release")
+    assert problems == [] and receipt["processes"] == [2, 3]
+    assert receipt["resumes"] == [{"step": 2, "fresh_entropy": True}]
+    header, after = read_ledger(run)
+    assert [row["id"] for row in after[: len(before)]] == [row["id"] for row in before]
+    assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert {path.name for path in (run / "private" / "cache").rglob("*") if path.suffix == ".npz"} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "flags"),
+    [
+        ("feta_pro", "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 --num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20"),
+        ("dp_feta", "--spatial_steps 2 --num_central_images 3 --central_images mode"),
+        ("dp_diffusion", ""),
+    ],
+)  # fmt: skip
+def test_every_script_ends_in_a_release(method, flags, tmp_path):
+    """Questions are asked once, warm-up and public pre-training are shared; a question has the rows of one process."""
+    flags = [*TINY, *flags.split(), *write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
+    if method == "dp_diffusion":
+        flags += write_public(tmp_path / "public")
+    done = launch(2, f"training/train_{method}.py", *flags, patience=400)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len(re.findall("^Released", done.stdout, re.MULTILINE)) == 1
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["processes"] == [2]
+    stages = [event["stage"] for event in receipt["events"]]
+    asked = {"feta_pro": ["central_images", "frequency_features"], "dp_feta": ["mode_images"], "dp_diffusion": []}[
+        method
+    ]
+    assert [stage for stage in stages if stage not in ("dp_sgd", "evaluation_reserve")] == asked
+    identity = json.loads((tmp_path / "run" / "private" / "run.json").read_text())
+    assert identity["processes"] == [2]
