@@ -173,7 +173,7 @@ def alone(processes):
     return processes.on_first(work)
 
 
-def measure(processes: Processes, folder: Path) -> dict:
+def measure(processes: Processes) -> dict:
     torch.manual_seed(0)
     model = nn.Linear(16, 3)
     found = {
@@ -194,7 +194,7 @@ def measure(processes: Processes, folder: Path) -> dict:
 def main(folder: Path) -> None:
     library.LONGEST_WAIT = timedelta(seconds=60)  # a test that hangs, fails
     processes = library.start_processes(load_config(["--accountant", "rdp"], DPDMConfig))
-    found = measure(processes, folder)
+    found = measure(processes)
     torch.save(found, folder / f"{processes.count}-{processes.index}.pt")
     if processes.first_goes_on():
         processes.on_first(lambda: (folder / f"{processes.count}").touch())
