@@ -23,7 +23,8 @@ from diffusers.training_utils import EMAModel
 from .errors import IntegrityError, UsageError
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
-from .sealed_folder import open_sealed, seal, sync_folder, write_synced
+from .journal import sync_folder
+from .sealed_folder import open_sealed, seal, write_synced
 
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class RunFolder:
             self._made = made
             self.private.mkdir(parents=True, exist_ok=True)
             self.private.chmod(0o700)
+            sync_folder(self.output_dir)  # a power cut must not take the ledger's folder with it
             lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise UsageError(f"--output_dir {self.output_dir} cannot be used: {error.strerror}.") from error

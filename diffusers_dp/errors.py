@@ -32,3 +32,15 @@ class IntegrityError(DiffusersDPError):
     """A file on disk does not say what it must say (ledger, checkpoint, receipt)."""
 
     exit_code = 4
+
+
+class Interrupted(BaseException):
+    """SIGTERM asked the run to stop; it can go on later.
+
+    Like `KeyboardInterrupt` no `Exception`: nobody who handles faults of his own on the way takes it for one of them.
+
+    Attributes:
+        exit_code (`int`): `EX_TEMPFAIL` of sysexits.h, "try again".
+    """
+
+    exit_code = 75

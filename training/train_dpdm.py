@@ -22,7 +22,7 @@ from diffusers import UNet2DModel
 from diffusers.training_utils import EMAModel
 from tqdm.auto import tqdm
 
-from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
+from diffusers_dp import DiffusersDPError, PrivacyLedger, SensitiveImages, UsageError
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
@@ -35,8 +35,10 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import DPDMConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.errors import Interrupted
 from diffusers_dp.evaluation.charged import charged_evaluation
 from diffusers_dp.identity import read_identity, save_identity
+from diffusers_dp.interruption import last_affordable_step, stop_now, stop_requested, stoppable, uninterrupted
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.methods import METHODS
@@ -46,11 +48,13 @@ from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.stages import StageTable
+from diffusers_dp.trackers import Tracker
 
 
 METHOD = METHODS["dpdm"]
 
 
+@stoppable()
 def main(argv: list[str] | None = None) -> None:
     args = load_config(argv, DPDMConfig)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -79,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         run(args, accelerator, facts, plan, folder)
         folder.write_status(0, "done")
-    except DiffusersDPError as error:
+    except (DiffusersDPError, Interrupted) as error:
         folder.write_status(error.exit_code, str(error))
         raise
     finally:
@@ -99,6 +103,7 @@ def run(args: DPDMConfig, accelerator: Accelerator, facts: PublicFacts, plan: Pl
             identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
         identity.leaky_logs |= args.leaky_logs
         save_identity(folder.private, identity)
+        tracker = Tracker(args.report_to, folder.private)
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
@@ -115,7 +120,7 @@ def run(args: DPDMConfig, accelerator: Accelerator, facts: PublicFacts, plan: Pl
     unet = denoiser.unet
 
     # 2. DP-SGD on the sensitive images.
-    fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
+    fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint, tracker)
     stages.done("DP-SGD", ledger)
 
     # 3. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
@@ -166,6 +171,7 @@ def fine_tune(
     ledger: PrivacyLedger,
     folder: RunFolder,
     checkpoint: Path | None,
+    tracker: Tracker,
 ) -> None:
     """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images."""
     unet = denoiser.unet
@@ -178,24 +184,14 @@ def fine_tune(
         )["step"]
     row = dp_sgd_row(args, plan, ledger)
     checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
-    # Steps that a crash lost stay spent: what is left may be fewer than were planned.
-    last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
-    if last_step == 0:
-        raise BudgetExceeded(
-            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
-            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
-        )
-    if last_step < args.max_train_steps:
-        print(
-            f"Steps that an interruption lost stay spent: this run ends after {last_step} of {args.max_train_steps}."
-        )
+    last_step = last_affordable_step(ledger, row, step, args.max_train_steps)
     physical_batch_size = args.physical_batch_size or largest_physical_batch(
         denoiser, loss,
         image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
         noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
         at_least=args.images_per_unit,
     )  # fmt: skip
-    with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
+    with tqdm(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar, uninterrupted():
         while step < last_step:
             gradients = images.noisy_gradient(
                 denoiser,
@@ -216,12 +212,16 @@ def fine_tune(
             ema.step(unet.parameters())
             step += 1
             bar.update()
-            if step % checkpointing_steps == 0 or step == last_step:
+            if step % checkpointing_steps == 0 or step == last_step or stop_requested():
                 ledger.flush_executed()
                 save_checkpoint(
                     folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
                     keep=args.checkpoints_total_limit,
                 )  # fmt: skip
+                tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)
+                if stop_requested():
+                    stop_now()
+    tracker.finish(step, expected_batch_size=plan.sampling.expected_batch_size)
     ema.copy_to(unet.parameters())
 
 
@@ -235,7 +235,7 @@ def build_pipeline(args: DPDMConfig, unet: UNet2DModel, facts: PublicFacts) -> D
 if __name__ == "__main__":
     try:
         main()
-    except DiffusersDPError as error:
+    except (DiffusersDPError, Interrupted) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
