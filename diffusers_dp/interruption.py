@@ -8,6 +8,8 @@ step of DP-SGD, with a checkpoint.
 
 import contextlib
 import errno
+import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -41,9 +43,10 @@ def stoppable() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _stop) if hears else None
     try:
         yield
-    except OSError as error:
-        if error.errno in DISK_ERRORS:
-            raise UsageError(f"--output_dir cannot be written ({error.strerror}): make room, then {GO_ON}") from error
+    except Exception as error:
+        number = _disk_error(error)
+        if number is not None:
+            raise UsageError(f"--output_dir cannot be written ({os.strerror(number)}): make room, then {GO_ON}") from error
         raise
     finally:
         if hears:
@@ -75,6 +78,14 @@ def stop_requested() -> bool:
 def stop_now() -> None:
     """Raises `Interrupted`: what was begun is finished."""
     raise Interrupted(f"stopped by SIGTERM: {GO_ON}")
+
+
+def _disk_error(error: Exception) -> int | None:
+    """Its number, also out of the text in which safetensors hides it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (found := re.search(r"\(os error (\d+)\)", str(error))):
+        number = int(found[1])
+    return number if number in DISK_ERRORS else None
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from diffusers_dp import sensitive
 from diffusers_dp.methods import METHODS
+from diffusers_dp.randomness import PrivateGenerator
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,29 +84,61 @@ def write_state(state: tuple, folder: Path) -> None:
             write_state(content, folder / name)
 
 
-def start(method: str, flags: list[str], said: Path, **limits: int) -> Any:
+def watch(note: Callable[[str], Any], replace: Callable[[Any, str, Any], None]) -> None:
+    """Notes what a process draws and when it has taken a step, from outside of the library.
+
+    Args:
+        note (`Callable`): Is given `"step"`, or the first numbers of a draw of noise before they are scaled, in hexadecimal.
+        replace (`Callable`): `setattr`, or that of a `MonkeyPatch`.
+    """
+    normal, add_noise = PrivateGenerator.normal, sensitive.add_noise
+
+    def noted_normal(generator, shape, std, device="cpu"):
+        noise = normal(generator, shape, std, device)
+        if noise.numel() >= 4:  # fewer may agree by chance
+            note((noise / std).flatten()[:4].numpy().tobytes().hex())
+        return noise
+
+    def noted_step(*arguments, **options):
+        note("step")
+        return add_noise(*arguments, **options)
+
+    replace(PrivateGenerator, "normal", noted_normal)
+    replace(sensitive, "add_noise", noted_step)
+
+
+def start(method: str, flags: list[str], said: Path, file_size: int | None = None, drawn: Path | None = None) -> Any:
     """A training script in a process of its own, forked from one that has imported everything, for that takes seconds.
 
     Args:
         method (`str`): Of which script.
         flags (`list[str]`): Its command line.
         said (`Path`): Takes what it writes to standard output and error.
-        limits (`int`): `file_size`, the most bytes that a file may have.
+        file_size (`int`, *optional*): The most bytes that a file may have.
+        drawn (`Path`, *optional*): Takes a line for each draw of noise and each step, as `Watch` notes them.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["power_cut_imports"])
-    process = context.Process(target=_run, args=(str(ROOT / METHODS[method].script), flags, str(said), limits))
-    process.start()
+    arguments = (str(ROOT / str(METHODS[method].script)), flags, str(said), file_size, drawn and str(drawn))
+    process = context.Process(target=_run, args=arguments)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server of forks imports what this process would
+        process.start()
     return process
 
 
-def _run(script: str, flags: list[str], said: str, limits: dict[str, int]) -> None:
+def _run(script: str, flags: list[str], said: str, file_size: int | None, drawn: str | None) -> None:
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(number, "w", closefd=False), write_through=True) for number in (1, 2))
-    if "file_size" in limits:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_size"], resource.RLIM_INFINITY))
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), write_through=True) for number in (1, 2)
+    )
+    if file_size is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, resource.RLIM_INFINITY))
+    if drawn is not None:
+        file = os.open(drawn, os.O_WRONLY | os.O_CREAT)
+        watch(lambda line: os.write(file, f"{line}\n".encode()), setattr)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # tiny layers wait for threads where the cores are busy
     sys.argv = [script, *flags]
     runpy.run_path(script, run_name="__main__")

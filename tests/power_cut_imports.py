@@ -5,10 +5,9 @@ import importlib.util
 
 import datasets  # noqa: F401
 import torch
+from power_cut import ROOT
 
 from diffusers_dp.methods import METHODS
-
-from power_cut import ROOT
 
 
 torch.set_num_threads(1)
