@@ -21,9 +21,9 @@ import torch
 from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
+from .journal import sync_folder
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
-from .journal import sync_folder
 from .sealed_folder import open_sealed, seal, write_synced
 
 

@@ -17,7 +17,7 @@ class DiffusersDPError(Exception):
 
 
 class UsageError(DiffusersDPError):
-    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written."""
+    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written. Or, later, a full disk."""
 
     exit_code = 2
 

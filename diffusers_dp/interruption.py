@@ -46,7 +46,9 @@ def stoppable() -> Iterator[None]:
     except Exception as error:
         number = _disk_error(error)
         if number is not None:
-            raise UsageError(f"--output_dir cannot be written ({os.strerror(number)}): make room, then {GO_ON}") from error
+            raise UsageError(
+                f"--output_dir cannot be written ({os.strerror(number)}): make room, then {GO_ON}"
+            ) from error
         raise
     finally:
         if hears:

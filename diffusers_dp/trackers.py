@@ -61,7 +61,9 @@ class Tracker:
             self._tracker.start()
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise UsageError(f"--report_to {name} could not be started ({reason}): set it up, or leave it out.") from None
+            raise UsageError(
+                f"--report_to {name} could not be started ({reason}): set it up, or leave it out."
+            ) from None
 
     def log(self, step: int, *, learning_rate: float, ledger: PrivacyLedger) -> None:
         """At a checkpoint: `step` steps of DP-SGD were taken."""
@@ -88,5 +90,5 @@ def _silent_wandb() -> Any:
 
     return wandb.Settings(
         console="off", save_code=False, disable_code=True, disable_git=True, x_disable_stats=True, x_disable_meta=True,
-        x_disable_machine_info=True,
+        x_disable_machine_info=True, x_save_requirements=False, disable_job_creation=True,
     )  # fmt: skip

@@ -68,6 +68,19 @@ def test_in_dp_sgd_the_step_is_finished_and_saved(method, tmp_path, monkeypatch)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_reservations_end_at_checkpoints(tmp_path, monkeypatch):
+    """Also after a stop between two of them: a later crash loses an interval at most."""
+    script, run = load("dpdm", monkeypatch), tmp_path / "run"
+    given = [*SHARED, "--max_train_steps", "9", "--checkpointing_steps", "4", *write_images(tmp_path / "images")]
+    given += ["--output_dir", str(run)]
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(script.SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, sigterm))
+        script.main(given)
+    script.main([*given, *RESUME])
+    steps = [(row["steps_reserved"], row["steps_executed"]) for row in read_ledger(run)[1]]
+    assert steps == [(4, 1), (3, 3), (4, 4), (1, 1)]
+
+
 def test_a_question_is_finished_and_its_answer_kept(script, flags, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(script, "noisy_central_images", after(script.noisy_central_images, sigterm))
@@ -119,9 +132,11 @@ def test_a_second_signal_ends_at_once(second, code):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         assert process.poll() is None
-        while process.poll() is None:
+        process.send_signal(second)
+        while second == signal.SIGTERM and process.poll() is None:  # two that come at once are one
             process.send_signal(second)
             time.sleep(0.1)
+        process.wait(60)
     assert process.returncode == code
 
 

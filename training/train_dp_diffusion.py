@@ -254,7 +254,7 @@ def fine_tune(
                 noise_multiplicity=args.noise_multiplicity,
                 max_physical_batch_size=physical_batch_size,
                 ledger=ledger,
-                reserve_steps=min(checkpointing_steps, last_step - step),
+                reserve_steps=min(checkpointing_steps - step % checkpointing_steps, last_step - step),
                 truncated_batch_size=plan.sampling.truncated_batch_size,
             )
             for name, parameter in denoiser.named_parameters():
