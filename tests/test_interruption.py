@@ -116,7 +116,8 @@ def test_no_handler_of_faults_takes_it_for_one():
 @pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_at_once(second, code):
     program = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background\n"
         "from diffusers_dp.interruption import stoppable, uninterrupted\n"
         "try:\n"
         "    with stoppable(), uninterrupted():\n"

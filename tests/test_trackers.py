@@ -86,7 +86,7 @@ def test_a_tracker_that_cannot_start_leaves_nothing(script, tmp_path, monkeypatc
     assert not (tmp_path / "run" / "private").exists()
 
 
-def test_the_sum_of_two_starts(tmp_path, monkeypatch):
+def test_a_run_that_goes_on(tmp_path, monkeypatch):
     """A run that goes on tells on."""
     pytest.importorskip("tensorboard")
     script = load("dpdm", monkeypatch)
