@@ -21,11 +21,12 @@ import torch
 from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
+from .journal import sync_folder
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
 from .no_guarantee import FOLDER
 from .processes import Processes
-from .sealed_folder import open_sealed, seal, sync_folder, write_synced
+from .sealed_folder import open_sealed, seal, write_synced
 
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class RunFolder:
             self._made = made
             self.private.mkdir(parents=True, exist_ok=True)
             self.private.chmod(0o700)
+            sync_folder(self.output_dir)  # a power cut must not take the ledger's folder with it
             lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise UsageError(f"--output_dir {self.output_dir} cannot be used: {error.strerror}.") from error

@@ -19,7 +19,7 @@ class DiffusersDPError(Exception):
 
 
 class UsageError(DiffusersDPError):
-    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written."""
+    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written. Or, later, a full disk."""
 
     exit_code = 2
 
@@ -37,6 +37,20 @@ class IntegrityError(DiffusersDPError):
 
 
 class ProcessLost(DiffusersDPError):
-    """Another process of the run ended, or the launcher ends this one; the run can be resumed."""
+    """Another process of the run ended; the run can be resumed."""
 
     exit_code = 75
+
+
+class Interrupted(BaseException):
+    """SIGTERM asked the run to stop; it can go on later.
+
+    Like `KeyboardInterrupt` no `Exception`: nobody who handles faults of his own on the way takes it for one of them.
+
+    Attributes:
+        exit_code (`int`): `EX_TEMPFAIL` of sysexits.h, "try again".
+        is_told (`bool`): another process of the run prints the message.
+    """
+
+    exit_code = 75
+    is_told = False

@@ -16,6 +16,8 @@ OBJECTIVES = ("edm", "ddpm")
 AUGMENTATIONS = ("flip", "crop")
 #: Who may compute epsilon.
 ACCOUNTANTS = ("pld", "rdp", "prv")
+#: What `--report_to` may be: packages of these names.
+TRACKERS = ("tensorboard", "wandb")
 #: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
 DEFAULT_RESOLUTION = 32
 DIGITS_RESOLUTION = 8
@@ -115,6 +117,11 @@ class DPSGDFlags:
     _argument_group_name = "DP-SGD"
 
     max_train_steps: int = flag(20, "DP-SGD steps.")
+    restart_slack: int = flag(
+        0,
+        "DP-SGD steps that the noise is calibrated for beyond --max_train_steps, so that as many may be lost to interruptions before a run "
+        "ends early; spent only when lost.",
+    )
     train_batch_size: int | None = flag(
         None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N)."
     )
@@ -202,6 +209,11 @@ class RunFlags:
     )
     resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.")
     num_inference_steps: int = flag(20, "Sampling steps for samples.png.")
+    report_to: str | None = flag(
+        None,
+        f"Tracker, one of {', '.join(TRACKERS)}: is told step, learning rate and epsilon at each checkpoint, and the speed of the whole "
+        "run, no loss or gradient norm; unset: none.",
+    )
     leaky_logs: bool = flag(
         False,
         "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, never pass them on.",
@@ -266,6 +278,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
     def has_guarantee(self) -> bool:
         """False with `--target_epsilon inf`, and with nothing else."""
         return self.target_epsilon != math.inf
+
+    @property
+    def counted_steps(self) -> int:
+        """DP-SGD steps that the noise is calibrated for: those that are trained, and those that may be lost."""
+        return self.max_train_steps + self.restart_slack
 
     @property
     def unit_of_privacy(self) -> str:

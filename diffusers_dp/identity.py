@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import IntegrityError, UsageError
+from .journal import sync_folder
 
 
 IDENTITY_NAME = "run.json"
@@ -73,3 +74,4 @@ def save_identity(private: Path, identity: RunIdentity) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, private / IDENTITY_NAME)
+    sync_folder(private)

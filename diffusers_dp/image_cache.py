@@ -19,7 +19,8 @@ import PIL
 from numpy.lib.format import write_array_header_1_0
 
 from .errors import IntegrityError, UsageError
-from .sealed_folder import STATE_FILE, sync_folder, write_synced
+from .journal import sync_folder
+from .sealed_folder import STATE_FILE, write_synced
 
 
 _VERSION = 1

@@ -70,7 +70,7 @@ class Journal:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
         self.size = (self.size or 0) + len(line)
 
     def rewrite(self, entries: Iterable[dict[str, Any]]) -> None:
@@ -84,7 +84,7 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
         self.size = len(content)
 
     def _check_untouched(self) -> None:
@@ -100,7 +100,8 @@ def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(entry, allow_nan=False).encode() + b"\n"
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -19,8 +19,9 @@ _STAGES = {
     "frequency_features": ("frequency features", "#ccbb44"),
     "evaluation_reserve": ("left for evaluation", "#bbbbbb"),
     "dp_sgd": ("DP-SGD", "#228833"),
+    "restart_slack": ("slack for restarts", "#bbccee"),
 }
-_MOST_STAGES = 4  # of one plan
+_MOST_STAGES = 5  # of one plan
 # The curve's points, as parts of the planned steps: closer to each other at its beginning, where it is steep.
 _PARTS = [(part / 8) ** 2 for part in range(11)]
 
@@ -110,9 +111,10 @@ def _draw_curve(axes: "Axes", plan: Plan) -> None:
         epsilons = plan.epsilon_against_steps(steps, accountant)
         axes.plot(steps, epsilons, style, color="#4477aa", label=f"epsilon by {accountant.upper()}")
     axes.axhline(target, color="#aa3377", linewidth=1, label=f"target epsilon {target:g}")
+    slack = plan.rows["restart_slack"].steps if "restart_slack" in plan.rows else 0
     axes.plot(
-        [planned.steps], [plan.epsilon], "o", color="black",
-        label=f"planned: {planned.steps:,} steps, by {plan.ledger.accountant.upper()}",
+        [planned.steps + slack], [plan.epsilon], "o", color="black",
+        label=f"planned: {planned.steps + slack:,} steps, by {plan.ledger.accountant.upper()}",
     )  # fmt: skip
     axes.set_xlim(0, None)
     axes.set_ylim(0, None)

@@ -32,7 +32,7 @@ class Plan:
     Args:
         sampling (`SamplingFacts`): N, delta, and DP-SGD's sample rate and divisor.
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, `evaluation_reserve`, with
-            that flag, and `dp_sgd`.
+            that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
     """
 
@@ -78,7 +78,7 @@ class Plan:
             target_delta=budget.target_delta,
             num_images=budget.num_images,
         )
-        queries = [row for name, row in self.rows.items() if name != "dp_sgd"]
+        queries = [row for name, row in self.rows.items() if name not in ("dp_sgd", "restart_slack")]
         return [
             empty.epsilon(accountant, extra=queries + ([replace(self.rows["dp_sgd"], steps=n)] if n else []))
             for n in steps
@@ -137,9 +137,11 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
                 f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of the queries."
             ) from None
     cap = sampling.truncated_batch_size
-    sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
+    sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
     later = {row.name: row for row in ledger.set_aside}
     later["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
+    if config.restart_slack:
+        later["restart_slack"] = _row("restart_slack", sigma, sampling.sample_rate, config.restart_slack, cap)
     for row in later.values():
         ledger.reserve(row)
     rows |= later
@@ -215,7 +217,7 @@ def dp_sgd_row(config: TrainingConfig, plan: Plan, ledger: PrivacyLedger) -> Led
         sigma = earlier[-1]["noise_multiplier"]
     else:
         sigma = ledger.calibrate(
-            sampling.sample_rate, config.max_train_steps, truncated_batch_size=sampling.truncated_batch_size
+            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size
         )
     row = gradient_row(
         max_grad_norm=config.max_grad_norm,
@@ -259,8 +261,8 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
     if ledger.dataset_epsilon is None:
         return config.target_epsilon
     cap = sampling.truncated_batch_size
-    sigma = ledger.calibrate(sampling.sample_rate, config.max_train_steps, truncated_batch_size=cap)
-    left = ledger.epsilon(extra=[_row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)])
+    sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
+    left = ledger.epsilon(extra=[_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)])
     if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
         raise UsageError(
             f"{_others(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} of --dataset_epsilon "
@@ -337,6 +339,8 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
             f"{name:<20} {row.noise_multiplier:>16.4f} {row.sampling_probability:>12.5f} {row.steps:>7}"
             f" {f'{shares[name]:.1%}' if name in shares else '-':>7} {epsilon:>15.4f}"
         )
+    if "restart_slack" in rows:
+        lines.append("restart_slack: steps of DP-SGD that are taken, and spent, only in the place of lost ones")
     cap = rows["dp_sgd"].truncated_batch_size
     if cap is not None:
         lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")

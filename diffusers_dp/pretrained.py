@@ -27,6 +27,7 @@ from .models import Scheduler, noise_schedule, unet_config
 from .no_guarantee import refuse_without_guarantee
 from .pipelines import DPImagePipeline
 from .receipt import canonical_json
+from .sealed_folder import sync_tree
 
 
 FLAG = "--pretrained_model_name_or_path"
@@ -277,6 +278,7 @@ def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, 
     shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
     pipeline.save_pretrained(private / f".{KEPT_NAME}")
     (private / f".{KEPT_NAME}" / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
+    sync_tree(private / f".{KEPT_NAME}")
     os.replace(private / f".{KEPT_NAME}", private / KEPT_NAME)
 
 

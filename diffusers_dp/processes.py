@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -19,8 +19,9 @@ from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, get_
 from torch import distributed, nn
 from tqdm.auto import tqdm
 
-from .errors import DiffusersDPError, ProcessLost, UsageError
+from .errors import DiffusersDPError, Interrupted, ProcessLost, UsageError
 from .flags import TrainingConfig
+from .interruption import GO_ON
 from .memory import keep_freed_memory
 
 
@@ -30,9 +31,7 @@ Tensors = dict[str, torch.Tensor]
 # The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after this.
 LONGEST_WAIT = timedelta(days=1)
 BUCKET = 2**25  # numbers that are sent at once
-GO_ON = "the same command and --resume_from_checkpoint latest go on with the run."
 LOST = f"Another process of this run ended, see what it said: {GO_ON}"
-STOPPED = f"The launcher stopped this process, as it does when another one ended: {GO_ON}"
 _SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
 _LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
@@ -123,6 +122,12 @@ class Processes:
             name: part.view(tensor.shape).to(tensor.dtype)
             for (name, tensor), part in zip(tensors.items(), parts, strict=True)
         }
+
+    def any(self, answer: bool) -> bool:
+        """Whether one of all processes says yes."""
+        return (
+            answer if self._alone else bool(self.sum({"": torch.tensor([float(answer)], device=self.device)})[""] > 0)
+        )
 
     def mean(self, tensors: Tensors, rows: int) -> Tensors:
         """The mean over the rows of all processes of what each has as a mean over its own `rows`."""
@@ -230,8 +235,6 @@ def start_processes(config: TrainingConfig) -> Processes:
         # Launchers leave a process one thread.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         torch.set_num_threads(max(1, cores // processes.local_count))
-    if processes.count > 1:
-        signal.signal(signal.SIGTERM, _stop)  # what launchers send where another process ended
     return processes
 
 
@@ -270,13 +273,8 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
             raise UsageError(f"{flag} works with one process ({reason}): leave it out, or start a single process.")
 
 
-def tell(error: DiffusersDPError) -> None:
+def tell(error: DiffusersDPError | Interrupted) -> None:
     """The one sentence of an error on stderr, once where all processes raise the same."""
     everywhere = not distributed.is_initialized() and get_int_from_env(_LOCAL_RANKS, 0) > 0  # flags: all read the same
     if not everywhere and not error.is_told:
         print(f"error: {error}", file=sys.stderr)
-
-
-def _stop(number: int, frame: Any) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # once is enough, and what is being written is finished
-    raise ProcessLost(STOPPED)

@@ -21,15 +21,18 @@ from .allow_list import COMPONENT_FILES
 from .allow_list import RELEASE_FILES as RELEASE_FILES
 from .errors import UsageError
 from .hub import intact_receipt
+from .journal import sync_folder
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
 from .plain_words import plain_guarantee, questions
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
+from .sealed_folder import sync_tree
 from .verify import guarantee
 
 
+UNFINISHED = ".release-"  # what a release is called until it is whole
 TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
 TILE_GAP = 2
 
@@ -76,7 +79,9 @@ def build_release(
         `Path`: `output_dir/release`.
     """
     output_dir = Path(output_dir)
-    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".release-") as temporary:
+    for leftover in output_dir.glob(f"{UNFINISHED}*"):  # of a start that was killed here
+        shutil.rmtree(leftover)
+    with tempfile.TemporaryDirectory(dir=output_dir, prefix=UNFINISHED) as temporary:
         saved, release = Path(temporary, "saved"), Path(temporary, "release")
         DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=patch_size).save_pretrained(saved)
         for name in COMPONENT_FILES:
@@ -98,9 +103,11 @@ def build_release(
         _write(release / "model_index.json", canonical_json(model_index))
         _write(release / "README.md", f"{model_card(receipt, id2label)}\n")
 
+        sync_tree(release)
         if (output_dir / "release").exists():
             os.rename(output_dir / "release", Path(temporary, "previous"))
         os.rename(release, output_dir / "release")
+        sync_folder(output_dir)
     return output_dir / "release"
 
 

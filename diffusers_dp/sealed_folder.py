@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 
 from .errors import IntegrityError
+from .journal import sync_folder
 
 
 STATE_FILE = "state.json"
@@ -24,7 +25,10 @@ def seal(
     temporary = folder.with_name(f".{folder.name}.tmp")
     if temporary.exists():
         shutil.rmtree(temporary)
-    temporary.mkdir(parents=True)
+    if not folder.parent.exists():
+        folder.parent.mkdir(parents=True)
+        sync_folder(folder.parent.parent)
+    temporary.mkdir()
     hashes = {}
     for name, group in tensors.items():
         # Cloned, for safetensors refuses tensors that share memory.
@@ -79,8 +83,7 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+def sync_tree(folder: Path) -> None:
+    """Wait until the disk has all that is in a folder, at any depth; its own name not yet."""
+    for path in (folder, *folder.rglob("*")):
+        sync_folder(path)  # opened for reading, a file is synced by the same call

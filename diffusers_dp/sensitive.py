@@ -6,6 +6,7 @@ the ledger.
 """
 
 import contextlib
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
+from .dpsgd import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
 from .dpsgd.step import Gradients, PhysicalBatch, RowLoss
 from .errors import UsageError
 from .leaky_log import LeakyLog
@@ -99,6 +100,7 @@ class SensitiveImages:
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
         self._generator = PrivateGenerator()
         self._leaky_log = leaky_log
+        self._fitting = FittingParts()
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
@@ -240,14 +242,17 @@ class SensitiveImages:
             sample = torch.cat([sample, blanks])
         batches = self._batches(sample, max_physical_batch_size, generator)
         with _secret_torch_draws(self.device):
-            total = clipped_gradient_sum(
-                model,
-                row_loss,
+            total = self._fitting.total(
+                functools.partial(
+                    clipped_gradient_sum,
+                    model,
+                    row_loss,
+                    max_grad_norm=max_grad_norm,
+                    noise_multiplicity=noise_multiplicity,
+                    generator=generator,
+                    leaky_log=self._leaky_log,
+                ),
                 ((images.float() / 127.5 - 1, labels, counted, units) for images, labels, counted, units in batches),
-                max_grad_norm=max_grad_norm,
-                noise_multiplicity=noise_multiplicity,
-                generator=generator,
-                leaky_log=self._leaky_log,
             )
         if self._leaky_log is not None:
             self._leaky_log.end_step()

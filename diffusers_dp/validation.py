@@ -19,11 +19,13 @@ from .method_flags import (
     PublicFlags,
 )
 from .timestep_mixture import TimestepMixture
+from .trackers import check_tracker
 
 
 _AT_LEAST = {
     "noise_multiplicity": 1,
     "max_train_steps": 1,
+    "restart_slack": 0,
     "train_batch_size": 1,
     "num_train_images": 1,
     "num_train_units": 1,
@@ -120,6 +122,7 @@ def validate(config: TrainingConfig) -> None:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
     if config.seed > _LARGEST_SEED:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
+    check_tracker(config.report_to)
     if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
         name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"
         raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")

@@ -136,9 +136,13 @@ def test_no_released_picture_shows_a_real_image(script, tmp_path, images):
             assert abs(np.corrcoef(tile.ravel(), image.ravel())[0, 1]) < 0.9
 
 
-def test_no_tracker_listens(script):
+def test_a_tracker_hears_what_is_public_alone(script):
     source = Path(script.__file__).read_text()
-    assert not re.search(r"log_with|init_trackers|report_to|wandb|tensorboard|accelerator\.log|save_state", source)
+    assert not re.search(r"log_with|init_trackers|wandb|tensorboard|accelerator\.log|save_state", source)
+    assert re.findall(r"tracker\.(.*)", source) == [
+        "log(step, learning_rate=args.learning_rate, ledger=ledger)",
+        "finish(step, expected_batch_size=plan.sampling.expected_batch_size)",
+    ]
 
 
 def test_a_leaky_log_is_asked_for_and_stays_in_its_place(script, tmp_path, images, secrets, capfd):

@@ -13,6 +13,7 @@ from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, public_facts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.identity import RunIdentity
+from diffusers_dp.interruption import last_affordable_step
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
 
@@ -365,3 +366,35 @@ def test_a_reserve_over_the_budget_is_to_be_lowered():
         plan(curriculum="spatial", spatial_budget_share=0.6, evaluation_reserve=0.6, target_epsilon=1.0)
     with pytest.raises(UsageError, match="--evaluation_reserve is 1.5; give a number"):
         load_config(["--evaluation_reserve", "1.5"])
+
+
+def test_slack_for_restarts_is_counted_before_and_spent_only_when_lost():
+    """The noise is that of all steps, the target bounds all of them, and a run that loses none spends less."""
+    plain_config, plain = plan(target_epsilon=2.0)
+    config, result = plan(target_epsilon=2.0, restart_slack=20)
+    dp_sgd, slack = result.rows["dp_sgd"], result.rows["restart_slack"]
+    assert (dp_sgd.steps, slack.steps) == (60, 20) and slack == replace(dp_sgd, name="restart_slack", steps=20)
+    assert dp_sgd.noise_multiplier > 1.05 * plain.rows["dp_sgd"].noise_multiplier
+    assert 1.98 <= result.epsilon <= 2 and independent_epsilon(result.rows, result.sampling.target_delta) <= 2
+    assert "restart_slack" not in plain.rows and "restart_slack" in result.table
+    questions = {name: row for name, row in result.rows.items() if name not in ("dp_sgd", "restart_slack")}
+    ledger = filled(config, questions)
+    row = dp_sgd_row(config, result, ledger)
+    assert row.noise_multiplier == pytest.approx(dp_sgd.noise_multiplier, rel=2e-4)
+    for steps in (30, 20):  # the second twenty are lost
+        ledger.executed(ledger.reserve(replace(row, steps=steps)), 30 if steps == 30 else 0)
+    assert last_affordable_step(ledger, row, 30, 60) == 60
+    ledger.reserve(replace(row, steps=30))
+    assert ledger.epsilon() == pytest.approx(result.epsilon, abs=1e-3) and ledger.affordable_steps(row, 5) == 0
+    untouched = filled(config, questions)
+    untouched.reserve(replace(row, steps=60))
+    assert untouched.epsilon() < result.epsilon - 0.05
+    assert result.epsilon_against_steps([80], "rdp") == [pytest.approx(result.epsilon)]
+
+
+def test_slack_without_need_changes_nothing():
+    _, without = plan()
+    _, none = plan(restart_slack=0)
+    assert without.rows == none.rows
+    with pytest.raises(UsageError, match="--restart_slack is -1"):
+        load_config(["--restart_slack", "-1"])

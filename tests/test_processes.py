@@ -19,8 +19,9 @@ from test_train_methods import TINY
 
 from diffusers_dp.config import DPDMConfig, load_config
 from diffusers_dp.errors import ProcessLost, UsageError
+from diffusers_dp.interruption import STOPPED
 from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.processes import LOST, STOPPED, Processes, start_processes, tell
+from diffusers_dp.processes import LOST, Processes, start_processes, tell
 from diffusers_dp.shared_ledger import SharedLedger
 from diffusers_dp.verify import verify
 
@@ -222,7 +223,8 @@ def test_what_all_processes_say_is_printed_once(monkeypatch, capsys):
 # Whole runs.
 
 FEW_STEPS = [*TINY, "--max_train_steps", "8", "--checkpointing_steps", "2"]
-KILLED = """
+# The second process gets a signal in its fourth step.
+SIGNALLED = """
 import os, runpy, signal, sys
 from diffusers_dp import SensitiveImages
 
@@ -231,7 +233,7 @@ asked, steps = SensitiveImages.noisy_gradient, []
 def dies(*arguments, **options):
     steps.append(1)
     if os.environ["RANK"] == "1" and len(steps) == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.{signal})
     return asked(*arguments, **options)
 
 SensitiveImages.noisy_gradient = dies
@@ -242,7 +244,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path):
     """The sentence and exit code 75, nothing hangs; three processes then finish what two began."""
-    (tmp_path / "killed.py").write_text(KILLED)
+    (tmp_path / "killed.py").write_text(SIGNALLED.format(signal="SIGKILL"))
     run = tmp_path / "run"
     flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", run]
     script = ROOT / "training" / "train_dpdm.py"
@@ -260,6 +262,19 @@ def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path
     receipt, problems = verify(run / "release")
     assert problems == [] and receipt["processes"] == [2, 3]
     assert receipt["resumes"] == [{"step": 2, "fresh_entropy": True}]
+
+
+def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
+    """The step that was begun is finished by all, and kept."""
+    (tmp_path / "stopped.py").write_text(SIGNALLED.format(signal="SIGTERM"))
+    run = tmp_path / "run"
+    flags = [*FEW_STEPS, "--checkpointing_steps", "8", *write_images(tmp_path / "images"), "--output_dir", run]
+    stopped = launch(2, tmp_path / "stopped.py", ROOT / "training" / "train_dpdm.py", *flags)
+    assert "exitcode  : 75" in stopped.stderr and stopped.stderr.count(f"error: {STOPPED}") == 1
+    assert status(run) == {"exit_code": 75, "message": STOPPED}
+    assert (run / "private" / "checkpoint-4").is_dir() and not (run / "release").exists()
+    _, rows = read_ledger(run)
+    assert [row["steps_executed"] for row in rows] == [4]
     header, after = read_ledger(run)
     assert [row["id"] for row in after[: len(before)]] == [row["id"] for row in before]
     assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3

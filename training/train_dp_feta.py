@@ -22,7 +22,7 @@ from diffusers import UNet2DModel
 from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 
-from diffusers_dp import BudgetExceeded, DiffusersDPError, PrivacyLedger, SensitiveImages
+from diffusers_dp import DiffusersDPError, PrivacyLedger, SensitiveImages
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.checkpointing import (
     NoisyAnswers,
@@ -35,9 +35,11 @@ from diffusers_dp.checkpointing import (
 from diffusers_dp.config import DPFETAConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
+from diffusers_dp.errors import Interrupted
 from diffusers_dp.evaluation.charged import charged_evaluation
 from diffusers_dp.identity import read_identity, save_identity
 from diffusers_dp.image_shares import load_share
+from diffusers_dp.interruption import last_affordable_step, stop_now, stop_requested, stoppable, uninterrupted
 from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.methods import METHODS
@@ -53,6 +55,7 @@ from diffusers_dp.queries import mode_images, noisy_central_images, noisy_pixel_
 from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.shared_ledger import shared_ledger
 from diffusers_dp.stages import StageTable
+from diffusers_dp.trackers import Tracker
 from diffusers_dp.warm_up_images import CentralImages, MixedImages
 
 
@@ -61,6 +64,7 @@ METHOD = METHODS["dp_feta"]
 CURRICULUM = ("central_images", "mix_public_images", "spatial_steps", "spatial_batch_size", "spatial_learning_rate")
 
 
+@stoppable()
 def main(argv: list[str] | None = None) -> None:
     args = load_config(argv, DPFETAConfig)
     processes = start_processes(args)
@@ -79,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         run(args, processes, facts, plan, folder)
         folder.write_status(0, "done")
-    except DiffusersDPError as error:
+    except (DiffusersDPError, Interrupted) as error:
         folder.write_status(error.exit_code, str(error))
         raise
     finally:
@@ -106,6 +110,7 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
             origin = origin if public is None else public.origin
             identity.public_inputs = [] if origin is None else [origin]
         processes.on_first(lambda: save_identity(folder.private, identity))
+        tracker = Tracker(args.report_to if processes.is_first else None, folder.private)
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
@@ -143,7 +148,7 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
         stages.done("warm-up (spatial)", ledger)
 
     # 3. DP-SGD on the sensitive images.
-    fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint)
+    fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint, tracker)
     stages.done("DP-SGD", ledger)
 
     # 4. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
@@ -187,6 +192,7 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
         print(f"Pushed to {push_finished(args, release)}")
 
 
+@uninterrupted()
 def ask_central_images(
     answers: NoisyAnswers, images: SensitiveImages, row: LedgerRow, ledger: PrivacyLedger
 ) -> torch.Tensor:
@@ -203,6 +209,7 @@ def ask_central_images(
     return answers.get(row, ledger)["answer"]
 
 
+@uninterrupted()
 def ask_mode_images(
     answers: NoisyAnswers, images: SensitiveImages, num_bins: int, row: LedgerRow, ledger: PrivacyLedger
 ) -> torch.Tensor:
@@ -291,6 +298,7 @@ def fine_tune(
     ledger: PrivacyLedger,
     folder: RunFolder,
     checkpoint: Path | None,
+    tracker: Tracker,
 ) -> None:
     """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images."""
     unet, processes = denoiser.unet, images.processes
@@ -305,24 +313,14 @@ def fine_tune(
         )["step"]  # fmt: skip
     row = dp_sgd_row(args, plan, ledger)
     checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
-    # Steps that a crash lost stay spent: what is left may be fewer than were planned.
-    last_step = step + ledger.affordable_steps(row, args.max_train_steps - step)
-    if last_step == 0:
-        raise BudgetExceeded(
-            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
-            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
-        )
-    if last_step < args.max_train_steps:
-        processes.print(
-            f"Steps that an interruption lost stay spent: this run ends after {last_step} of {args.max_train_steps}."
-        )
+    last_step = processes.on_first(lambda: last_affordable_step(ledger, row, step, args.max_train_steps))
     physical_batch_size = args.physical_batch_size or largest_physical_batch(
         denoiser, loss,
         image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
         noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
         at_least=args.images_per_unit, processes_here=processes.local_count,
     )  # fmt: skip
-    with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar:
+    with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar, uninterrupted():
         while step < last_step:
             gradients = images.noisy_gradient(
                 denoiser,
@@ -334,7 +332,7 @@ def fine_tune(
                 noise_multiplicity=args.noise_multiplicity,
                 max_physical_batch_size=physical_batch_size,
                 ledger=ledger,
-                reserve_steps=min(checkpointing_steps, last_step - step),
+                reserve_steps=min(checkpointing_steps - step % checkpointing_steps, last_step - step),
                 truncated_batch_size=plan.sampling.truncated_batch_size,
             )
             for name, parameter in denoiser.named_parameters():
@@ -343,12 +341,17 @@ def fine_tune(
             ema.step(unet.parameters())
             step += 1
             bar.update()
-            if step % checkpointing_steps == 0 or step == last_step:
+            stopping = processes.any(stop_requested())
+            if step % checkpointing_steps == 0 or step == last_step or stopping:
                 ledger.flush_executed()
                 processes.on_first(lambda: save_checkpoint(
                     folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
                     keep=args.checkpoints_total_limit,
                 ))  # fmt: skip
+                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))
+                if stopping:
+                    stop_now(is_told=not processes.is_first)
+    tracker.finish(step, expected_batch_size=plan.sampling.expected_batch_size)
     ema.copy_to(unet.parameters())
 
 
@@ -362,7 +365,7 @@ def build_pipeline(unet: UNet2DModel, model: StartingModel, facts: PublicFacts) 
 if __name__ == "__main__":
     try:
         main()
-    except DiffusersDPError as error:
+    except (DiffusersDPError, Interrupted) as error:
         tell(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:

@@ -25,6 +25,7 @@ from ..flags import TrainingConfig
 from ..ledger import PrivacyLedger
 from ..methods import Method
 from ..planning import Plan
+from ..trackers import Tracker
 from .additivity import additivity_checks, model_tolerance
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import Check, Declared, exact_check, judge
@@ -164,12 +165,13 @@ class RunAudit:
         with tempfile.TemporaryDirectory() as temporary:
             config = replace(
                 self.config, target_epsilon=AUDIT_EPSILON, accountant="pld", max_train_steps=steps,
-                checkpointing_steps=steps, output_dir=temporary,
+                checkpointing_steps=steps, output_dir=temporary, restart_slack=0,
             )  # fmt: skip
             folder = RunFolder(temporary)
             folder.create()
             try:
-                self.script.fine_tune(config, self.plan, door, denoiser, loss, ledger, folder, None)
+                tracker = Tracker(None, folder.private)
+                self.script.fine_tune(config, self.plan, door, denoiser, loss, ledger, folder, None, tracker)
             finally:
                 folder.close()
 

@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..planning import Plan, plan_run
 
 
-LAST = ("evaluation_reserve", "dp_sgd")  # what follows a method's own questions
+LAST = ("evaluation_reserve", "dp_sgd", "restart_slack")  # what follows a method's own questions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

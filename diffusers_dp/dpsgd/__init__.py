@@ -1,3 +1,4 @@
+from .out_of_memory import FittingParts
 from .per_example import per_example_gradients
 from .physical_batch import largest_physical_batch
 from .sampling import poisson_sample, truncate
@@ -5,6 +6,7 @@ from .step import add_noise, clip_factors, clipped_gradient_sum
 
 
 __all__ = [
+    "FittingParts",
     "add_noise",
     "clip_factors",
     "clipped_gradient_sum",

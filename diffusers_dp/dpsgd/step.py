@@ -78,10 +78,10 @@ def clipped_gradient_sum(
             losses.sum().backward()
             losses = losses.detach()  # lets go of the graph, and with it of all activations
         factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
-        if leaky_log is not None:
-            leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
         for name, part in gradients.weighted_sum(factors).items():
             total[name] += part
+        if leaky_log is not None:
+            leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
     return total
 
 

@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 
 from ..checkpointing import NoisyAnswers
 from ..class_balance import CLASS_SHARE
+from ..interruption import uninterrupted
 from ..ledger import PrivacyLedger
 from ..ledger_row import LedgerRow
 from ..pipelines import DPImagePipeline
@@ -242,7 +243,8 @@ def charged_evaluation(
     )
     judge = Judge(drawn, seed=seed, device=pipeline.device)
     if stored is None:
-        answers.put(row, {"answer": judge.ask(images, row, ledger), "weights": weights})
+        with uninterrupted():
+            answers.put(row, {"answer": judge.ask(images, row, ledger), "weights": weights})
         stored = answers.get(row, ledger)
         assert stored is not None
     noise_std = row.noise_multiplier * judge.sensitivity

@@ -2,6 +2,7 @@
 """Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests answer for what."""
 
 from .faults_of_books import LEDGER_FAULTS, RELEASED
+from .faults_of_crashes import CRASHES
 from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
@@ -31,4 +32,5 @@ FAULTS = (
     *GOING_PUBLIC,
     *WITHOUT_GUARANTEE,
     *PROCESSES,
+    *CRASHES,
 )

@@ -1,0 +1,129 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What ends a run before it is done, and what that costs: SIGTERM, a full disk, lost steps. Nothing here loads torch.
+
+A run survives being killed at any moment, so SIGTERM may end it wherever it is, as Ctrl-C does; an exception that unwinds the stack
+leaves less behind than a kill. Two things are finished first, for they were paid for: a question with the storing of its answer, and a
+step of DP-SGD, with a checkpoint.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from .errors import BudgetExceeded, Interrupted, UsageError
+from .ledger import PrivacyLedger
+from .ledger_row import LedgerRow
+
+
+GO_ON = "the same command and --resume_from_checkpoint latest go on with the run."
+STOPPED = f"stopped by SIGTERM: {GO_ON}"
+# No space, no quota, a file larger than allowed, a disk that turned read-only: to write again would fail again.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+_requested = False  # SIGTERM came
+_unfinished = 0  # how many `uninterrupted` the process is in
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Around a training script's `main`: SIGTERM raises `Interrupted`, at once or at the end of what is `uninterrupted`. A second one, or
+    Ctrl-C, ends the process at once.
+
+    Raises:
+        Interrupted: SIGTERM came.
+        UsageError: A file could not be written, for the disk is full.
+    """
+    global _requested, _unfinished
+    _requested, _unfinished = False, 0
+    hears = threading.current_thread() is threading.main_thread()  # Python delivers signals to no other
+    before = signal.signal(signal.SIGTERM, _stop) if hears else None
+    try:
+        yield
+    except Exception as error:
+        number = _disk_error(error)
+        if number is not None:
+            raise UsageError(
+                f"--output_dir cannot be written ({os.strerror(number)}): make room, then {GO_ON}"
+            ) from error
+        raise
+    finally:
+        if hears:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Around what is to be finished once it has begun; also a decorator.
+
+    Raises:
+        Interrupted: At the end, if SIGTERM came meanwhile.
+    """
+    global _unfinished
+    _unfinished += 1
+    try:
+        yield
+    finally:
+        _unfinished -= 1
+    if _requested and not _unfinished:
+        stop_now()
+
+
+def stop_requested() -> bool:
+    """Whether SIGTERM came, in what is `uninterrupted`."""
+    return _requested
+
+
+def stop_now(*, is_told: bool = False) -> None:
+    """Raises `Interrupted`: what was begun is finished.
+
+    Args:
+        is_told (`bool`): Another process of the run says so.
+    """
+    stop = Interrupted(STOPPED)
+    stop.is_told = is_told
+    raise stop
+
+
+def _disk_error(error: Exception) -> int | None:
+    """Its number, also out of the text in which safetensors hides it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (found := re.search(r"\(os error (\d+)\)", str(error))):
+        number = int(found[1])
+    return number if number in DISK_ERRORS else None
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    global _requested
+    _requested = True
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if not _unfinished:
+        stop_now()
+
+
+def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_train_steps: int) -> int:
+    """The step at which DP-SGD ends. Steps that a crash lost stay spent: what is left may be fewer than were planned, and then the run
+    says so.
+
+    Args:
+        ledger (`PrivacyLedger`): With all that was reserved before.
+        row (`LedgerRow`): One step of DP-SGD.
+        step (`int`): Steps taken so far.
+        max_train_steps (`int`): As planned.
+
+    Raises:
+        BudgetExceeded: None is left.
+    """
+    last_step = step + ledger.affordable_steps(row, max_train_steps - step)
+    if last_step == 0:
+        raise BudgetExceeded(
+            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
+            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
+        )
+    if last_step < max_train_steps:
+        print(f"Steps that an interruption lost stay spent: this run ends after {last_step} of {max_train_steps}.")
+    return last_step

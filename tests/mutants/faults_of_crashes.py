@@ -1,0 +1,118 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Crashes, signals, full memory, and what a tracker is told."""
+
+from .fault import DOOR, LEDGER_FILE, SCRIPT, Fault
+
+
+POWER_CUT = ("test_crash.py::test_a_power_cut_before_every_sync",)
+SIGTERM = ("test_interruption.py::test_in_dp_sgd_the_step_is_finished_and_saved",)
+OUT_OF_MEMORY = "diffusers_dp/dpsgd/out_of_memory.py"
+
+CRASHES = (
+    Fault(
+        "steps that a crash lost are not counted",
+        LEDGER_FILE,
+        "                self.rows = release.rows\n",
+        "                self.rows = release.rows\n"
+        "                for row in self.rows:\n"
+        '                    if row["state"] == "reserved":\n'
+        '                        row["steps_reserved"] = max(1, row["steps_executed"])\n',
+        POWER_CUT,
+    ),
+    Fault(
+        "a checkpoint is not synced",
+        "diffusers_dp/sealed_folder.py",
+        "        file.write(data)\n        file.flush()\n        os.fsync(file.fileno())",
+        "        file.write(data)\n        file.flush()",
+        POWER_CUT,
+    ),
+    Fault(
+        "a run's folder is not synced before its ledger",
+        "diffusers_dp/checkpointing.py",
+        "            sync_folder(self.output_dir)",
+        "            # sync_folder(self.output_dir)",
+        POWER_CUT,
+    ),
+    Fault(
+        "the state of the generator is kept and restored",
+        SCRIPT,
+        "                tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n",
+        "                tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n"
+        "                import pickle\n\n"
+        "                from diffusers_dp.sealed_folder import sync_folder, write_synced\n\n"
+        "                kept = pickle.dumps(images._generator._generator.bit_generator.state)\n"
+        '                write_synced(folder.private / "random_states_0.pkl", kept)\n'
+        "                sync_folder(folder.private)\n",
+        POWER_CUT,
+        "    row = dp_sgd_row(args, plan, ledger)\n",
+        "    row = dp_sgd_row(args, plan, ledger)\n"
+        '    if (folder.private / "random_states_0.pkl").exists():\n'
+        "        import pickle\n\n"
+        '        kept = pickle.loads((folder.private / "random_states_0.pkl").read_bytes())\n'
+        "        images._generator._generator.bit_generator.state = kept\n",
+    ),
+    Fault(
+        "SIGTERM ends DP-SGD without a checkpoint of the last step",
+        SCRIPT,
+        "            if step % checkpointing_steps == 0 or step == last_step or stop_requested():\n",
+        "            if stop_requested():\n"
+        "                stop_now()\n"
+        "            if step % checkpointing_steps == 0 or step == last_step or stop_requested():\n",
+        SIGTERM,
+    ),
+    Fault(
+        "SIGTERM ends what was paid for in its middle",
+        "diffusers_dp/interruption.py",
+        "    if not _unfinished:\n        stop_now()",
+        "    if True:\n        stop_now()",
+        (*SIGTERM, "test_interruption.py::test_a_question_is_finished_and_its_answer_kept"),
+    ),
+    Fault(
+        "a step that ran out of memory takes another sample",
+        DOOR,
+        "            total = self._fitting.total(\n",
+        "            def again(summed, batches):\n"
+        "                try:\n"
+        "                    return summed(batches)\n"
+        "                except RuntimeError:\n"
+        "                    other = self._batches(poisson_sample(self.num_units, sample_rate, generator), 1, generator)\n"
+        "                    return summed((i.float() / 127.5 - 1, n, c, u) for i, n, c, u in other)\n\n"
+        "            total = again(\n",
+        ("test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
+    ),
+    Fault(
+        "what did not fit into memory is left out",
+        OUT_OF_MEMORY,
+        "                    parts = [smaller for part in parts for smaller in _cut(part, self.at_most)]\n",
+        "                    parts.pop(0)\n",
+        ("test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
+    ),
+    Fault(
+        "a unit is parted where memory runs out",
+        OUT_OF_MEMORY,
+        "        lengths = [int(part.sum()) for part in unit_index.bincount().split(size)]",
+        "        lengths = [len(part) for part in images.split(size)]",
+        ("test_out_of_memory.py::test_units_stay_whole",),
+    ),
+    Fault(
+        "the noise of DP-SGD does not count the slack for restarts",
+        "diffusers_dp/planning.py",
+        "            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size",
+        "            sampling.sample_rate, config.max_train_steps, truncated_batch_size=sampling.truncated_batch_size",
+        ("test_planning.py::test_slack_for_restarts_is_counted_before_and_spent_only_when_lost",),
+    ),
+    Fault(
+        "a tracker learns when each entry was made",
+        "diffusers_dp/trackers.py",
+        '            self._facts = {"walltime": self._started}',
+        "            self._facts = {}",
+        ("test_trackers.py::test_what_tensorboard_is_told",),
+    ),
+    Fault(
+        "a tracker is told of every step",
+        SCRIPT,
+        "            step += 1\n",
+        "            step += 1\n            tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n",
+        ("test_trackers.py::test_what_tensorboard_is_told",),
+    ),
+)

@@ -1,0 +1,87 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Shards that are gone or cut short, and folders that cannot be written: one sentence that names the flag, before anything is spent."""
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffusers_dp.checkpointing import RunFolder
+from diffusers_dp.config import load_config
+from diffusers_dp.data import load_images, public_facts
+from diffusers_dp.errors import UsageError
+
+
+SHARDS = 3
+
+
+def make_dataset():
+    generator = np.random.default_rng(0)
+    images = [Image.fromarray(generator.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(30)]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    return datasets.Dataset.from_dict({"image": images, "label": [n % 2 for n in range(30)]}, features=features)
+
+
+def saved(folder):
+    make_dataset().save_to_disk(folder / "set", num_shards=SHARDS)
+    return sorted((folder / "set").glob("*.arrow"))
+
+
+def parquet(folder):
+    (folder / "set").mkdir()
+    for number in range(SHARDS):
+        path = folder / "set" / f"train-{number:05}-of-{SHARDS:05}.parquet"
+        make_dataset().shard(SHARDS, number).to_parquet(path)
+    return sorted((folder / "set").glob("*.parquet"))
+
+
+def cut_short(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def overwritten(path):
+    """Its beginning and end stay, so that only reading it tells."""
+    content = bytearray(path.read_bytes())
+    content[300:-900] = bytes(len(content) - 1200)
+    path.write_bytes(bytes(content))
+
+
+def read(folder):
+    config = load_config(
+        [
+            "--dataset_name",
+            str(folder / "set"),
+            "--resolution",
+            "8",
+            "--num_channels",
+            "1",
+            "--output_dir",
+            str(folder / "run"),
+        ]
+    )
+    return load_images(config, public_facts(config), folder / "cache")
+
+
+@pytest.mark.parametrize("write", [saved, parquet])
+def test_whole_ones_are_read(tmp_path, write):
+    assert len(write(tmp_path)) == SHARDS
+    assert read(tmp_path).readable.sum() == 30
+
+
+@pytest.mark.parametrize(
+    ("write", "damage"),
+    [(saved, lambda path: path.unlink()), (saved, cut_short), (parquet, cut_short), (parquet, overwritten)],
+)
+def test_a_shard_that_is_gone_or_damaged(tmp_path, write, damage):
+    damage(write(tmp_path)[1])
+    with pytest.raises(UsageError, match="--dataset_name .* could not be opened") as refusal:
+        read(tmp_path)
+    assert "\n" not in str(refusal.value) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("place", ["/proc/run", "{tmp}/file/run"])
+def test_a_folder_that_cannot_be_written(tmp_path, place):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="--output_dir .* cannot be used"):
+        RunFolder(place.format(tmp=tmp_path)).create()
