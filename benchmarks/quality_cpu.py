@@ -7,7 +7,8 @@
 `train` writes a release for every epsilon, seed and curriculum; DP-SGD has the same number of steps in all of them, and its noise is calibrated
 to what the ledger of that run has left. Noisy answers, generator and warm-up are made once for each seed and epsilon (`shared_stages.py`).
 `evaluate`, another process, verifies each release, draws from it, and appends one line to `results/quality_cpu.jsonl`: accuracy on the real test
-images of a CNN that is trained on the drawn ones only, with fixed numbers throughout. `table` writes the table of `docs/benchmarks.md`. Each of them goes on
+images of a CNN that is trained on the drawn ones only, with fixed numbers throughout. `--scored_on train` takes the last 10,000 training images in
+their place, to choose by: its lines are in no table. `table` writes the table of `docs/benchmarks.md`. Each of them goes on
 where it was interrupted, and what is there is not done again. Without `OMP_WAIT_POLICY=PASSIVE` the threads of small layers burn the time that other jobs on
 the same cores wait for. `--preset gpu` runs the paper's recipes in full. Training flags after `--` replace the preset's.
 
@@ -29,6 +30,7 @@ from types import ModuleType
 from typing import Any
 
 import demo_accuracy
+import numpy as np
 import torch
 from quality_table import write_table
 from shared_stages import WARMED_UP, SharedStages, prepare
@@ -38,6 +40,7 @@ from diffusers_dp import DiffusersDPError
 from diffusers_dp.audit.training_run import load_script
 from diffusers_dp.checkpointing import RunFolder
 from diffusers_dp.config import FETAProConfig, load_config
+from diffusers_dp.data import load_images, public_facts
 from diffusers_dp.hub import load_verified
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.pipelines import DPImagePipeline
@@ -50,6 +53,7 @@ RECIPES = ROOT / "training" / "recipes" / "feta_pro"
 RESULTS = Path(__file__).with_name("results") / "quality_cpu.jsonl"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 METHOD = "feta_pro"
+NUM_TRAIN_SCORED = 10_000
 CURRICULA = ("none", "spatial", "frequency", "spatial,frequency", "frequency,spatial", "mix")
 
 # Fixed once: 150 steps x 1,024 expected images x K = 2 are 307,200 rows, about 10 minutes at the 520 rows a second of 2 idle cores. With so few steps a
@@ -126,7 +130,7 @@ class Run:
             [*self.flags, "--curriculum", curriculum or self.curriculum, "--output_dir", str(output_dir)]
         )
 
-    def key(self, preset: str) -> dict[str, Any]:
+    def key(self, preset: str, scored_on: str) -> dict[str, Any]:
         """What tells its row in the results from all others."""
         return {
             "preset": preset,
@@ -135,17 +139,18 @@ class Run:
             "epsilon": self.epsilon,
             "seed": self.seed,
             "recipe": self.recipe,
-            "evaluation": evaluation_facts(preset),
+            "evaluation": evaluation_facts(preset, scored_on),
         }
 
 
-def evaluation_facts(preset: str) -> dict[str, Any]:
+def evaluation_facts(preset: str, scored_on: str = "test") -> dict[str, Any]:
     """All numbers that an accuracy depends on, besides the images."""
     return {
         **PRESETS[preset].evaluation,
         "classifier": "small_cnn",
         "classifier_steps": demo_accuracy.CLASSIFIER_STEPS,
         "classifier_batch_size": demo_accuracy.CLASSIFIER_BATCH_SIZE,
+        **({} if scored_on == "test" else {"scored_on": scored_on}),
     }
 
 
@@ -204,7 +209,7 @@ def train_one(script: ModuleType, run: Run) -> None:
         start = time.perf_counter(), time.process_time()
         original(*arguments)
         seconds = [round(end - begin, 1) for end, begin in zip((time.perf_counter(), time.process_time()), start)]
-        if arguments[-1].name != "checkpoint-0":  # what came before an interruption is not known
+        if arguments[-2].name != "checkpoint-0":  # what came before an interruption is not known
             seconds = [None, None]
         facts = {"dp_sgd_seconds": seconds[0], "dp_sgd_cpu_seconds": seconds[1], "machine": machine()}
         (private / "benchmark.json").write_text(json.dumps(facts))
@@ -242,17 +247,29 @@ def evaluate(args: argparse.Namespace) -> None:
     rows = read_results()
     waiting = [
         run for run in all_runs(args)
-        if (run.folder.release / RECEIPT_NAME).exists() and not any(run.key(args.preset).items() <= row.items() for row in rows)
+        if (run.folder.release / RECEIPT_NAME).exists() and not any(run.key(args.preset, args.scored_on).items() <= row.items() for row in rows)
     ]  # fmt: skip
     if not waiting:
         print("No release waits for evaluation.")
         return
-    test = demo_accuracy.real_test_images(list(waiting[0].flags), args.output_dir)
+    real = real_images(list(waiting[0].flags), args.output_dir, args.scored_on)
     for run in tqdm(waiting, desc="Evaluating", unit="run"):
-        row = {**run.key(args.preset), **evaluate_one(run, evaluation_facts(args.preset), test)}
+        row = {**run.key(args.preset, args.scored_on), **evaluate_one(run, evaluation_facts(args.preset), real)}
         RESULTS.parent.mkdir(exist_ok=True)
         with open(RESULTS, "a") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def real_images(flags: list[str], folder: Path, scored_on: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The images that scores are taken on, and their labels: the test split, or the end of the training split."""
+    if scored_on == "test":
+        return demo_accuracy.real_test_images(flags, folder)
+    config, private = load_config(flags), folder / "private"
+    private.mkdir(parents=True, exist_ok=True)
+    private.chmod(0o700)
+    arrays = load_images(config, public_facts(config), private / "cache_train")
+    images, labels = (np.array(part[-NUM_TRAIN_SCORED:]) for part in (arrays.images, arrays.labels))
+    return torch.from_numpy(images), torch.from_numpy(labels)
 
 
 def evaluate_one(run: Run, facts: dict[str, Any], test: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
@@ -312,6 +329,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epsilons", type=float, nargs="+", default=[10.0, 1.0])
     parser.add_argument("--curricula", nargs="+", choices=CURRICULA, default=list(CURRICULA))
+    parser.add_argument("--scored_on", choices=("test", "train"), default="test", help="Real images of `evaluate`.")
     args = parser.parse_args(own)
     args.flags = flags
     {"train": train, "evaluate": evaluate, "table": table}[args.do](args)

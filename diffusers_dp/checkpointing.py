@@ -21,12 +21,12 @@ import torch
 from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
-from .journal import sync_folder
+from .journal import sync_folder, write_synced
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
 from .no_guarantee import FOLDER
 from .processes import Processes
-from .sealed_folder import open_sealed, seal, write_synced
+from .sealed_folder import open_sealed, seal
 
 
 logger = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ import PIL
 from numpy.lib.format import write_array_header_1_0
 
 from .errors import IntegrityError, UsageError
-from .journal import sync_folder
-from .sealed_folder import STATE_FILE, write_synced
+from .journal import sync_folder, write_synced
 
 
+STATE_FILE = "state.json"
 _VERSION = 1
 
 

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from .errors import IntegrityError
-from .journal import sync_folder
+from .journal import sync_folder, write_synced
 
 
 STATE_FILE = "state.json"
@@ -73,14 +73,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise IntegrityError(f"{path} is missing.") from None
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a file, and wait until the disk has it."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def sync_tree(folder: Path) -> None:

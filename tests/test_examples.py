@@ -47,8 +47,8 @@ def test_the_notebook_is_that_of_the_script(name):
     assert notebook.read_text(encoding="utf-8") == notebooks.to_text(notebooks.notebook_of(SCRIPTS[name].read_text()))
 
 
-# A notebook is the script's text: one runs each time, the others with the slow tests.
-RUNS = [(name, "script") for name in MADE] + [
+# A notebook is the script's text: one runs each time, the others with the slow tests, and with them the script that calibrates most.
+RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name == "plan_a_budget" else []) for name in MADE] + [
     pytest.param(name, "notebook", marks=[] if name == "sample_images" else pytest.mark.slow) for name in MADE
 ]
 

@@ -22,7 +22,7 @@ def test_a_fault_can_be_planted(fault):
 def test_the_tests_named_for_a_fault_exist(fault):
     assert fault.tests
     for test in fault.tests:
-        file, *path = test.split("::")
+        file, *path = test.partition("[")[0].split("::")
         scope = ast.parse((ROOT / "tests" / file).read_text()).body
         for name in path:
             found = [node for node in scope if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name]

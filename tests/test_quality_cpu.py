@@ -91,7 +91,10 @@ def test_train_evaluate_and_go_on(quality, do, tmp_path, monkeypatch):
     assert all((row["accuracy_before_dp_sgd"] is None) == (row["curriculum"] == "none") for row in rows)
     assert all(row["steps"] == 2 and row["machine"]["torch"] == torch.__version__ for row in rows)
     assert str(tmp_path) not in quality.RESULTS.read_text()
-    do("table")
+    do("evaluate", "--seeds", "0", "--curricula", "none", "--scored_on", "train")
+    chosen_by = quality.read_results()[-1]
+    assert chosen_by["evaluation"]["scored_on"] == "train" and chosen_by["seed"] == 0
+    do("table")  # without it
     assert quality.DOCUMENT.read_text().count("| 4 | ") == 3
 
     (base / "spatial" / "release" / "samples.png").write_bytes(b"other")

@@ -21,7 +21,7 @@ CRASHES = (
     ),
     Fault(
         "a checkpoint is not synced",
-        "diffusers_dp/sealed_folder.py",
+        "diffusers_dp/journal.py",
         "        file.write(data)\n        file.flush()\n        os.fsync(file.fileno())",
         "        file.write(data)\n        file.flush()",
         POWER_CUT,
@@ -36,10 +36,10 @@ CRASHES = (
     Fault(
         "the state of the generator is kept and restored",
         SCRIPT,
-        "                tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n",
-        "                tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n"
+        "                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))\n",
+        "                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))\n"
         "                import pickle\n\n"
-        "                from diffusers_dp.sealed_folder import sync_folder, write_synced\n\n"
+        "                from diffusers_dp.journal import sync_folder, write_synced\n\n"
         "                kept = pickle.dumps(images._generator._generator.bit_generator.state)\n"
         '                write_synced(folder.private / "random_states_0.pkl", kept)\n'
         "                sync_folder(folder.private)\n",
@@ -54,10 +54,10 @@ CRASHES = (
     Fault(
         "SIGTERM ends DP-SGD without a checkpoint of the last step",
         SCRIPT,
-        "            if step % checkpointing_steps == 0 or step == last_step or stop_requested():\n",
-        "            if stop_requested():\n"
+        "            if step % checkpointing_steps == 0 or step == last_step or stopping:\n",
+        "            if stopping:\n"
         "                stop_now()\n"
-        "            if step % checkpointing_steps == 0 or step == last_step or stop_requested():\n",
+        "            if step % checkpointing_steps == 0 or step == last_step or stopping:\n",
         SIGTERM,
     ),
     Fault(
