@@ -26,6 +26,7 @@ from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.models import EDMDenoiser, FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
+from diffusers_dp.processes import Processes
 from diffusers_dp.queries import RandomFourierFeatures
 
 
@@ -103,14 +104,15 @@ class SharedStages:
             sources["spatial"] = self.script.CentralImages(central, self.facts.image_shape, self.config.seed)
         if scheduler.needs("frequency"):
             sources["frequency"] = self.script.AuxiliaryImages(self._generator(), self.config.num_auxiliary_images)
-        self.script.warm_up(self.config, scheduler, scheduler.stages[0], sources, denoiser, loss)
+        self.script.warm_up(self.config, Processes(), scheduler, scheduler.stages[0], sources, denoiser, loss)
 
     def _generator(self) -> FeatureGenerator:
         path = self.folder.private / "auxiliary_generator"
         if not path.exists():
             embedding = self.answer("frequency_features").to(self.device)
             set_seed(self.config.seed)
-            _save(self.script.fit_generator(self.config, self._features(), embedding, self.facts), path)
+            generator = self.script.fit_generator(self.config, Processes(), self._features(), embedding, self.facts)
+            _save(generator, path)
         set_seed(self.config.seed)
         return FeatureGenerator.from_pretrained(path).to(self.device)
 
