@@ -92,8 +92,8 @@ LEDGER_FAULTS = (
     Fault(
         "truncated samples are counted as plain ones",
         ACCOUNTING,
-        "        if truncation is not None:\n            event = Trunc",
-        "        if truncation is None and q > 1:\n            event = Trunc",
+        "        if truncation is not None:\n            event = dp.Trunc",
+        "        if truncation is None and q > 1:\n            event = dp.Trunc",
         ("test_accounting.py::test_truncated_poisson_samples_cost_what_is_published",),
     ),
     Fault(
@@ -110,15 +110,15 @@ LEDGER_FAULTS = (
     Fault(
         "composition counts each question once",
         ACCOUNTING,
-        "events.append(SelfComposedDpEvent(event, n))",
-        "events.append(SelfComposedDpEvent(event, 1))",
+        "events.append(dp.SelfComposedDpEvent(event, n))",
+        "events.append(dp.SelfComposedDpEvent(event, 1))",
         ("test_accounting.py::test_published_epsilons",),
     ),
     Fault(
         "the accountant squares the sampling probability",
         ACCOUNTING,
-        "            event = PoissonSampledDpEvent(q, event)",
-        "            event = PoissonSampledDpEvent(q**2, event)",
+        "            event = dp.PoissonSampledDpEvent(q, event)",
+        "            event = dp.PoissonSampledDpEvent(q**2, event)",
         ("test_accounting.py::test_published_epsilons",),
     ),
     Fault(

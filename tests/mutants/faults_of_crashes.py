@@ -36,16 +36,16 @@ CRASHES = (
     Fault(
         "the state of the generator is kept and restored",
         SCRIPT,
-        "                tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n",
-        "                tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n"
+        "                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))\n",
+        "                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))\n"
         "                import pickle\n\n"
         "                from diffusers_dp.sealed_folder import sync_folder, write_synced\n\n"
         "                kept = pickle.dumps(images._generator._generator.bit_generator.state)\n"
         '                write_synced(folder.private / "random_states_0.pkl", kept)\n'
         "                sync_folder(folder.private)\n",
         POWER_CUT,
-        "    row = dp_sgd_row(args, plan, ledger)\n",
-        "    row = dp_sgd_row(args, plan, ledger)\n"
+        "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n",
+        "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n"
         '    if (folder.private / "random_states_0.pkl").exists():\n'
         "        import pickle\n\n"
         '        kept = pickle.loads((folder.private / "random_states_0.pkl").read_bytes())\n'
@@ -54,10 +54,10 @@ CRASHES = (
     Fault(
         "SIGTERM ends DP-SGD without a checkpoint of the last step",
         SCRIPT,
-        "            if step % checkpointing_steps == 0 or step == last_step or stop_requested():\n",
-        "            if stop_requested():\n"
+        "            if step % checkpointing_steps == 0 or step == last_step or stopping:\n",
+        "            if stopping:\n"
         "                stop_now()\n"
-        "            if step % checkpointing_steps == 0 or step == last_step or stop_requested():\n",
+        "            if step % checkpointing_steps == 0 or step == last_step or stopping:\n",
         SIGTERM,
     ),
     Fault(
@@ -104,7 +104,7 @@ CRASHES = (
     Fault(
         "a tracker learns when each entry was made",
         "diffusers_dp/trackers.py",
-        '            self._facts = {"walltime": self._started}',
+        '            self._facts = {"walltime": time.time()}',
         "            self._facts = {}",
         ("test_trackers.py::test_what_tensorboard_is_told",),
     ),
