@@ -206,10 +206,11 @@ def train_one(script: ModuleType, run: Run) -> None:
     original = script.fine_tune
 
     def timed_fine_tune(*arguments: Any) -> None:
+        *_, checkpoint, _ = arguments
         start = time.perf_counter(), time.process_time()
         original(*arguments)
         seconds = [round(end - begin, 1) for end, begin in zip((time.perf_counter(), time.process_time()), start)]
-        if arguments[-2].name != "checkpoint-0":  # what came before an interruption is not known
+        if checkpoint.name != "checkpoint-0":  # what came before an interruption is not known
             seconds = [None, None]
         facts = {"dp_sgd_seconds": seconds[0], "dp_sgd_cpu_seconds": seconds[1], "machine": machine()}
         (private / "benchmark.json").write_text(json.dumps(facts))

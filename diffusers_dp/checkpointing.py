@@ -32,6 +32,7 @@ from .sealed_folder import open_sealed, seal
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_PREFIX = "checkpoint-"
+STATUS_FILE = "status.json"
 AUDIT_FILE = "audit.json"  # of `diffusers-dp audit`, which may come before a run
 
 
@@ -104,6 +105,7 @@ class RunFolder:
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
         self._lock = lock
+        (self.private / STATUS_FILE).unlink(missing_ok=True)  # what an earlier start said is not how this one ends
         if resume and self._made:
             logger.warning(
                 "--output_dir %s held no run: this is a new one, and it spends a budget of its own.", self.output_dir
@@ -130,7 +132,7 @@ class RunFolder:
             return
         temporary = self.private / ".status.json.tmp"
         write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
-        os.replace(temporary, self.private / "status.json")
+        os.replace(temporary, self.private / STATUS_FILE)
         sync_folder(self.private)
 
     def close(self) -> None:

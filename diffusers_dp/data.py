@@ -19,10 +19,11 @@ from .image_records import Records
 from .image_sources import DigitsSource, ImageSource, load_digits_split, open_source
 
 
-__all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "public_facts"]
+__all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "open_images", "public_facts"]
 
 # Public and fixed: the validation images of a dataset are the same in every run, whatever --seed is.
 _VALIDATION_SEED = 0
+FOLDER = "images"  # of the cache
 # A process needs a second to start; fewer parts of the images are decoded before it has.
 PARTS_OF_A_PROCESS = 4
 
@@ -61,12 +62,14 @@ class ImageArrays:
         readable (`np.ndarray` of bool, shape `[n]`): False for an image that contributes nothing, because it or its
             label or unit could not be read.
         units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on, where a unit is not an image.
+        made_of (`str`, *optional*): By which `open_images` finds them again.
     """
 
     images: np.ndarray
     labels: np.ndarray | None
     readable: np.ndarray
     units: np.ndarray | None = None
+    made_of: str | None = None
 
 
 def public_facts(config: TrainingConfig) -> PublicFacts:
@@ -131,18 +134,37 @@ def load_images(config: TrainingConfig, facts: PublicFacts, cache_dir: str | Pat
             the disk is full.
         `IntegrityError`: The cache is damaged.
     """
-    source, folder = open_source(config), Path(cache_dir) / "images"
+    source, folder = open_source(config), Path(cache_dir) / FOLDER
     made_of = fingerprint(_what_decides(config, facts, source))
-    arrays = open_cache(folder, made_of)
-    if arrays is None:
+    if open_cache(folder, made_of) is None:
         records = source.records(facts.class_names, Path(cache_dir))
         left_out = _left_out(config, facts, len(records))
-        num_bytes = int((~left_out).sum()) * (math.prod(facts.image_shape) + 17)  # and label, unit, readable
+        # With label, unit, readable; of the declared number, for a message may not tell how many there are.
+        num_bytes = facts.num_images * (math.prod(facts.image_shape) + 17)
         with new_cache(folder, made_of, num_bytes) as temporary:
             _decode(config, facts, records, left_out, temporary)
-        arrays = open_cache(folder, made_of)
-        assert arrays is not None
-    return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"))
+    return open_images(cache_dir, made_of)
+
+
+def open_images(cache_dir: str | Path, made_of: str) -> ImageArrays:
+    """
+    What `load_images` decoded, in this process or another one. Nothing is decoded, and the data set is not looked at.
+
+    Args:
+        cache_dir (`str` or `Path`): As it was given to `load_images`.
+        made_of (`str`): Of the arrays that it returned.
+
+    Raises:
+        `UsageError`: They are not there.
+        `IntegrityError`: The cache is damaged.
+    """
+    arrays = open_cache(Path(cache_dir) / FOLDER, made_of)
+    if arrays is None:
+        raise UsageError(
+            f"{cache_dir} does not hold the images that the first process decoded: give an --output_dir on a disk that all machines of the run "
+            "see."
+        )
+    return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"), made_of)
 
 
 def _what_decides(config: TrainingConfig, facts: PublicFacts, source: ImageSource) -> list[Any]:

@@ -2,10 +2,11 @@
 """Which images lie in which process: each in one, with all images of its unit."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
-from .data import ImageArrays
+from .data import ImageArrays, open_images
 from .processes import Processes
 
 
@@ -24,18 +25,23 @@ def share_of(arrays: ImageArrays, index: int, count: int) -> ImageArrays:
     return ImageArrays(arrays.images[mine], labels, arrays.readable[mine], units)
 
 
-def load_share(processes: Processes, load: Callable[[], ImageArrays]) -> ImageArrays:
+def load_share(processes: Processes, load: Callable[[], ImageArrays], cache_dir: str | Path) -> ImageArrays:
     """The images of this process. The first one decodes them all, once, into the run's private cache, and the others find them there: each maps
     the same files and reads its own share of them. A process alone has all.
+
+    The others do not look at the data set. Where it lies on a disk of each machine, its files may be dated, or be, otherwise there; what
+    decoded it anew would replace the files that all have mapped, and could count an image twice.
 
     Args:
         processes (`Processes`): Of the run.
         load (`Callable`): `load_images` with its arguments.
+        cache_dir (`str` or `Path`): The last of these, which all processes see.
 
     Raises:
-        UsageError, IntegrityError: As `load`.
+        UsageError: As `load`, or the cache is not to be seen from here.
+        IntegrityError: As `load`.
     """
     if processes.count == 1:
         return load()
-    processes.on_first(lambda: len(load().images))  # of the arrays nothing is sent
-    return share_of(load(), processes.index, processes.count)
+    made_of = processes.on_first(lambda: load().made_of)  # of the arrays nothing is sent
+    return share_of(open_images(cache_dir, str(made_of)), processes.index, processes.count)

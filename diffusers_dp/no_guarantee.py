@@ -8,6 +8,7 @@ of it.
 
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -111,6 +112,8 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
         `Path`: The folder.
     """
     output_dir = Path(output_dir)
+    for leftover in output_dir.glob(f".{FOLDER}-*"):  # of a start that was killed here
+        shutil.rmtree(leftover)
     pipeline.register_to_config(privacy={"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT})
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=f".{FOLDER}-") as temporary:
         folder = Path(temporary, FOLDER)

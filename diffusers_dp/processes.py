@@ -178,8 +178,10 @@ class Processes:
         return max(1, self.share_size(batch_size))
 
     def rows(self, batch_size: int) -> torch.Tensor:
-        """Which ones they are, `[part(batch_size)]`."""
-        return torch.arange(self.part(batch_size), device=self.device) * self.count + self.index
+        """Which ones they are, `[part(batch_size)]`, one after the other: where classes take turns in a batch, each process has all of them,
+        and so has its batch normalisation."""
+        before = sum(len(range(index, batch_size, self.count)) for index in range(self.index))
+        return before + torch.arange(self.part(batch_size), device=self.device)
 
     def wait(self) -> None:
         """Until all have come here."""

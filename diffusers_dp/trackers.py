@@ -32,37 +32,41 @@ def check_tracker(name: str | None) -> None:
 
 
 class Tracker:
-    """One of Accelerate's trackers, or none, behind the little that may be told.
+    """One of Accelerate's trackers, or none, behind the little that may be told. One that was not started is told nothing.
 
     Args:
         name (`str`, *optional*): `--report_to`.
         private (`Path`): The run's private folder, where local files go.
-
-    Raises:
-        UsageError: It cannot be started.
     """
 
     def __init__(self, name: str | None, private: Path):
-        self._started = time.time()
+        self._name, self._private = name, private
         self._clock: tuple[int, float] | None = None
         self._tracker: GeneralTracker | None = None
         self._facts: dict[str, Any] = {}  # of each call
-        if name is None:
+
+    def start(self) -> None:
+        """Of several processes the first one does (`Processes.on_first`), so that all hear where it cannot.
+
+        Raises:
+            UsageError: It cannot be started.
+        """
+        if self._name is None:
             return
         from accelerate.tracking import TensorBoardTracker, WandBTracker
 
-        if name == "tensorboard":
+        if self._name == "tensorboard":
             # One time for all: the time of each call stays here.
-            self._facts = {"walltime": self._started}
-            self._tracker = TensorBoardTracker(PROJECT, private / "tensorboard")
+            self._facts = {"walltime": time.time()}
+            self._tracker = TensorBoardTracker(PROJECT, self._private / "tensorboard")
         else:
-            self._tracker = WandBTracker(PROJECT, dir=str(private), settings=_silent_wandb())
+            self._tracker = WandBTracker(PROJECT, dir=str(self._private), settings=_silent_wandb())
         try:
             self._tracker.start()
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise UsageError(
-                f"--report_to {name} could not be started ({reason}): set it up, or leave it out."
+                f"--report_to {self._name} could not be started ({reason}): set it up, or leave it out."
             ) from None
 
     def log(self, step: int, *, learning_rate: float, ledger: PrivacyLedger) -> None:

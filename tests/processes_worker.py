@@ -12,8 +12,9 @@ from torch import nn
 
 from diffusers_dp import processes as library
 from diffusers_dp.config import DPDMConfig, load_config
-from diffusers_dp.data import ImageArrays
+from diffusers_dp.data import ImageArrays, open_images
 from diffusers_dp.errors import BudgetExceeded
+from diffusers_dp.image_cache import new_cache
 from diffusers_dp.image_shares import load_share, share_of
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.models import frequency_matching_loss
@@ -173,7 +174,22 @@ def alone(processes):
     return processes.on_first(work)
 
 
-def measure(processes: Processes) -> dict:
+def share_of_a_cache(processes: Processes, folder: Path) -> dict:
+    """Decoded by the first process alone; the others could not."""
+    whole = make_arrays(11, units=True)
+
+    def load():
+        assert processes.is_first
+        with new_cache(folder / "images", "eleven", 0) as files:
+            for name in ("images", "labels", "readable", "units"):
+                np.save(files / f"{name}.npy", getattr(whole, name))
+        return open_images(folder, "eleven")
+
+    share = load_share(processes, load, folder)
+    return {name: np.array(getattr(share, name)) for name in ("images", "labels", "readable", "units")}
+
+
+def measure(processes: Processes, folder: Path) -> dict:
     torch.manual_seed(0)
     model = nn.Linear(16, 3)
     found = {
@@ -186,15 +202,14 @@ def measure(processes: Processes) -> dict:
         nn.init.zeros_(model.weight)  # another model than the first one's
     found["trained"] = copy.deepcopy(train(processes, model))
     found["alone"] = alone(processes)
-    share = load_share(processes, lambda: make_arrays(11, units=True))
-    found["share"] = vars(share)
+    found["share"] = share_of_a_cache(processes, folder / f"cache{processes.count}")
     return found
 
 
 def main(folder: Path) -> None:
     library.LONGEST_WAIT = timedelta(seconds=60)  # a test that hangs, fails
     processes = library.start_processes(load_config(["--accountant", "rdp"], DPDMConfig))
-    found = measure(processes)
+    found = measure(processes, folder)
     torch.save(found, folder / f"{processes.count}-{processes.index}.pt")
     if processes.first_goes_on():
         processes.on_first(lambda: (folder / f"{processes.count}").touch())

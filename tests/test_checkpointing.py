@@ -385,6 +385,20 @@ class TestRunFolder:
         assert not run.release.exists()
         run.close()
 
+    def test_a_run_that_goes_on_is_not_how_its_earlier_start_ended(self, tmp_path):
+        """Should it be killed, no code is there, and not the old one."""
+        run = RunFolder(tmp_path)
+        run.create()
+        run.write_status(75, "Stopped.")
+        other = RunFolder(tmp_path)
+        with pytest.raises(UsageError, match="in use"):
+            other.create(resume=True)
+        assert names(run.private) == ["lock", "status.json"]
+        run.close()
+        other.create(resume=True)
+        assert names(run.private) == ["lock"]
+        other.close()
+
     @pytest.mark.parametrize("held", [False, True])
     def test_resuming_where_no_run_is_says_that_a_new_budget_is_spent(self, tmp_path, caplog, held):
         if held:

@@ -262,6 +262,28 @@ def test_a_disk_without_room_is_refused_before_an_image_is_decoded(tmp_path, mon
         read(config, tmp_path)
 
 
+def test_a_disk_without_room_does_not_tell_how_many_images_there_are(tmp_path, monkeypatch):
+    """Of 23 and of 22 images, the declared number being 30 both times."""
+    monkeypatch.setattr(image_cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
+    said = []
+    for count in (23, 22):
+        with pytest.raises(UsageError) as refusal:
+            read(config_of(write_images(tmp_path / str(count), count), num_train_images=30), tmp_path)
+        said.append(str(refusal.value))
+    assert said[0] == said[1]
+
+
+def test_images_that_are_not_there_are_one_sentence(tmp_path):
+    """What another process decoded, into a folder that this one does not see, or what has been replaced."""
+    _, arrays = read(config_of(write_images(tmp_path / "set")), tmp_path)
+    assert arrays.made_of is not None
+    found = data.open_images(tmp_path / "cache", arrays.made_of)
+    assert np.array_equal(found.images, arrays.images) and np.array_equal(found.readable, arrays.readable)
+    for folder, made_of in ((tmp_path / "elsewhere", arrays.made_of), (tmp_path / "cache", "other images")):
+        with pytest.raises(UsageError, match="does not hold the images .* --output_dir on a disk that all machines"):
+            data.open_images(folder, made_of)
+
+
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch, num_processes):
     monkeypatch.setattr(image_parts, "PART_IMAGES", 4)

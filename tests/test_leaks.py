@@ -140,6 +140,7 @@ def test_a_tracker_hears_what_is_public_alone(script):
     source = Path(script.__file__).read_text()
     assert not re.search(r"log_with|init_trackers|wandb|tensorboard|accelerator\.log|save_state", source)
     assert re.findall(r"tracker\.(.*)", source) == [
+        "start)",
         "log(step, learning_rate=args.learning_rate, ledger=ledger))",
         "finish(step, expected_batch_size=plan.sampling.expected_batch_size)",
     ]

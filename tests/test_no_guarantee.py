@@ -21,7 +21,7 @@ from diffusers_dp.data import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
 from diffusers_dp.ledger_row import NON_PRIVATE, LedgerRow, mechanism_of
 from diffusers_dp.methods import METHODS
-from diffusers_dp.no_guarantee import FOLDER, UnprotectedLedger
+from diffusers_dp.no_guarantee import FOLDER, UnprotectedLedger, save_without_guarantee
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.push import files_to_push
@@ -344,3 +344,13 @@ class TestRefusals:
         with pytest.raises(UsageError, match=WORDS):
             script.main([*flags, "--pretrained_model_name_or_path", str(made / FOLDER)])
         assert not list(tmp_path.glob("run/*"))
+
+
+def test_what_a_kill_left_unfinished_is_removed(tmp_path, monkeypatch):
+    """It holds weights without a word of what they are."""
+    script, config = load("dpdm", monkeypatch), load_config([], CONFIGS["dpdm"])
+    facts = public_facts(config)
+    unet = script.build_denoiser(config, facts, "cpu")[0].unet
+    (tmp_path / f".{FOLDER}-killed" / FOLDER).mkdir(parents=True)
+    save_without_guarantee(tmp_path, script.build_pipeline(config, unet, facts), METHODS["dpdm"])
+    assert [path.name for path in tmp_path.iterdir()] == [FOLDER]

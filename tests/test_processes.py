@@ -156,6 +156,18 @@ def test_an_image_lies_in_one_process_with_all_of_its_unit(found, count):
     assert sorted(seen) == list(range(11))
 
 
+@pytest.mark.parametrize("count", SEVERAL)
+def test_rows_of_a_batch_lie_in_one_process_with_all_classes(count):
+    """Every other row would be those of every other class, and the first process's batch normalisation had seen no other."""
+    rows = []
+    for index in range(count):
+        processes = Processes()
+        processes.count, processes.index = count, index
+        rows.append(processes.rows(43))
+        assert len(rows[-1]) == processes.part(43) and set((rows[-1] % 10).tolist()) == set(range(10))
+    assert torch.cat(rows).tolist() == list(range(43))
+
+
 def test_every_question_to_a_ledger_can_be_put_by_all():
     public = {name for name, _ in inspect.getmembers(PrivacyLedger) if not name.startswith("_")}
     assert public - set(vars(SharedLedger)) == {
@@ -266,6 +278,33 @@ def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path
     header, after = read_ledger(run)
     assert [row["id"] for row in after[: len(before)]] == [row["id"] for row in before]
     assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+
+
+# A tracker that has no key.
+REFUSED = """
+import runpy, sys
+from accelerate.tracking import TensorBoardTracker
+
+def broken(tracker):
+    raise RuntimeError("no key was given")
+
+TensorBoardTracker.start = broken
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_tracker_that_cannot_start_is_told_of_once(tmp_path):
+    """All processes hear of it, and none says that another one was lost."""
+    pytest.importorskip("tensorboard")
+    (tmp_path / "refused.py").write_text(REFUSED)
+    flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
+    refused = launch(
+        2, tmp_path / "refused.py", ROOT / "training" / "train_dpdm.py", *flags, "--report_to", "tensorboard"
+    )
+    said = re.findall("^error: .*", refused.stderr, re.MULTILINE)
+    assert len(said) == 1 and "--report_to tensorboard could not be started (no key was given)" in said[0]
+    assert not (tmp_path / "run" / "private").exists()
 
 
 def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):

@@ -48,6 +48,7 @@ def test_wandb_is_told_no_more(tmp_path, monkeypatch):
     PartialState()
     ledger = PrivacyLedger(None, target_epsilon=1.0, target_delta=1e-5, num_images=100, accountant="rdp")
     tracker = trackers.Tracker("wandb", tmp_path)
+    tracker.start()
     settings = tracker._tracker.run.settings
     for step in (1, 2):
         tracker.log(step, learning_rate=0.5, ledger=ledger)

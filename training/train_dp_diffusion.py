@@ -94,7 +94,8 @@ def run(args: DPDiffusionConfig, processes: Processes, facts: PublicFacts, plan:
         model, origin, public = processes.on_first(
             lambda: starting_point(args, load_starting_model(args, facts), folder.private, checkpoint)
         )
-        arrays = load_share(processes, lambda: load_images(args, facts, folder.private / "cache"))
+        cache = folder.private / "cache"
+        arrays = load_share(processes, lambda: load_images(args, facts, cache), cache)
         identity = processes.on_first(lambda: read_identity(folder.private, args.dataset_id, args.ledger_path))
         ledger = shared_ledger(processes, lambda: new_ledger(args.ledger_path, args, facts, identity))
         if ledger.rows:
@@ -105,7 +106,8 @@ def run(args: DPDiffusionConfig, processes: Processes, facts: PublicFacts, plan:
             origin = origin if public is None else public.origin
             identity.public_inputs = [] if origin is None else [origin]
         processes.on_first(lambda: save_identity(folder.private, identity))
-        tracker = Tracker(args.report_to if processes.is_first else None, folder.private)
+        tracker = Tracker(args.report_to, folder.private)
+        processes.on_first(tracker.start)
     leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
     images = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable,
@@ -236,7 +238,7 @@ def fine_tune(
             checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
             processes=processes,
         )["step"]  # fmt: skip
-    row = dp_sgd_row(args, plan, ledger)
+    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))
     checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
     last_step = processes.on_first(lambda: last_affordable_step(ledger, row, step, args.max_train_steps))
     physical_batch_size = args.physical_batch_size or largest_physical_batch(

@@ -44,8 +44,8 @@ CRASHES = (
         '                write_synced(folder.private / "random_states_0.pkl", kept)\n'
         "                sync_folder(folder.private)\n",
         POWER_CUT,
-        "    row = dp_sgd_row(args, plan, ledger)\n",
-        "    row = dp_sgd_row(args, plan, ledger)\n"
+        "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n",
+        "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n"
         '    if (folder.private / "random_states_0.pkl").exists():\n'
         "        import pickle\n\n"
         '        kept = pickle.loads((folder.private / "random_states_0.pkl").read_bytes())\n'
@@ -104,7 +104,7 @@ CRASHES = (
     Fault(
         "a tracker learns when each entry was made",
         "diffusers_dp/trackers.py",
-        '            self._facts = {"walltime": self._started}',
+        '            self._facts = {"walltime": time.time()}',
         "            self._facts = {}",
         ("test_trackers.py::test_what_tensorboard_is_told",),
     ),

@@ -113,9 +113,8 @@ WITHOUT_GUARANTEE = (
     Fault(
         "gradients of a run without noise are not clipped",
         DOOR,
-        "                    max_grad_norm=max_grad_norm,\n                    noise_multiplicity=noise_multiplicity,\n                    generator",
-        "                    max_grad_norm=max_grad_norm if noise_multiplier else 1e9,\n"
-        "                    noise_multiplicity=noise_multiplicity,\n                    generator",
+        "                    max_grad_norm=max_grad_norm,\n",
+        "                    max_grad_norm=max_grad_norm if noise_multiplier else 1e9,\n",
         ("test_no_guarantee.py::TestDoor::test_sums_and_gradients_without_guarantee_are_exact_and_clipped",),
     ),
 )

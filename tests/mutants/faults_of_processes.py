@@ -43,6 +43,13 @@ PROCESSES = (
         ("test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
     ),
     Fault(
+        "each process decodes the data set that it sees, which may be ordered otherwise",
+        "diffusers_dp/image_shares.py",
+        "share_of(open_images(cache_dir, str(made_of)),",
+        "share_of(load(),",
+        ("test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
+    ),
+    Fault(
         "a process whose sample is empty leaves the step out",
         DOOR,
         "        batches = self._batches(sample, max_physical_batch_size, generator)\n",
