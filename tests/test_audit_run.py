@@ -182,7 +182,12 @@ def trained(folder, *flags):
         ("run", ["--max_grad_norm", "1"], "clip norm 0.001, and these flags mean 1.0"),
         ("run", ["--noise_multiplicity", "3"], "noise multiplicity 2, and these flags mean 3"),
         ("run", ["--num_train_images", "1500"], "number of images 1437, and these flags mean 1500"),
-        ("run", ["--truncated_poisson", "--accountant", "pld"], "truncated batch size None, and these flags mean"),
+        pytest.param(
+            "run",
+            ["--truncated_poisson", "--accountant", "pld"],
+            "truncated batch size None, and these flags mean",
+            marks=pytest.mark.slow,
+        ),
         ("mechanism", ["--target_epsilon", "5"], "noise multiplier"),
         ("mechanism", ["--max_train_steps", "5"], "noise multiplier"),
     ],

@@ -69,6 +69,7 @@ def test_shares_are_close_to_those_asked(target):
     assert f"{shares['frequency_features']:.1%}" in result.table
 
 
+@pytest.mark.slow
 def test_truncated_poisson_samples_are_planned_and_counted_as_such():
     config, result = plan(accountant="pld", train_batch_size=256, truncated_poisson=True, curriculum="none")
     row = result.rows["dp_sgd"]

@@ -65,7 +65,12 @@ def test_a_folder_that_holds_a_run_is_refused_before_it(script, tmp_path, monkey
 
 @pytest.mark.parametrize(
     "flags",
-    [["--curriculum", "none"], ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2"]],
+    [
+        ["--curriculum", "frequency"],
+        pytest.param(
+            ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2"], marks=pytest.mark.slow
+        ),
+    ],
     ids=str,
 )
 def test_it_audits_the_questions_of_the_plan(flags, script):

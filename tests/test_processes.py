@@ -27,7 +27,7 @@ from diffusers_dp.verify import verify
 
 
 ROOT = Path(__file__).resolve().parent.parent
-SEVERAL = (2, 4)
+SEVERAL = (2, pytest.param(4, marks=pytest.mark.slow))
 
 
 def launch(count, *command, patience=200):

@@ -78,6 +78,7 @@ cli.main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_leaves_finished_shards_and_the_same_command_goes_on(honest, tmp_path):
     out = tmp_path / "out"
 
