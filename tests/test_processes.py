@@ -48,7 +48,7 @@ class Found(dict):
 
     def __missing__(self, count):
         if count == 1:
-            self[1] = [measure(Processes())]
+            self[1] = [measure(Processes(), self.folder)]
             return self[1]
         done = launch(count, ROOT / "tests" / "processes_worker.py", self.folder)
         assert done.returncode == 0, done.stderr[-4000:]
