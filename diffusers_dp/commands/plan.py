@@ -140,15 +140,10 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
 
 
 def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
-    shares = plan.ledger.budget_shares()
-    cells = [
-        "-"
-        if name not in plan.rows
-        else f"{plan.rows[name].noise_multiplier:.4f} ({shares[name]:.1%})"
-        if plan.ledger.has_guarantee
-        else "no noise"
-        for name in stages
-    ]
+    shares = plan.ledger.budget_shares()  # empty without guarantee
+    noise = {name: f"{plan.rows[name].noise_multiplier:.4f} ({share:.1%})" for name, share in shares.items()}
+    noise = noise if plan.ledger.has_guarantee else dict.fromkeys(plan.rows, "no noise")
+    cells = [noise.get(name, "-") for name in stages]
     return [
         f"{plan.epsilon:.4f}",
         *cells,

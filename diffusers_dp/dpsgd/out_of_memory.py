@@ -38,6 +38,7 @@ class FittingParts:
             RuntimeError: Not even a single image, or unit, fits; or anything else that `summed` raised.
         """
         total = summed([])
+        # Each part has a sum of its own, a copy of the gradient more: a part that failed half-way through adding would be counted twice.
         for batch in batches:
             parts = _cut(batch, self.at_most)
             while parts:
