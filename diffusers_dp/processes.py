@@ -267,12 +267,10 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
     local, gpus = get_int_from_env(_LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
-    for given, flag, reason in (
-        (config.truncated_poisson, "--truncated_poisson", "each would cut its own sample, which is not accounted for"),
-        (config.leaky_logs, "--leaky_logs", "each sees a part of a step"),
-    ):
-        if given:
-            raise UsageError(f"{flag} works with one process ({reason}): leave it out, or start a single process.")
+    if config.leaky_logs:
+        raise UsageError(
+            "--leaky_logs works with one process (each sees a part of a step): leave it out, or start a single process."
+        )
 
 
 def tell(error: DiffusersDPError | Interrupted) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from . import accounting
 from .dpsgd import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
 from .dpsgd.step import Gradients, PhysicalBatch, RowLoss
 from .errors import UsageError
@@ -231,15 +232,12 @@ class SensitiveImages:
         self._check_size(ledger)
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
-        if truncated_batch_size is not None and self.processes.count > 1:
-            raise ValueError("A share of a truncated Poisson sample is not one.")
         ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
-        sample = poisson_sample(self._own_units, sample_rate, generator)
-        if truncated_batch_size is not None:
-            sample = truncate(sample, truncated_batch_size, generator)
-            blanks = torch.full((truncated_batch_size - len(sample),), self.num_units)  # no record has this index
-            sample = torch.cat([sample, blanks])
+        if truncated_batch_size is None:
+            sample = poisson_sample(self._own_units, sample_rate, generator)
+        else:
+            sample = self._truncated_sample(sample_rate, truncated_batch_size, generator)
         batches = self._batches(sample, max_physical_batch_size, generator)
         with _secret_torch_draws(self.device):
             total = self._fitting.total(
@@ -269,6 +267,17 @@ class SensitiveImages:
     @property
     def _unit_facts(self) -> dict[str, int]:
         return {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
+
+    def _truncated_sample(self, sample_rate: float, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:
+        """This process's part of a sample of all images, which the first process draws and cuts: shares that each process cut by
+        itself would be another mechanism, with another epsilon. Blanks fill the part up to a size that it hardly ever exceeds."""
+        drawn = self.processes.on_first(
+            lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)
+        )
+        index, count = self.processes.index, self.processes.count
+        own = drawn[drawn % count == index] // count  # see `image_shares.share_of`
+        blanks = max(0, accounting.truncated_batch_size(batch_size, 1 / count) - len(own))
+        return torch.cat([own, torch.full((blanks,), self.num_units)])  # no record has this index
 
     def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:
         """The drawn records, `size` at a time and in the clear, for the door's own methods alone."""

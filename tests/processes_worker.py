@@ -26,6 +26,7 @@ from diffusers_dp.shared_ledger import shared_ledger
 
 SHAPE = (1, 4, 4)
 SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
+CUT_IMAGES, CUT_SIZE, CUT_REPEATS = 40, 20, 400
 
 
 class Noiseless(PrivateGenerator):
@@ -122,6 +123,33 @@ def who_takes_part(processes):
     return answer[:, 0]
 
 
+def who_remains(processes):
+    """Of samples of 20 images in the mean, half of which are cut down to 20: the gradient of each is one-hot. And the rows of each step."""
+    images, batches = make_arrays(CUT_IMAGES), []
+    images.readable[:] = True
+    door = make_door(processes, images, CUT_IMAGES)
+    ledger = shared_ledger(
+        processes, lambda: PrivacyLedger(None, target_epsilon=9.0, target_delta=1e-5, num_images=CUT_IMAGES)
+    )
+    sums = nn.Linear(40, 1, bias=False)
+
+    def one_hot_loss(model, images, _, generator):
+        batches.append(len(images))
+        return model(which(images / 2 + 0.5)).flatten()
+
+    found, rows = [], []
+    for _ in range(CUT_REPEATS):
+        answer = door.noisy_gradient(
+            sums, one_hot_loss, max_grad_norm=1.0, noise_multiplier=100.0, sample_rate=CUT_SIZE / CUT_IMAGES, normaliser=1.0,
+            noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, reserve_steps=CUT_REPEATS,
+            truncated_batch_size=CUT_SIZE, generator=Noiseless(),
+        )  # fmt: skip
+        found.append(answer["weight"].flatten())
+        rows.append(sum(batches))
+        batches.clear()
+    return {"taken": torch.stack(found), "rows": rows}
+
+
 def train(processes, model):
     """With three images, fewer than processes: samples are mostly empty, and one process never has an image."""
     processes.same_weights(model)
@@ -196,6 +224,7 @@ def measure(processes: Processes, folder: Path) -> dict:
         "exact": exact_sums(processes, model),
         "noise": noise_alone(processes),
         "taken": who_takes_part(processes),
+        "cut": who_remains(processes),
     }
     found["warm-up"], found["refused"] = warm_up(processes, model), until_refused(processes, model)
     if processes.index:

@@ -12,7 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from processes_worker import CLIP_NORM, NORMALISER, RATE, SIGMA, make_arrays, measure
+from processes_worker import (
+    CLIP_NORM,
+    CUT_IMAGES,
+    CUT_REPEATS,
+    CUT_SIZE,
+    NORMALISER,
+    RATE,
+    SIGMA,
+    make_arrays,
+    measure,
+)
 from test_train_dp_diffusion import write_public
 from test_train_feta_pro import independent_epsilon, read_ledger, status, write_images
 from test_train_methods import TINY
@@ -110,6 +120,25 @@ def test_samples_of_all_processes_together_are_poisson_samples(found, count):
     assert float(sizes.var()) / (images * spread**2) == pytest.approx(1, abs=0.45)
 
 
+@pytest.mark.parametrize("count", (1, *SEVERAL))
+def test_a_sample_is_cut_as_a_whole(found, count):
+    """Not in each process by itself: its size is that of a Poisson sample, cut; everybody remains as often as everybody else; and all
+    steps of a process have as many rows."""
+    taken = found[count][0]["cut"]["taken"].round()
+    sizes = taken.sum(1)
+    wanted = np.minimum(np.random.default_rng(0).binomial(CUT_IMAGES, CUT_SIZE / CUT_IMAGES, 10**6), CUT_SIZE)
+    assert set(taken.unique().tolist()) == {0.0, 1.0} and sizes.max() == CUT_SIZE
+    assert abs(float(sizes.mean()) - wanted.mean()) < 5 * wanted.std() / CUT_REPEATS**0.5
+    full = (wanted == CUT_SIZE).mean()
+    assert abs(float((sizes == CUT_SIZE).float().mean()) - full) < 5 * (full * (1 - full) / CUT_REPEATS) ** 0.5
+    rate = wanted.mean() / CUT_IMAGES
+    assert (taken.mean(0) - rate).abs().max() < 5 * (rate * (1 - rate) / CUT_REPEATS) ** 0.5
+    assert torch.corrcoef(taken.T).fill_diagonal_(0).abs().max() < 6 / CUT_REPEATS**0.5
+    for each in found[count]:
+        assert_same(each["cut"]["taken"], found[count][0]["cut"]["taken"], rtol=0, atol=0)
+        assert len(set(each["cut"]["rows"])) == 1
+
+
 @pytest.mark.parametrize("count", SEVERAL)
 def test_all_processes_get_the_same_bits(found, count):
     """Answers and, after steps of which most had no image in some process, weights; though each began with others."""
@@ -186,7 +215,6 @@ def test_every_question_to_a_ledger_can_be_put_by_all():
         ({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, "", ["gradient_accumulation_steps 4", "--max_physical_batch_size"]),
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
         ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
-        ({"WORLD_SIZE": "2"}, "--truncated_poisson", ["--truncated_poisson works with one process"]),
         ({"WORLD_SIZE": "2"}, "--leaky_logs", ["--leaky_logs works with one process"]),
     ],
 )  # fmt: skip

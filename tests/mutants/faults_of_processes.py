@@ -79,4 +79,18 @@ PROCESSES = (
         "                distributed.broadcast(torch.zeros(1), src=0)\n",
         ("test_processes.py::test_sums_are_those_of_one_process[2]",),
     ),
+    Fault(
+        "each process cuts a sample of its own",
+        DOOR,
+        "        drawn = self.processes.on_first(\n            lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)\n        )\n",
+        "        drawn = truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)\n",
+        ("test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
+    ),
+    Fault(
+        "a process looks a sampled image up by its number in the whole data set",
+        DOOR,
+        "own = drawn[drawn % count == index] // count",
+        "own = drawn[drawn % count == index]",
+        ("test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
+    ),
 )
