@@ -353,7 +353,7 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
     ("method", "flags"),
     [
         ("feta_pro", "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 --num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20"),
-        ("dp_feta", "--spatial_steps 2 --num_central_images 3 --central_images mode"),
+        ("dp_feta", "--spatial_steps 2 --num_central_images 3 --central_images mode --truncated_poisson --accountant pld"),
         ("dp_diffusion", ""),
     ],
 )  # fmt: skip
