@@ -5,8 +5,10 @@ import inspect
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -40,14 +42,14 @@ ROOT = Path(__file__).resolve().parent.parent
 SEVERAL = (2, pytest.param(4, marks=pytest.mark.slow))
 
 
-def launch(count, *command, patience=200):
+def launch(count, *command, patience=200, machines="--standalone"):
     """`torchrun`, on CPUs."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), environment.get("PYTHONPATH", "")])
+    launcher = [sys.executable, "-m", "torch.distributed.run", *machines.split(), f"--nproc_per_node={count}"]
     return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}", *map(str, command)],
-        capture_output=True, text=True, env=environment, cwd=ROOT, timeout=patience,
-    )  # fmt: skip
+        [*launcher, *map(str, command)], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=patience
+    )
 
 
 class Found(dict):
@@ -374,3 +376,26 @@ def test_every_script_ends_in_a_release(method, flags, tmp_path):
     assert [stage for stage in stages if stage not in ("dp_sgd", "evaluation_reserve")] == asked
     identity = json.loads((tmp_path / "run" / "private" / "run.json").read_text())
     assert identity["processes"] == [2]
+
+
+@pytest.mark.slow
+def test_two_launchers_as_on_two_machines(tmp_path):
+    """Each starts one process, which is the first of its machine; one of them is the first of all."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        place = f"--nnodes 2 --rdzv_backend c10d --rdzv_id test --rdzv_endpoint localhost:{free.getsockname()[1]}"
+    command = [
+        1,
+        "training/train_dpdm.py",
+        *FEW_STEPS,
+        *write_images(tmp_path / "images"),
+        "--output_dir",
+        tmp_path / "run",
+    ]
+    with ThreadPoolExecutor() as threads:
+        both = [threads.submit(launch, *command, machines=place) for _ in range(2)]
+        done = [each.result() for each in both]
+    assert [each.returncode for each in done] == [0, 0], [each.stderr[-4000:] for each in done]
+    assert len(re.findall("^Released", "".join(each.stdout for each in done), re.MULTILINE)) == 1
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["processes"] == [2]
