@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .pipelines import DPImagePipeline
 
 FOLDER = "no_guarantee"
+#: What a model says of itself.
+PRIVACY = {"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT}
 _CARD = """# NOT private: {without}
 
 This model was {without}: {title} with `--target_epsilon inf`, so that neither the questions to the sensitive images nor their gradients
@@ -114,7 +116,7 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
     output_dir = Path(output_dir)
     for leftover in output_dir.glob(f".{FOLDER}-*"):  # of a start that was killed here
         shutil.rmtree(leftover)
-    pipeline.register_to_config(privacy={"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT})
+    pipeline.register_to_config(privacy=PRIVACY)
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=f".{FOLDER}-") as temporary:
         folder = Path(temporary, FOLDER)
         folder.mkdir(mode=0o700)

@@ -47,6 +47,13 @@ ASKED = {
     "dpdm": [],
     "dp_diffusion": [],
 }
+# What noisy answers taught, here without noise.
+TAUGHT = {
+    "feta_pro": ["warmed_up_spatial/model_index", "warmed_up_frequency/model_index", "auxiliary_generator/config"],
+    "dp_feta": ["warmed_up_spatial/model_index"],
+    "dpdm": [],
+    "dp_diffusion": [],
+}
 
 
 def unprotected(path=None, **more):
@@ -277,6 +284,11 @@ class TestRuns:
         assert {path.name for path in run.iterdir()} == {"private", FOLDER}
         assert (run / FOLDER).stat().st_mode & 0o777 == 0o700
         assert not any("receipt" in name or name == "samples.png" for name in files(run / FOLDER))
+        kept = {name: run / "private" / f"{name}.json" for name in TAUGHT[method]}
+        assert all(WORDS in path.read_text() for path in kept.values())
+        assert {path.parent.name for path in run.glob("private/*/model_index.json")} <= {
+            name.split("/")[0] for name in kept
+        }
         assert WORDS in (run / FOLDER / "README.md").read_text() and WORDS in out.splitlines()[-1]
         assert "NO GUARANTEE: epsilon is infinite" in out and "Released" not in out
         index = json.loads((run / FOLDER / "model_index.json").read_text())

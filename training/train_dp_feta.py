@@ -56,6 +56,7 @@ from diffusers_dp.release import build_release, sample_grid
 from diffusers_dp.shared_ledger import shared_ledger
 from diffusers_dp.stages import StageTable
 from diffusers_dp.trackers import Tracker
+from diffusers_dp.unreleased import save_unreleased
 from diffusers_dp.warm_up_images import CentralImages, MixedImages
 
 
@@ -145,8 +146,8 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
             )
         else:
             warm_up(args, source, denoiser, loss, processes)
-        warmed_up = build_pipeline(unet, model, facts)
-        processes.on_first(lambda: warmed_up.save_pretrained(folder.private / "warmed_up_spatial"))
+        warmed_up, place = build_pipeline(unet, model, facts), folder.private / "warmed_up_spatial"
+        processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))
         stages.done("warm-up (spatial)", ledger)
 
     # 3. DP-SGD on the sensitive images.

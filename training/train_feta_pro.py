@@ -65,6 +65,7 @@ from diffusers_dp.schedulers import WarmupStage
 from diffusers_dp.shared_ledger import shared_ledger
 from diffusers_dp.stages import StageTable
 from diffusers_dp.trackers import Tracker
+from diffusers_dp.unreleased import save_unreleased
 from diffusers_dp.warm_up_images import AuxiliaryImages, CentralImages
 
 
@@ -171,12 +172,13 @@ def run(args: FETAProConfig, processes: Processes, facts: PublicFacts, plan: Pla
                 if stage.name != "spatial" and "frequency" not in sources:
                     generator = fit_generator(args, processes, features, embedding, facts)
                     if args.auxiliary == "generator":
-                        processes.on_first(lambda: generator.save_pretrained(folder.private / "auxiliary_generator"))
+                        place = folder.private / "auxiliary_generator"
+                        processes.on_first(lambda: save_unreleased(generator, place, ledger))
                     sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
                     stages.done("auxiliary generator", ledger)
                 warm_up(args, processes, warmup_scheduler, stage, sources, denoiser, loss)
-            place = folder.private / f"warmed_up_{stage.name}"
-            processes.on_first(lambda: build_pipeline(unet, model, facts).save_pretrained(place))
+            warmed_up, place = build_pipeline(unet, model, facts), folder.private / f"warmed_up_{stage.name}"
+            processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))
             stages.done(f"warm-up ({stage.name})", ledger)
 
     # 3. DP-SGD on the sensitive images.
