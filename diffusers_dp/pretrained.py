@@ -23,11 +23,11 @@ from .errors import IntegrityError, UsageError
 from .flags import TrainingConfig
 from .hub import fetch_release
 from .hub_errors import one_sentence
+from .journal import sync_tree
 from .models import Scheduler, noise_schedule, unet_config
 from .no_guarantee import refuse_without_guarantee
 from .pipelines import DPImagePipeline
 from .receipt import canonical_json
-from .sealed_folder import sync_tree
 from .unreleased import refuse_unreleased
 
 

@@ -8,6 +8,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from diffusers import EDMDPMSolverMultistepScheduler
+from power_cut import Disk, write_state
+from test_pretrained import make_unet
 from test_train_feta_pro import files, interrupted, read_ledger, status, write_images
 from test_train_methods import TINY, load
 from torch import nn
@@ -358,11 +361,27 @@ class TestRefusals:
         assert not list(tmp_path.glob("run/*"))
 
 
-def test_what_a_kill_left_unfinished_is_removed(tmp_path, monkeypatch):
+def save_one(folder):
+    pipeline = DPImagePipeline(make_unet(), EDMDPMSolverMultistepScheduler())
+    return save_without_guarantee(folder, pipeline, METHODS["dpdm"])
+
+
+def test_what_a_kill_left_unfinished_is_removed(tmp_path):
     """It holds weights without a word of what they are."""
-    script, config = load("dpdm", monkeypatch), load_config([], CONFIGS["dpdm"])
-    facts = public_facts(config)
-    unet = script.build_denoiser(config, facts, "cpu")[0].unet
     (tmp_path / f".{FOLDER}-killed" / FOLDER).mkdir(parents=True)
-    save_without_guarantee(tmp_path, script.build_pipeline(config, unet, facts), METHODS["dpdm"])
+    save_one(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FOLDER]
+
+
+def test_a_power_cut_leaves_it_whole_or_not_at_all(tmp_path):
+    """Under its name lies what was written, file by file, and after the end it lies there."""
+    (tmp_path / "run").mkdir()
+    cuts, disk = [], Disk(tmp_path / "run", lambda: cuts.append(disk.state()))
+    with disk.watched():
+        saved = save_one(tmp_path / "run")
+    whole = {path.relative_to(saved): path.read_bytes() for path in saved.rglob("*") if path.is_file()}
+    for number, state in enumerate([*cuts, disk.state()]):
+        write_state(state, tmp_path / f"{number}")
+        found = tmp_path / f"{number}" / FOLDER
+        assert not found.exists() or {name: (found / name).read_bytes() for name in whole} == whole
+    assert len(whole) > 4 and found.exists()
