@@ -363,7 +363,7 @@ def load_checkpoint(
         unet, ema, optimizer: Built as for the run that saved them, on any device.
         ledger_position (`dict[str, int]`): How long the ledger is **now**: longer than the checkpoint says (steps lost
             in a crash stay spent) or as long, never shorter.
-        processes (`Processes`, *optional*): Of the run; the first one reads for all.
+        processes (`Processes`, *optional*): Of the run; the first one reads and compares for all.
 
     Returns:
         `dict[str, Any]`: `step`, the saved `ledger_position`, and the scalars of `ema` and `optimizer`.
@@ -372,16 +372,8 @@ def load_checkpoint(
         IntegrityError: A file is damaged or missing (named), or the ledger is shorter than the checkpoint says.
         UsageError: The model has other weights.
     """
-    state, tensors = (processes or Processes()).on_first(lambda: open_sealed(Path(checkpoint)))
-    for name, saved in state["ledger_position"].items():
-        if ledger_position[name] < saved:
-            raise IntegrityError(
-                f"The ledger is shorter than {checkpoint} says ({name}: {ledger_position[name]} < {saved}): put back "
-                "the whole ledger.jsonl of this run, for what was spent stays spent."
-            )
-    expected, found = ({name: w.shape for name, w in ws.items()} for ws in (unet.state_dict(), tensors["unet"]))
-    if found != expected:
-        raise UsageError(f"{checkpoint} was made by a model of another shape: resume with the flags of that run.")
+    processes = processes or Processes()
+    state, tensors = processes.on_first(lambda: _open_checkpoint(Path(checkpoint), unet, ledger_position))
     unet.load_state_dict(tensors["unet"])
     ema.load_state_dict(state["ema"])
     for index, shadow in enumerate(ema.shadow_params):
@@ -392,6 +384,22 @@ def load_checkpoint(
         moments.setdefault(int(parameter), {})[name] = moment
     optimizer.load_state_dict({"state": moments, "param_groups": state["optimizer"]})
     return state
+
+
+def _open_checkpoint(
+    checkpoint: Path, unet: torch.nn.Module, ledger_position: dict[str, int]
+) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+    state, tensors = open_sealed(checkpoint)
+    for name, saved in state["ledger_position"].items():
+        if ledger_position[name] < saved:
+            raise IntegrityError(
+                f"The ledger is shorter than {checkpoint} says ({name}: {ledger_position[name]} < {saved}): put back "
+                "the whole ledger.jsonl of this run, for what was spent stays spent."
+            )
+    expected, found = ({name: w.shape for name, w in ws.items()} for ws in (unet.state_dict(), tensors["unet"]))
+    if found != expected:
+        raise UsageError(f"{checkpoint} was made by a model of another shape: resume with the flags of that run.")
+    return state, tensors
 
 
 def _steps(folder: Path) -> list[int]:

@@ -30,6 +30,7 @@ Tensors = dict[str, torch.Tensor]
 
 # The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after this.
 LONGEST_WAIT = timedelta(days=1)
+TELLING = timedelta(seconds=10)
 BUCKET = 2**25  # numbers that are sent at once
 LOST = f"Another process of this run ended, see what it said: {GO_ON}"
 _SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -276,7 +277,22 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
 
 
 def tell(error: DiffusersDPError | Interrupted) -> None:
-    """The one sentence of an error on stderr, once where all processes raise the same."""
+    """The one sentence of an error on stderr, once where all processes raise the same, or end because one did."""
     everywhere = not distributed.is_initialized() and get_int_from_env(_LOCAL_RANKS, 0) > 0  # flags: all read the same
-    if not everywhere and not error.is_told:
+    if everywhere or error.is_told:
+        return
+    if error.exit_code != Interrupted.exit_code or _is_first_to_tell():
         print(f"error: {error}", file=sys.stderr)
+
+
+def _is_first_to_tell() -> bool:
+    """SIGTERM reaches each process by itself, and each notices by itself that another one is gone: who comes here first says so. They can no longer
+    ask each other; where they met first is still there, or it is the first process's and gone."""
+    if not distributed.is_initialized():
+        return True
+    try:
+        store = distributed.distributed_c10d._get_default_store()
+        store.set_timeout(TELLING)
+        return bool(store.add("diffusers_dp_told", 1) == 1)
+    except RuntimeError:  # better twice than never
+        return True
