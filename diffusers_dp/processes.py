@@ -20,7 +20,7 @@ from torch import distributed, nn
 from tqdm.auto import tqdm
 
 from .errors import DiffusersDPError, Interrupted, ProcessLost, UsageError
-from .flags import TrainingConfig
+from .flags import LARGEST_SEED, TrainingConfig
 from .interruption import GO_ON
 from .memory import keep_freed_memory
 
@@ -268,6 +268,12 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
     local, gpus = get_int_from_env(_LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
+    most = LARGEST_SEED + 1 - asked
+    if config.seed > most:
+        raise UsageError(
+            f"--seed {config.seed} is too large for {asked} processes, each of which adds its number to it: give an integer from 0 to at "
+            f"most {most}."
+        )
     for given, flag, reason in (
         (config.truncated_poisson, "--truncated_poisson", "each would cut its own sample, which is not accounted for"),
         (config.leaky_logs, "--leaky_logs", "each sees a part of a step"),

@@ -2,12 +2,14 @@
 """What each process of a few asks and finds, for `test_processes.py`, which compares."""
 
 import copy
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate.utils import set_seed
 from diffusers.training_utils import EMAModel
 from torch import nn
 
@@ -243,7 +245,10 @@ def measure(processes: Processes, folder: Path) -> dict:
 
 def main(folder: Path) -> None:
     library.LONGEST_WAIT = timedelta(seconds=60)  # a test that hangs, fails
-    processes = library.start_processes(load_config(["--accountant", "rdp"], DPDMConfig))
+    largest = 2**32 - int(os.environ["WORLD_SIZE"])
+    config = load_config(["--accountant", "rdp", "--seed", str(largest)], DPDMConfig)
+    processes = library.start_processes(config)
+    set_seed(config.seed, device_specific=True)  # as the scripts do
     found = measure(processes, folder)
     torch.save(found, folder / f"{processes.count}-{processes.index}.pt")
     if processes.first_goes_on():

@@ -200,6 +200,7 @@ def test_every_question_to_a_ledger_can_be_put_by_all():
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
         ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
         ({"WORLD_SIZE": "2"}, "--truncated_poisson", ["--truncated_poisson works with one process"]),
+        ({"WORLD_SIZE": "2"}, "--seed 4294967295", ["--seed 4294967295", "2 processes", "at most 4294967294"]),
         ({"WORLD_SIZE": "2"}, "--leaky_logs", ["--leaky_logs works with one process"]),
     ],
 )  # fmt: skip
