@@ -17,7 +17,7 @@ from diffusers import UNet2DModel
 from diffusers.training_utils import EMAModel
 
 from diffusers_dp import FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages
-from diffusers_dp.checkpointing import NoisyAnswers, RunFolder, find_checkpoint, position_of, save_checkpoint
+from diffusers_dp.checkpointing import NoisyAnswers, find_checkpoint, position_of, save_checkpoint
 from diffusers_dp.config import FETAProConfig
 from diffusers_dp.data import load_images, public_facts
 from diffusers_dp.errors import UsageError
@@ -28,6 +28,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.processes import Processes
 from diffusers_dp.queries import RandomFourierFeatures
+from diffusers_dp.run_folder import RunFolder
 from diffusers_dp.unreleased import save_unreleased
 
 

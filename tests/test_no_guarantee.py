@@ -18,7 +18,6 @@ from torch import nn
 from diffusers_dp import PrivacyLedger, SensitiveImages, accounting, cli, load_verified
 from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.checkpointing import RunFolder
 from diffusers_dp.config import CONFIGS, load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
@@ -29,6 +28,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.push import files_to_push
 from diffusers_dp.receipt import build_receipt
+from diffusers_dp.run_folder import RunFolder
 
 
 N, SHAPE = 6, (1, 2, 2)

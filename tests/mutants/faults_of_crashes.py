@@ -35,7 +35,7 @@ CRASHES = (
     ),
     Fault(
         "a run's folder is not synced before its ledger",
-        "diffusers_dp/checkpointing.py",
+        "diffusers_dp/run_folder.py",
         "            sync_folder(self.output_dir)",
         "            # sync_folder(self.output_dir)",
         POWER_CUT,

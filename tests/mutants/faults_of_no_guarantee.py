@@ -112,7 +112,7 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a finite run in the folder of an inf run",
-        "diffusers_dp/checkpointing.py",
+        "diffusers_dp/run_folder.py",
         "self.release.exists() or (self.output_dir / FOLDER).exists())",
         "self.release.exists())",
         ("test_no_guarantee.py::TestRuns::test_no_other_run_goes_into_its_folder",),
