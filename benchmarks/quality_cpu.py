@@ -38,13 +38,13 @@ from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError
 from diffusers_dp.audit.training_run import load_script
-from diffusers_dp.checkpointing import RunFolder
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import load_images, public_facts
 from diffusers_dp.hub import load_verified
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import RECEIPT_NAME
+from diffusers_dp.run_folder import RunFolder
 
 
 ROOT = Path(__file__).parents[1]

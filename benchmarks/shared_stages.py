@@ -17,7 +17,7 @@ from diffusers import UNet2DModel
 from diffusers.training_utils import EMAModel
 
 from diffusers_dp import FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages
-from diffusers_dp.checkpointing import NoisyAnswers, RunFolder, find_checkpoint, position_of, save_checkpoint
+from diffusers_dp.checkpointing import NoisyAnswers, find_checkpoint, position_of, save_checkpoint
 from diffusers_dp.config import FETAProConfig
 from diffusers_dp.data import load_images, public_facts
 from diffusers_dp.errors import UsageError
@@ -28,6 +28,8 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.processes import Processes
 from diffusers_dp.queries import RandomFourierFeatures
+from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.unreleased import save_unreleased
 
 
 WARMED_UP = "warmed_up"  # the folder, in a run's private folder, of the pipeline before DP-SGD
@@ -86,7 +88,7 @@ class SharedStages:
             if not path.exists():
                 before = self.denoiser_after(stages[:-1])
                 self._warm_up(before, loss, stages[-1])
-                _save(self.pipeline(before.unet), path)
+                _save(self.pipeline(before.unet), path, self.ledger)
             denoiser.unet.load_state_dict(UNet2DModel.from_pretrained(path / "unet").state_dict())
         return denoiser
 
@@ -111,7 +113,8 @@ class SharedStages:
         if not path.exists():
             embedding = self.answer("frequency_features").to(self.device)
             set_seed(self.config.seed)
-            _save(self.script.fit_generator(self.config, Processes(), self._features(), embedding, self.facts), path)
+            generator = self.script.fit_generator(self.config, Processes(), self._features(), embedding, self.facts)
+            _save(generator, path, self.ledger)
         set_seed(self.config.seed)
         return FeatureGenerator.from_pretrained(path).to(self.device)
 
@@ -162,7 +165,7 @@ def _fill(folder: RunFolder, shared: SharedStages, config: FETAProConfig) -> Non
             answers.put(row, {"answer": answer}, **meaning)
             answers.get(row, ledger, **meaning)  # raises unless the run's own ledger holds what the answer cost
     unet = shared.denoiser_after(config.curriculum_stages).unet
-    shared.pipeline(unet).save_pretrained(folder.private / WARMED_UP)
+    save_unreleased(shared.pipeline(unet), folder.private / WARMED_UP, ledger)
     save_checkpoint(
         folder.private, 0,
         unet=unet,
@@ -192,9 +195,9 @@ def _charge(ledger: PrivacyLedger, asked: PrivacyLedger, stage: str) -> None:
             ledger.executed(reservation, row["steps_executed"])
 
 
-def _save(model, path: Path) -> None:
+def _save(model: DPImagePipeline | FeatureGenerator, path: Path, ledger: PrivacyLedger) -> None:
     """Whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    model.save_pretrained(temporary)
+    save_unreleased(model, temporary, ledger)
     os.replace(temporary, path)

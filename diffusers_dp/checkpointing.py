@@ -1,4 +1,4 @@
-"""What survives a crash: the run's folder and its lock, noisy answers, checkpoints.
+"""What survives a crash: noisy answers and checkpoints.
 
 Everything that must be whole or absent is written to a temporary sibling, synced, and renamed. Tensors are safetensors
 and the rest is JSON; nothing is pickled. **No state of a random generator is ever written**: noise that is drawn twice
@@ -7,13 +7,8 @@ restore). The ledger is not restored either, for steps lost in a crash stay spen
 the ledger was.
 """
 
-import fcntl
-import json
 import logging
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +16,8 @@ import torch
 from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
-from .journal import sync_folder, write_synced
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
-from .no_guarantee import FOLDER
 from .processes import Processes
 from .sealed_folder import open_sealed, seal
 
@@ -32,124 +25,6 @@ from .sealed_folder import open_sealed, seal
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_PREFIX = "checkpoint-"
-STATUS_FILE = "status.json"
-AUDIT_FILE = "audit.json"  # of `diffusers-dp audit`, which may come before a run
-
-
-class RunFolder:
-    """
-    The folder of one run. `private/` never leaves the house, `release/` may.
-
-    Args:
-        output_dir (`str` or `Path`): `--output_dir`.
-
-    Attributes:
-        private, release (`Path`): The two folders; `create` makes the first one, mode 700.
-    """
-
-    def __init__(self, output_dir: str | Path):
-        self.output_dir = Path(output_dir)
-        self.private = self.output_dir / "private"
-        self.release = self.output_dir / "release"
-        self._lock: int | None = None
-        self._made = False
-
-    def refuse_another_run(self, *, resume: bool = False) -> bool:
-        """
-        Look before anything long begins; nothing is written.
-
-        Args:
-            resume (`bool`, defaults to `False`): As for [`create`].
-
-        Returns:
-            `bool`: Whether the folder is new.
-
-        Raises:
-            UsageError: The folder holds another run.
-        """
-        made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
-        if not resume and (not made or self.release.exists() or (self.output_dir / FOLDER).exists()):
-            raise UsageError(
-                f"--output_dir {self.output_dir} holds another run: choose another folder, or go on with that run by "
-                "--resume_from_checkpoint latest."
-            )
-        return made
-
-    def create(self, *, resume: bool = False) -> None:
-        """
-        Make `private/` and lock the folder until [`close`] or the end of the process.
-
-        Args:
-            resume (`bool`, defaults to `False`): Go on in a folder that holds a run; it may also be new.
-
-        Raises:
-            UsageError: The folder holds another run, another process works in it, or it cannot be made.
-        """
-        made = self.refuse_another_run(resume=resume)
-        try:
-            self._made = made
-            self.private.mkdir(parents=True, exist_ok=True)
-            self.private.chmod(0o700)
-            sync_folder(self.output_dir)  # a power cut must not take the ledger's folder with it
-            lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise UsageError(f"--output_dir {self.output_dir} cannot be used: {error.strerror}.") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.read(lock, 20).decode()
-            os.close(lock)
-            raise UsageError(
-                f"--output_dir {self.output_dir} is in use by process {pid}: wait for it, or choose another folder."
-            ) from None
-        os.ftruncate(lock, 0)
-        os.write(lock, str(os.getpid()).encode())
-        self._lock = lock
-        (self.private / STATUS_FILE).unlink(missing_ok=True)  # what an earlier start said is not how this one ends
-        if resume and self._made:
-            logger.warning(
-                "--output_dir %s held no run: this is a new one, and it spends a budget of its own.", self.output_dir
-            )
-
-    @contextmanager
-    def discarded_on_error(self) -> Iterator[None]:
-        """Leave nothing half-written: whatever ends the run in here, before a question was asked, removes `private/`, provided
-        that this run's `create` made it; an audit that was there stays."""
-        try:
-            yield
-        except BaseException:  # also Ctrl-C while images are read
-            if self._made:
-                self.close()
-                _remove_all_but_an_audit(self.private)
-            raise
-
-    def write_status(self, exit_code: int, message: str) -> None:
-        """
-        Write `private/status.json`, for launchers swallow the exit code: 0 done, 2 usage, 3 budget, 4 integrity, 75
-        resumable. A run that was refused the folder owns nothing in it and writes nothing.
-        """
-        if self._lock is None:
-            return
-        temporary = self.private / ".status.json.tmp"
-        write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
-        os.replace(temporary, self.private / STATUS_FILE)
-        sync_folder(self.private)
-
-    def close(self) -> None:
-        """Give the lock back."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def _remove_all_but_an_audit(private: Path) -> None:
-    for path in private.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != AUDIT_FILE:
-            path.unlink()
-    if not (private / AUDIT_FILE).exists():
-        private.rmdir()
 
 
 class NoisyAnswers:
@@ -363,7 +238,7 @@ def load_checkpoint(
         unet, ema, optimizer: Built as for the run that saved them, on any device.
         ledger_position (`dict[str, int]`): How long the ledger is **now**: longer than the checkpoint says (steps lost
             in a crash stay spent) or as long, never shorter.
-        processes (`Processes`, *optional*): Of the run; the first one reads for all.
+        processes (`Processes`, *optional*): Of the run; the first one reads and compares for all.
 
     Returns:
         `dict[str, Any]`: `step`, the saved `ledger_position`, and the scalars of `ema` and `optimizer`.
@@ -372,16 +247,8 @@ def load_checkpoint(
         IntegrityError: A file is damaged or missing (named), or the ledger is shorter than the checkpoint says.
         UsageError: The model has other weights.
     """
-    state, tensors = (processes or Processes()).on_first(lambda: open_sealed(Path(checkpoint)))
-    for name, saved in state["ledger_position"].items():
-        if ledger_position[name] < saved:
-            raise IntegrityError(
-                f"The ledger is shorter than {checkpoint} says ({name}: {ledger_position[name]} < {saved}): put back "
-                "the whole ledger.jsonl of this run, for what was spent stays spent."
-            )
-    expected, found = ({name: w.shape for name, w in ws.items()} for ws in (unet.state_dict(), tensors["unet"]))
-    if found != expected:
-        raise UsageError(f"{checkpoint} was made by a model of another shape: resume with the flags of that run.")
+    processes = processes or Processes()
+    state, tensors = processes.on_first(lambda: _open_checkpoint(Path(checkpoint), unet, ledger_position))
     unet.load_state_dict(tensors["unet"])
     ema.load_state_dict(state["ema"])
     for index, shadow in enumerate(ema.shadow_params):
@@ -392,6 +259,22 @@ def load_checkpoint(
         moments.setdefault(int(parameter), {})[name] = moment
     optimizer.load_state_dict({"state": moments, "param_groups": state["optimizer"]})
     return state
+
+
+def _open_checkpoint(
+    checkpoint: Path, unet: torch.nn.Module, ledger_position: dict[str, int]
+) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+    state, tensors = open_sealed(checkpoint)
+    for name, saved in state["ledger_position"].items():
+        if ledger_position[name] < saved:
+            raise IntegrityError(
+                f"The ledger is shorter than {checkpoint} says ({name}: {ledger_position[name]} < {saved}): put back "
+                "the whole ledger.jsonl of this run, for what was spent stays spent."
+            )
+    expected, found = ({name: w.shape for name, w in ws.items()} for ws in (unet.state_dict(), tensors["unet"]))
+    if found != expected:
+        raise UsageError(f"{checkpoint} was made by a model of another shape: resume with the flags of that run.")
+    return state, tensors
 
 
 def _steps(folder: Path) -> list[int]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .errors import DiffusersDPError
+from .errors import UsageError
 
 
 def map_in_processes(
@@ -31,7 +31,7 @@ def map_in_processes(
         num_processes (`int`): With 1 or less all happens in this process.
 
     Raises:
-        DiffusersDPError: A process ended early, for example because memory was short.
+        UsageError: A process ended early, for example because memory was short.
         Exception: What `function` raised.
     """
     if num_processes < 2:
@@ -89,9 +89,11 @@ class _Worker:
             self._process.stdin.flush()
             failure, result = pickle.load(self._process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise DiffusersDPError(
-                f"A process that decodes images ended early, with code {self._process.wait()}; if memory was short, free some and "
-                "start again."
+            code = self._process.wait()
+            how = f"by signal {-code}" if code < 0 else f"with code {code}"
+            raise UsageError(
+                f"A process that decodes images ended early, {how}, as where memory is short: free some, or start again on fewer cores (`taskset -c "
+                "0-3`), for each decodes in a process of its own."
             ) from None
         if failure is not None:
             raise failure

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A file of JSON objects, one per line, that is on disk before anybody acts on it. No torch."""
+"""A file of JSON objects, one per line, that is on disk before anybody acts on it; and files and folders that are on disk. No torch."""
 
 import json
 import os
@@ -115,3 +115,19 @@ def write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until the disk has all that is in a folder, at any depth; its own name not yet."""
+    for path in (folder, *folder.rglob("*")):
+        sync_folder(path)  # opened for reading, a file is synced by the same call
+
+
+def put_in_place(made: Path, place: Path) -> None:
+    """Give a finished folder its name, under which it is there whole or not at all, also after a power cut. An earlier one becomes
+    `previous` beside `made`, which whoever made it removes."""
+    sync_tree(made)
+    if place.exists():
+        os.rename(place, made.with_name("previous"))
+    os.rename(made, place)
+    sync_folder(place.parent)

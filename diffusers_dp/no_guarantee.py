@@ -7,7 +7,6 @@ of it.
 """
 
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from .accounting import Composition
 from .errors import UsageError
+from .journal import put_in_place
 from .ledger import PrivacyLedger
 from .ledger_row import NON_PRIVATE, LedgerRow
 from .methods import Method
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .pipelines import DPImagePipeline
 
 FOLDER = "no_guarantee"
+#: What a model says of itself.
+PRIVACY = {"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT}
 _CARD = """# NOT private: {without}
 
 This model was {without}: {title} with `--target_epsilon inf`, so that neither the questions to the sensitive images nor their gradients
@@ -101,7 +103,8 @@ class UnprotectedLedger(PrivacyLedger):
 
 
 def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", method: Method) -> Path:
-    """Writes `output_dir/no_guarantee/`, mode 700: the pipeline and a card, both of which say what it is; an earlier one is replaced.
+    """Writes `output_dir/no_guarantee/`, mode 700: the pipeline and a card, both of which say what it is. As a release, it is there whole or not at all, and an
+    earlier one is replaced.
 
     Args:
         output_dir (`str` or `Path`): The run's folder.
@@ -114,16 +117,14 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
     output_dir = Path(output_dir)
     for leftover in output_dir.glob(f".{FOLDER}-*"):  # of a start that was killed here
         shutil.rmtree(leftover)
-    pipeline.register_to_config(privacy={"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT})
+    pipeline.register_to_config(privacy=PRIVACY)
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=f".{FOLDER}-") as temporary:
         folder = Path(temporary, FOLDER)
         folder.mkdir(mode=0o700)
         pipeline.save_pretrained(folder)
         card = _CARD.format(without=WITHOUT, title=method.title)
         (folder / "README.md").write_text(card, encoding="utf-8")
-        if (output_dir / FOLDER).exists():
-            os.rename(output_dir / FOLDER, Path(temporary, "previous"))
-        os.rename(folder, output_dir / FOLDER)
+        put_in_place(folder, output_dir / FOLDER)
     return output_dir / FOLDER
 
 

@@ -23,11 +23,12 @@ from .errors import IntegrityError, UsageError
 from .flags import TrainingConfig
 from .hub import fetch_release
 from .hub_errors import one_sentence
+from .journal import sync_tree
 from .models import Scheduler, noise_schedule, unet_config
 from .no_guarantee import refuse_without_guarantee
 from .pipelines import DPImagePipeline
 from .receipt import canonical_json
-from .sealed_folder import sync_tree
+from .unreleased import refuse_unreleased
 
 
 FLAG = "--pretrained_model_name_or_path"
@@ -107,11 +108,15 @@ def load_pretrained(
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
 
     Raises:
-        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors, or mixes the images of a batch.
+        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors, mixes the images of a batch, or
+            learned from sensitive images and is no release.
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES)
     refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
     index = _read_json(folder / "model_index.json", name)
+    refuse_unreleased(
+        index, name, FLAG, "begin with that run's release, or with a model that has not seen sensitive images"
+    )
     objective, scheduler = _scheduler(folder, index, name)
     unet, weights = _unet(folder, index, name)
     patch_size = index.get("patch_size", 1)

@@ -20,7 +20,7 @@ from torch import distributed, nn
 from tqdm.auto import tqdm
 
 from .errors import DiffusersDPError, Interrupted, ProcessLost, UsageError
-from .flags import TrainingConfig
+from .flags import LARGEST_SEED, TrainingConfig
 from .interruption import GO_ON
 from .memory import keep_freed_memory
 
@@ -30,6 +30,7 @@ Tensors = dict[str, torch.Tensor]
 
 # The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after this.
 LONGEST_WAIT = timedelta(days=1)
+TELLING = timedelta(seconds=10)
 BUCKET = 2**25  # numbers that are sent at once
 LOST = f"Another process of this run ended, see what it said: {GO_ON}"
 _SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -267,6 +268,12 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
     local, gpus = get_int_from_env(_LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
+    most = LARGEST_SEED + 1 - asked
+    if config.seed > most:
+        raise UsageError(
+            f"--seed {config.seed} is too large for {asked} processes, each of which adds its number to it: give an integer from 0 to at "
+            f"most {most}."
+        )
     if config.leaky_logs:
         raise UsageError(
             "--leaky_logs works with one process (each sees a part of a step): leave it out, or start a single process."
@@ -274,7 +281,22 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
 
 
 def tell(error: DiffusersDPError | Interrupted) -> None:
-    """The one sentence of an error on stderr, once where all processes raise the same."""
+    """The one sentence of an error on stderr, once where all processes raise the same, or end because one did."""
     everywhere = not distributed.is_initialized() and get_int_from_env(_LOCAL_RANKS, 0) > 0  # flags: all read the same
-    if not everywhere and not error.is_told:
+    if everywhere or error.is_told:
+        return
+    if error.exit_code != Interrupted.exit_code or _is_first_to_tell():
         print(f"error: {error}", file=sys.stderr)
+
+
+def _is_first_to_tell() -> bool:
+    """SIGTERM reaches each process by itself, and each notices by itself that another one is gone: who comes here first says so. They can no longer
+    ask each other; where they met first is still there, or it is the first process's and gone."""
+    if not distributed.is_initialized():
+        return True
+    try:
+        store = distributed.distributed_c10d._get_default_store()
+        store.set_timeout(TELLING)
+        return bool(store.add("diffusers_dp_told", 1) == 1)
+    except RuntimeError:  # better twice than never
+        return True

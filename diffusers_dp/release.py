@@ -21,14 +21,13 @@ from .allow_list import COMPONENT_FILES
 from .allow_list import RELEASE_FILES as RELEASE_FILES
 from .errors import UsageError
 from .hub import intact_receipt
-from .journal import sync_folder
+from .journal import put_in_place
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
 from .plain_words import plain_guarantee, questions
 from .randomness import RNG_FACTS
 from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
-from .sealed_folder import sync_tree
 from .verify import guarantee
 
 
@@ -103,11 +102,7 @@ def build_release(
         _write(release / "model_index.json", canonical_json(model_index))
         _write(release / "README.md", f"{model_card(receipt, id2label)}\n")
 
-        sync_tree(release)
-        if (output_dir / "release").exists():
-            os.rename(output_dir / "release", Path(temporary, "previous"))
-        os.rename(release, output_dir / "release")
-        sync_folder(output_dir)
+        put_in_place(release, output_dir / "release")
     return output_dir / "release"
 
 

@@ -73,9 +73,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise IntegrityError(f"{path} is missing.") from None
-
-
-def sync_tree(folder: Path) -> None:
-    """Wait until the disk has all that is in a folder, at any depth; its own name not yet."""
-    for path in (folder, *folder.rglob("*")):
-        sync_folder(path)  # opened for reading, a file is synced by the same call

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from .errors import UsageError
-from .flags import ACCOUNTANTS, AUGMENTATIONS, OBJECTIVES, TrainingConfig, parse_rate
+from .flags import ACCOUNTANTS, AUGMENTATIONS, LARGEST_SEED, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
 from .method_flags import (
     AUXILIARIES,
@@ -57,7 +57,6 @@ _AT_LEAST = {
 }
 # Far beyond what is sensible, and well inside of what a 32-bit float can hold.
 _SMALLEST, _LARGEST = 1e-9, 1e9
-_LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 _POSITIVE = (
     "target_epsilon",
     "dataset_epsilon",
@@ -120,8 +119,8 @@ def validate(config: TrainingConfig) -> None:
     for name, known in _CHOICES.items():
         if getattr(config, name, known[0]) not in known:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
-    if config.seed > _LARGEST_SEED:
-        raise UsageError(f"--seed is {config.seed}; give an integer of at most {_LARGEST_SEED}.")
+    if config.seed > LARGEST_SEED:
+        raise UsageError(f"--seed is {config.seed}; give an integer of at most {LARGEST_SEED}.")
     check_tracker(config.report_to)
     if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
         name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"

@@ -3,6 +3,7 @@
 
 import errno
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -35,6 +36,11 @@ def say_it(value: int) -> int:
 
 def stop_hard(value: int) -> int:
     os._exit(7) if value == 5 else None
+    return value
+
+
+def is_killed(value: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL) if value == 5 else None
     return value
 
 

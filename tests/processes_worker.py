@@ -2,18 +2,22 @@
 """What each process of a few asks and finds, for `test_processes.py`, which compares."""
 
 import copy
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate.utils import set_seed
+from diffusers.training_utils import EMAModel
 from torch import nn
 
 from diffusers_dp import processes as library
+from diffusers_dp.checkpointing import load_checkpoint, save_checkpoint
 from diffusers_dp.config import DPDMConfig, load_config
 from diffusers_dp.data import ImageArrays, open_images
-from diffusers_dp.errors import BudgetExceeded
+from diffusers_dp.errors import BudgetExceeded, DiffusersDPError
 from diffusers_dp.image_cache import new_cache
 from diffusers_dp.image_shares import load_share, share_of
 from diffusers_dp.ledger import PrivacyLedger
@@ -172,6 +176,38 @@ def until_refused(processes, model):
             return taken, str(error), error.is_told
 
 
+def go_on(processes, folder):
+    """From a checkpoint that the first process wrote; a shorter ledger, another model, a file that is damaged."""
+
+    def states(width=3):
+        model = nn.Linear(16, width)
+        nn.init.constant_(model.weight, 1.0 + processes.index)
+        return {"unet": model, "ema": EMAModel(model.parameters()), "optimizer": torch.optim.Adam(model.parameters())}
+
+    def save():
+        trained = states()
+        trained["unet"](torch.ones(16)).sum().backward()
+        trained["optimizer"].step()
+        save_checkpoint(folder, 1, **trained, ledger_position={"rows": 2})
+
+    def load(rows=2, width=3):
+        loaded = states(width)
+        load_checkpoint(folder / "checkpoint-1", **loaded, ledger_position={"rows": rows}, processes=processes)
+        return {name: each.state_dict() for name, each in loaded.items() if name != "ema"}
+
+    processes.on_first(save)
+    found = {"restored": copy.deepcopy(load()), "refused": []}
+    for changes in ({"rows": 1}, {"width": 4}, {}):
+        if not changes:
+            processes.on_first(lambda: (folder / "checkpoint-1" / "unet.safetensors").write_bytes(b""))
+        try:
+            load(**changes)
+        except DiffusersDPError as error:
+            words = str(error).replace(str(folder), "")
+            found["refused"].append((type(error).__name__, words, error.is_told))
+    return found
+
+
 def warm_up(processes, model):
     """Gradients of ordinary training, and of a loss of the mean over the batch."""
     rng = torch.Generator().manual_seed(0)
@@ -231,13 +267,17 @@ def measure(processes: Processes, folder: Path) -> dict:
         nn.init.zeros_(model.weight)  # another model than the first one's
     found["trained"] = copy.deepcopy(train(processes, model))
     found["alone"] = alone(processes)
+    found["checkpoint"] = go_on(processes, folder / f"checkpoints{processes.count}")
     found["share"] = share_of_a_cache(processes, folder / f"cache{processes.count}")
     return found
 
 
 def main(folder: Path) -> None:
     library.LONGEST_WAIT = timedelta(seconds=60)  # a test that hangs, fails
-    processes = library.start_processes(load_config(["--accountant", "rdp"], DPDMConfig))
+    largest = 2**32 - int(os.environ["WORLD_SIZE"])
+    config = load_config(["--accountant", "rdp", "--seed", str(largest)], DPDMConfig)
+    processes = library.start_processes(config)
+    set_seed(config.seed, device_specific=True)  # as the scripts do
     found = measure(processes, folder)
     torch.save(found, folder / f"{processes.count}-{processes.index}.pt")
     if processes.first_goes_on():

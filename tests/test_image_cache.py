@@ -14,13 +14,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from decoding_jobs import DamagedRows, FullDisk, say_it, stop_hard, times_two
+from decoding_jobs import DamagedRows, FullDisk, is_killed, say_it, stop_hard, times_two
 from test_data import encode, folder_config, grey, image_bytes, labelled, read, save_parquet
 
 from diffusers_dp import SensitiveImages, data, image_cache, image_parts
 from diffusers_dp.config import FETAProConfig
 from diffusers_dp.data import public_facts, validation_positions
-from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
+from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.image_decoding import decode_image
 from diffusers_dp.image_sources import open_source
 
@@ -372,9 +372,12 @@ class TestProcesses:
         with pytest.raises(ZeroDivisionError):
             list(data.map_in_processes((1).__truediv__, [2, 0, 3], 2))
 
-    def test_a_process_that_ends_early_is_one_sentence(self):
-        with pytest.raises(DiffusersDPError, match="ended early, with code 7; if memory"):
-            list(data.map_in_processes(stop_hard, range(20), 2))
+    @pytest.mark.parametrize(("job", "how"), [(stop_hard, "with code 7"), (is_killed, "by signal 9")])
+    def test_a_process_that_ends_early_is_one_sentence(self, job, how):
+        """With the exit code of what the operator can mend."""
+        with pytest.raises(UsageError, match=f"ended early, {how}, .* memory .*`taskset -c 0-3`") as refusal:
+            list(data.map_in_processes(job, range(20), 2))
+        assert "\n" not in str(refusal.value)
 
     def test_items_are_taken_as_they_are_needed(self):
         taken = []

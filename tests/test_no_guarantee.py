@@ -8,6 +8,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from diffusers import EDMDPMSolverMultistepScheduler
+from power_cut import Disk, write_state
+from test_pretrained import make_unet
 from test_train_feta_pro import files, interrupted, read_ledger, status, write_images
 from test_train_methods import TINY, load
 from torch import nn
@@ -15,7 +18,6 @@ from torch import nn
 from diffusers_dp import PrivacyLedger, SensitiveImages, accounting, cli, load_verified
 from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.checkpointing import RunFolder
 from diffusers_dp.config import CONFIGS, load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
@@ -26,6 +28,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.push import files_to_push
 from diffusers_dp.receipt import build_receipt
+from diffusers_dp.run_folder import RunFolder
 
 
 N, SHAPE = 6, (1, 2, 2)
@@ -44,6 +47,13 @@ OWN = {
 ASKED = {
     "feta_pro": ["central_images", "frequency_features"],
     "dp_feta": ["mode_images"],
+    "dpdm": [],
+    "dp_diffusion": [],
+}
+# What noisy answers taught, here without noise.
+TAUGHT = {
+    "feta_pro": ["warmed_up_spatial/model_index", "warmed_up_frequency/model_index", "auxiliary_generator/config"],
+    "dp_feta": ["warmed_up_spatial/model_index"],
     "dpdm": [],
     "dp_diffusion": [],
 }
@@ -277,6 +287,11 @@ class TestRuns:
         assert {path.name for path in run.iterdir()} == {"private", FOLDER}
         assert (run / FOLDER).stat().st_mode & 0o777 == 0o700
         assert not any("receipt" in name or name == "samples.png" for name in files(run / FOLDER))
+        kept = {name: run / "private" / f"{name}.json" for name in TAUGHT[method]}
+        assert all(WORDS in path.read_text() for path in kept.values())
+        assert {path.parent.name for path in run.glob("private/*/model_index.json")} <= {
+            name.split("/")[0] for name in kept
+        }
         assert WORDS in (run / FOLDER / "README.md").read_text() and WORDS in out.splitlines()[-1]
         assert "NO GUARANTEE: epsilon is infinite" in out and "Released" not in out
         index = json.loads((run / FOLDER / "model_index.json").read_text())
@@ -346,11 +361,27 @@ class TestRefusals:
         assert not list(tmp_path.glob("run/*"))
 
 
-def test_what_a_kill_left_unfinished_is_removed(tmp_path, monkeypatch):
+def save_one(folder):
+    pipeline = DPImagePipeline(make_unet(), EDMDPMSolverMultistepScheduler())
+    return save_without_guarantee(folder, pipeline, METHODS["dpdm"])
+
+
+def test_what_a_kill_left_unfinished_is_removed(tmp_path):
     """It holds weights without a word of what they are."""
-    script, config = load("dpdm", monkeypatch), load_config([], CONFIGS["dpdm"])
-    facts = public_facts(config)
-    unet = script.build_denoiser(config, facts, "cpu")[0].unet
     (tmp_path / f".{FOLDER}-killed" / FOLDER).mkdir(parents=True)
-    save_without_guarantee(tmp_path, script.build_pipeline(config, unet, facts), METHODS["dpdm"])
+    save_one(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FOLDER]
+
+
+def test_a_power_cut_leaves_it_whole_or_not_at_all(tmp_path):
+    """Under its name lies what was written, file by file, and after the end it lies there."""
+    (tmp_path / "run").mkdir()
+    cuts, disk = [], Disk(tmp_path / "run", lambda: cuts.append(disk.state()))
+    with disk.watched():
+        saved = save_one(tmp_path / "run")
+    whole = {path.relative_to(saved): path.read_bytes() for path in saved.rglob("*") if path.is_file()}
+    for number, state in enumerate([*cuts, disk.state()]):
+        write_state(state, tmp_path / f"{number}")
+        found = tmp_path / f"{number}" / FOLDER
+        assert not found.exists() or {name: (found / name).read_bytes() for name in whole} == whole
+    assert len(whole) > 4 and found.exists()

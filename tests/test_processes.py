@@ -30,7 +30,7 @@ from test_train_feta_pro import independent_epsilon, read_ledger, status, write_
 from test_train_methods import TINY
 
 from diffusers_dp.config import DPDMConfig, load_config
-from diffusers_dp.errors import ProcessLost, UsageError
+from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
 from diffusers_dp.interruption import STOPPED
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.processes import LOST, Processes, start_processes, tell
@@ -167,6 +167,19 @@ def test_a_refusal_of_the_ledger_stops_all_and_is_told_once(found, count):
 
 
 @pytest.mark.parametrize("count", SEVERAL)
+def test_all_go_on_from_a_checkpoint_or_it_is_refused_once(found, count):
+    """What does not fit is noticed by the first process, and all end by it."""
+    one = found[1][0]["checkpoint"]
+    assert [name for name, _, _ in one["refused"]] == ["IntegrityError", "UsageError", "IntegrityError"]
+    for index, each in enumerate(found[count]):
+        assert_same(each["checkpoint"]["restored"], one["restored"])
+        assert [refusal[:2] for refusal in each["checkpoint"]["refused"]] == [
+            refusal[:2] for refusal in one["refused"]
+        ]
+        assert all(is_told == (index > 0) for _, _, is_told in each["checkpoint"]["refused"])
+
+
+@pytest.mark.parametrize("count", SEVERAL)
 def test_ordinary_training_takes_the_gradient_of_the_whole_batch(found, count):
     for each in found[count]:
         assert_same(each["warm-up"], found[1][0]["warm-up"], rtol=1e-5, atol=1e-6)
@@ -217,6 +230,7 @@ def test_every_question_to_a_ledger_can_be_put_by_all():
         ({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, "", ["gradient_accumulation_steps 4", "--max_physical_batch_size"]),
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
         ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
+        ({"WORLD_SIZE": "2"}, "--seed 4294967295", ["--seed 4294967295", "2 processes", "at most 4294967294"]),
         ({"WORLD_SIZE": "2"}, "--leaky_logs", ["--leaky_logs works with one process"]),
     ],
 )  # fmt: skip
@@ -250,19 +264,25 @@ def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
 
 
 def test_what_all_processes_say_is_printed_once(monkeypatch, capsys):
-    """A wrong flag by the first one of a machine, what the first process refused by that one."""
+    """A wrong flag by the first one of a machine, what the first process refused by that one, and by whoever comes first what each meets
+    by itself: SIGTERM, and that another one is gone."""
     tell(UsageError("alone"))
     monkeypatch.setenv("LOCAL_RANK", "0")
     tell(UsageError("first"))
     monkeypatch.setenv("LOCAL_RANK", "1")
     tell(UsageError("second"))
     assert capsys.readouterr().err == "error: alone\nerror: first\n"
+    store = torch.distributed.HashStore()
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
     tell(ProcessLost(LOST))
+    tell(ProcessLost(LOST))
+    tell(Interrupted(STOPPED))
     refused = UsageError("of the first process")
     refused.is_told = True
     tell(refused)
-    assert capsys.readouterr().err == f"error: {LOST}\n"
+    tell(UsageError("this machine's alone"))
+    assert capsys.readouterr().err == f"error: {LOST}\nerror: this machine's alone\n"
 
 
 # Whole runs.
@@ -288,22 +308,22 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path):
-    """The sentence and exit code 75, nothing hangs; three processes then finish what two began."""
+    """One sentence and exit code 75, nothing hangs; two processes then finish what three began."""
     (tmp_path / "killed.py").write_text(SIGNALLED.format(signal="SIGKILL"))
     run = tmp_path / "run"
     flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", run]
     script = ROOT / "training" / "train_dpdm.py"
-    died = launch(2, tmp_path / "killed.py", script, *flags)
+    died = launch(3, tmp_path / "killed.py", script, *flags)
     assert died.returncode != 0
     assert died.stderr.count(f"error: {LOST}") + died.stderr.count(f"error: {STOPPED}") == 1
     assert status(run)["exit_code"] == 75 and status(run)["message"] in (LOST, STOPPED)
     assert not (run / "release").exists()
     _, before = read_ledger(run)
-    done = launch(3, script, *flags, "--resume_from_checkpoint", "latest")
+    done = launch(2, script, *flags, "--resume_from_checkpoint", "latest")
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.count("Released") == 1 and "had 2 process(es) and goes on with 3" in done.stdout
+    assert done.stdout.count("Released") == 1 and "had 3 process(es) and goes on with 2" in done.stdout
     receipt, problems = verify(run / "release")
-    assert problems == [] and receipt["processes"] == [2, 3]
+    assert problems == [] and receipt["processes"] == [3, 2]
     assert receipt["resumes"] == [{"step": 2, "fresh_entropy": True}]
     header, after = read_ledger(run)
     assert [row["id"] for row in after[: len(before)]] == [row["id"] for row in before]
@@ -348,6 +368,33 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
     assert (run / "private" / "checkpoint-4").is_dir() and not (run / "release").exists()
     _, rows = read_ledger(run)
     assert [row["steps_executed"] for row in rows] == [4]
+
+
+# As a launcher passes it on.
+STOPPED_TOGETHER = """
+import os, runpy, signal, sys
+from diffusers_dp.processes import Processes
+
+noted = Processes.note_start
+
+def stops(*arguments):
+    noted(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+Processes.note_start = stops
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_sigterm_to_all_processes_is_told_once(tmp_path):
+    """Before DP-SGD, where each ends by itself."""
+    (tmp_path / "stopped.py").write_text(STOPPED_TOGETHER)
+    flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
+    stopped = launch(2, tmp_path / "stopped.py", ROOT / "training" / "train_dpdm.py", *flags)
+    assert "exitcode  : 75" in stopped.stderr
+    assert len(re.findall("^error: ", stopped.stderr, re.MULTILINE)) == 1
+    assert not (tmp_path / "run" / "private").exists()
 
 
 @pytest.mark.slow

@@ -86,6 +86,8 @@ def test_from_images_to_release(way, tmp_path, capsys):
         assert query["normaliser"] == pytest.approx(0.1 * NUM_IMAGES / 3)
         assert receipt["events"][0]["partition"] == "label"
     assert re.findall(r"^warm-up \((\w+)\)", out, re.MULTILINE) == ["spatial" for _ in asked]
+    kept = [json.loads(path.read_text()) for path in run.glob("private/*/model_index.json")]
+    assert [index["privacy"]["status"] for index in kept] == ["unreleased" for _ in asked]
 
 
 @pytest.mark.parametrize("way", ["dpdm", "dp_feta mode"], indirect=True)

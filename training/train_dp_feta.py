@@ -24,14 +24,7 @@ from diffusers.training_utils import EMAModel
 
 from diffusers_dp import DiffusersDPError, PrivacyLedger, SensitiveImages
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.checkpointing import (
-    NoisyAnswers,
-    RunFolder,
-    find_checkpoint,
-    load_checkpoint,
-    position_of,
-    save_checkpoint,
-)
+from diffusers_dp.checkpointing import NoisyAnswers, find_checkpoint, load_checkpoint, position_of, save_checkpoint
 from diffusers_dp.config import DPFETAConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
@@ -53,9 +46,11 @@ from diffusers_dp.public_data import PublicImages, starting_point
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.queries import mode_images, noisy_central_images, noisy_pixel_histograms
 from diffusers_dp.release import build_release, sample_grid
+from diffusers_dp.run_folder import RunFolder
 from diffusers_dp.shared_ledger import shared_ledger
 from diffusers_dp.stages import StageTable
 from diffusers_dp.trackers import Tracker
+from diffusers_dp.unreleased import save_unreleased
 from diffusers_dp.warm_up_images import CentralImages, MixedImages
 
 
@@ -145,8 +140,8 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
             )
         else:
             warm_up(args, source, denoiser, loss, processes)
-        warmed_up = build_pipeline(unet, model, facts)
-        processes.on_first(lambda: warmed_up.save_pretrained(folder.private / "warmed_up_spatial"))
+        warmed_up, place = build_pipeline(unet, model, facts), folder.private / "warmed_up_spatial"
+        processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))
         stages.done("warm-up (spatial)", ledger)
 
     # 3. DP-SGD on the sensitive images.

@@ -21,14 +21,7 @@ from diffusers.training_utils import EMAModel
 
 from diffusers_dp import DiffusersDPError, PrivacyLedger, SensitiveImages
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.checkpointing import (
-    NoisyAnswers,
-    RunFolder,
-    find_checkpoint,
-    load_checkpoint,
-    position_of,
-    save_checkpoint,
-)
+from diffusers_dp.checkpointing import NoisyAnswers, find_checkpoint, load_checkpoint, position_of, save_checkpoint
 from diffusers_dp.config import DPDMConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
@@ -46,6 +39,7 @@ from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.processes import Processes, start_processes, tell
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.release import build_release, sample_grid
+from diffusers_dp.run_folder import RunFolder
 from diffusers_dp.shared_ledger import shared_ledger
 from diffusers_dp.stages import StageTable
 from diffusers_dp.trackers import Tracker

@@ -25,14 +25,7 @@ from diffusers.training_utils import EMAModel
 
 from diffusers_dp import DiffusersDPError, FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.checkpointing import (
-    NoisyAnswers,
-    RunFolder,
-    find_checkpoint,
-    load_checkpoint,
-    position_of,
-    save_checkpoint,
-)
+from diffusers_dp.checkpointing import NoisyAnswers, find_checkpoint, load_checkpoint, position_of, save_checkpoint
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, load_images, public_facts
 from diffusers_dp.dpsgd import largest_physical_batch
@@ -61,10 +54,12 @@ from diffusers_dp.public_data import PublicImages, starting_point
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
 from diffusers_dp.release import build_release, sample_grid
+from diffusers_dp.run_folder import RunFolder
 from diffusers_dp.schedulers import WarmupStage
 from diffusers_dp.shared_ledger import shared_ledger
 from diffusers_dp.stages import StageTable
 from diffusers_dp.trackers import Tracker
+from diffusers_dp.unreleased import save_unreleased
 from diffusers_dp.warm_up_images import AuxiliaryImages, CentralImages
 
 
@@ -171,12 +166,13 @@ def run(args: FETAProConfig, processes: Processes, facts: PublicFacts, plan: Pla
                 if stage.name != "spatial" and "frequency" not in sources:
                     generator = fit_generator(args, processes, features, embedding, facts)
                     if args.auxiliary == "generator":
-                        processes.on_first(lambda: generator.save_pretrained(folder.private / "auxiliary_generator"))
+                        place = folder.private / "auxiliary_generator"
+                        processes.on_first(lambda: save_unreleased(generator, place, ledger))
                     sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
                     stages.done("auxiliary generator", ledger)
                 warm_up(args, processes, warmup_scheduler, stage, sources, denoiser, loss)
-            place = folder.private / f"warmed_up_{stage.name}"
-            processes.on_first(lambda: build_pipeline(unet, model, facts).save_pretrained(place))
+            warmed_up, place = build_pipeline(unet, model, facts), folder.private / f"warmed_up_{stage.name}"
+            processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))
             stages.done(f"warm-up ({stage.name})", ledger)
 
     # 3. DP-SGD on the sensitive images.

@@ -17,7 +17,6 @@ from types import ModuleType
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..checkpointing import RunFolder
 from ..config import SamplingFacts
 from ..data import PublicFacts
 from ..errors import UsageError
@@ -25,6 +24,7 @@ from ..flags import TrainingConfig
 from ..ledger import PrivacyLedger
 from ..methods import Method
 from ..planning import Plan
+from ..run_folder import RunFolder
 from ..trackers import Tracker
 from .additivity import additivity_checks, model_tolerance
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images

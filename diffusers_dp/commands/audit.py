@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> None:
     else:
         result = _training_run(own, training)
     audit, config = result
-    from ..checkpointing import AUDIT_FILE
     from ..output_files import write_json
+    from ..run_folder import AUDIT_FILE
 
     path = Path(config.output_dir, "private", AUDIT_FILE)
     write_json(audit.as_json(), path)

@@ -52,10 +52,18 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
         num_classes (`int`): Classes; 1 for unlabelled data.
         channels (`int`, defaults to 64): Width.
         latent_dim (`int`, defaults to 60): Length of the noise vector.
+        privacy (`dict`, *optional*): What it says of itself; carried, not checked.
     """
 
     @register_to_config
-    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, channels: int = 64, latent_dim: int = 60):
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        channels: int = 64,
+        latent_dim: int = 60,
+        privacy: dict | None = None,
+    ):
         super().__init__()
         out_channels, height, _ = image_shape
         num_blocks = 0

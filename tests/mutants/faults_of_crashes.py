@@ -27,8 +27,15 @@ CRASHES = (
         POWER_CUT,
     ),
     Fault(
+        "what has its final name is not synced",
+        "diffusers_dp/journal.py",
+        "    sync_tree(made)\n",
+        "",
+        ("test_no_guarantee.py::test_a_power_cut_leaves_it_whole_or_not_at_all",),
+    ),
+    Fault(
         "a run's folder is not synced before its ledger",
-        "diffusers_dp/checkpointing.py",
+        "diffusers_dp/run_folder.py",
         "            sync_folder(self.output_dir)",
         "            # sync_folder(self.output_dir)",
         POWER_CUT,

@@ -73,6 +73,13 @@ PROCESSES = (
         ("test_processes.py::test_a_refusal_of_the_ledger_stops_all_and_is_told_once[2]",),
     ),
     Fault(
+        "each process compares a checkpoint with the ledger for itself",
+        "diffusers_dp/checkpointing.py",
+        "processes.on_first(lambda: _open_checkpoint(Path(checkpoint), unet, ledger_position))",
+        "_open_checkpoint(Path(checkpoint), unet, ledger_position)",
+        ("test_processes.py::test_all_go_on_from_a_checkpoint_or_it_is_refused_once[2]",),
+    ),
+    Fault(
         "each process steps with its own sum",
         SUMS,
         "                distributed.all_reduce(bucket)\n",

@@ -109,10 +109,17 @@ PUBLIC_INPUTS = (
     Fault(
         "what noisy answers taught is kept as if it were public",
         DP_FETA,
-        '        processes.on_first(lambda: warmed_up.save_pretrained(folder.private / "warmed_up_spatial"))\n',
+        "        processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))\n",
         "        if public is not None:\n"
         "            keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)\n",
         ("test_public_curricula.py::test_central_and_public_images_in_one_set",),
+    ),
+    Fault(
+        "a run begins with what another's noisy answers taught, as if it were public",
+        "diffusers_dp/pretrained.py",
+        "    refuse_unreleased(\n        index, name,",
+        "    refuse_unreleased(\n        {}, name,",
+        ("test_unreleased.py::test_no_run_begins_with_what_noisy_answers_taught",),
     ),
     Fault(
         "a resumed run forgets what it began with",

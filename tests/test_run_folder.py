@@ -1,0 +1,117 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The folder of a run: private, for one at a time, and never that of another run."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.run_folder import RunFolder
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestRunFolder:
+    def test_private_is_private_and_status_is_written(self, tmp_path):
+        run = RunFolder(tmp_path / "runs" / "one")
+        run.create()
+        assert stat.S_IMODE(run.private.stat().st_mode) == 0o700
+        assert (run.private / "lock").read_text() == str(os.getpid())
+        run.write_status(3, "No budget is left.")
+        run.write_status(0, "Done.")
+        assert json.loads((run.private / "status.json").read_text()) == {"exit_code": 0, "message": "Done."}
+        assert names(run.private) == ["lock", "status.json"]
+        assert not run.release.exists()
+        run.close()
+
+    def test_a_run_that_goes_on_is_not_how_its_earlier_start_ended(self, tmp_path):
+        """Should it be killed, no code is there, and not the old one."""
+        run = RunFolder(tmp_path)
+        run.create()
+        run.write_status(75, "Stopped.")
+        other = RunFolder(tmp_path)
+        with pytest.raises(UsageError, match="in use"):
+            other.create(resume=True)
+        assert names(run.private) == ["lock", "status.json"]
+        run.close()
+        other.create(resume=True)
+        assert names(run.private) == ["lock"]
+        other.close()
+
+    @pytest.mark.parametrize("held", [False, True])
+    def test_resuming_where_no_run_is_says_that_a_new_budget_is_spent(self, tmp_path, caplog, held):
+        if held:
+            (tmp_path / "private").mkdir()
+        run = RunFolder(tmp_path)
+        run.create(resume=True)
+        run.close()
+        assert ("held no run" in caplog.text) is not held
+
+    @pytest.mark.parametrize("part", ["private", "release"])
+    def test_another_run_is_refused_unless_resuming(self, tmp_path, part):
+        (tmp_path / part).mkdir()
+        run = RunFolder(tmp_path)
+        with pytest.raises(UsageError, match="holds another run"):
+            run.refuse_another_run()
+        assert run.refuse_another_run(resume=True) is (part == "release")
+        with pytest.raises(UsageError, match="holds another run") as refusal:
+            run.create()
+        assert refusal.value.exit_code == 2
+        run.write_status(2, "Refused.")
+        assert names(tmp_path) == [part] and names(tmp_path / part) == []
+        run.create(resume=True)
+        assert stat.S_IMODE(run.private.stat().st_mode) == 0o700
+        run.close()
+
+    def test_an_audit_that_came_before_is_no_run(self, tmp_path):
+        """It stays where it is, also when the run ends before it began."""
+        (tmp_path / "private").mkdir()
+        (tmp_path / "private" / "audit.json").write_text("{}")
+        for _ in range(2):
+            run = RunFolder(tmp_path)
+            run.create()
+            with pytest.raises(KeyboardInterrupt), run.discarded_on_error():
+                (run.private / "cache").mkdir()
+                (run.private / "cache" / "images").touch()
+                raise KeyboardInterrupt
+            assert names(run.private) == ["audit.json"]
+        run = RunFolder(tmp_path)
+        run.create()
+        run.close()
+        with pytest.raises(UsageError, match="holds another run"):
+            RunFolder(tmp_path).create()
+
+    def test_one_run_at_a_time(self, tmp_path):
+        run, second = RunFolder(tmp_path), RunFolder(tmp_path)
+        run.create()
+        with pytest.raises(UsageError, match=f"in use by process {os.getpid()}"):
+            second.create(resume=True)
+        run.close()
+        second.create(resume=True)
+        second.close()
+
+    def test_the_lock_holds_between_processes_and_ends_with_one(self, tmp_path):
+        script = (
+            "import sys; from diffusers_dp.run_folder import RunFolder\n"
+            "RunFolder(sys.argv[1]).create(); print('locked', flush=True); sys.stdin.read()"
+        )
+        command = [sys.executable, "-c", script, str(tmp_path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout.readline() == "locked\n"
+            with pytest.raises(UsageError, match=f"in use by process {other.pid}"):
+                RunFolder(tmp_path).create(resume=True)
+            other.kill()
+        run = RunFolder(tmp_path)
+        run.create(resume=True)
+        run.close()
+
+    def test_an_output_dir_that_is_a_file(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError, match="--output_dir .* cannot be used"):
+            RunFolder(tmp_path / "file").create()
