@@ -3,10 +3,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from .data import ImageArrays, open_images
+from .picked_images import PickedImages
 from .processes import Processes
 
 
@@ -17,12 +19,13 @@ def share_of(arrays: ImageArrays, index: int, count: int) -> ImageArrays:
     """
     if arrays.units is None:
         mine: slice | np.ndarray = slice(index, None, count)
-        units = None
+        images, units = arrays.images[mine], None
     else:
-        mine = arrays.units % count == index
+        mine = np.flatnonzero(arrays.units % count == index)
+        images = cast(np.ndarray, PickedImages(arrays.images, mine))  # for the door, which takes it for one
         units = arrays.units[mine] // count
     labels = None if arrays.labels is None else arrays.labels[mine]
-    return ImageArrays(arrays.images[mine], labels, arrays.readable[mine], units)
+    return ImageArrays(images, labels, arrays.readable[mine], units)
 
 
 def load_share(processes: Processes, load: Callable[[], ImageArrays], cache_dir: str | Path) -> ImageArrays:

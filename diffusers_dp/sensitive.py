@@ -22,6 +22,7 @@ from .errors import UsageError
 from .leaky_log import LeakyLog
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
+from .picked_images import PickedImages
 from .processes import Processes
 from .randomness import PrivateGenerator
 
@@ -33,7 +34,7 @@ class SensitiveImages:
     """Private images behind one door.
 
     Args:
-        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= `num_images`; images that are missing contribute zero. May be a read-only
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`, or `PickedImages`): n <= `num_images`; images that are missing contribute zero. May be a read-only
             map of a file: only images that are sampled are read.
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image.
         readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay in N and
@@ -58,7 +59,7 @@ class SensitiveImages:
 
     def __init__(
         self,
-        images: np.ndarray,
+        images: np.ndarray | PickedImages,
         labels: np.ndarray | None = None,
         readable: np.ndarray | None = None,
         *,
@@ -94,7 +95,7 @@ class SensitiveImages:
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
         self.device = torch.device(device)
-        self._images = _tensor_of(images)
+        self._images = images if isinstance(images, PickedImages) else _tensor_of(images)
         self._labels = None if class_names is None or labels is None else _tensor_of(labels)
         self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other

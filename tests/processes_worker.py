@@ -250,7 +250,11 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
         return open_images(folder, "eleven")
 
     share = load_share(processes, load, folder)
-    return {name: np.array(getattr(share, name)) for name in ("images", "labels", "readable", "units")}
+    if processes.count == 1:
+        return {"images": np.array(share.images)}
+    assert isinstance(share.images._images, np.memmap)
+    found = {name: np.array(getattr(share, name)) for name in ("labels", "readable", "units")}
+    return {**found, "images": share.images[torch.arange(len(share.images))].numpy()}
 
 
 def measure(processes: Processes, folder: Path) -> dict:
