@@ -243,15 +243,15 @@ SAMPLES = (
     Fault(
         "steps sample at twice the rate that the ledger holds",
         DOOR,
-        "        sample = poisson_sample(self._own_units, sample_rate, generator)\n        if truncated",
-        "        sample = poisson_sample(self._own_units, min(1.0, 2 * sample_rate), generator)\n        if truncated",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        else:",
+        "            sample = poisson_sample(self._own_units, min(1.0, 2 * sample_rate), generator)\n        else:",
         ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "the same sample at each step",
         DOOR,
-        "        sample = poisson_sample(self._own_units, sample_rate, generator)\n        if truncated",
-        "        sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        if truncated",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        else:",
+        "            sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        else:",
         ("test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
@@ -279,8 +279,8 @@ SAMPLES = (
     Fault(
         "the sample comes from the images that are there",
         DOOR,
-        "        sample = poisson_sample(self._own_units, sample_rate, generator)\n        if truncated",
-        "        sample = poisson_sample(len(self._images), sample_rate, generator)\n        if truncated",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        else:",
+        "            sample = poisson_sample(len(self._images), sample_rate, generator)\n        else:",
         ("test_sensitive.py::test_records_that_are_absent_keep_their_place",),
     ),
 )
