@@ -21,6 +21,7 @@ from ..class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, r
 from ..dataset_card import CARD_NAME, dataset_card
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
+from ..image_seeds import generators
 from ..push import check_hub, push_folder
 from ..receipt import RECEIPT_NAME, canonical_json
 from ..verify import receipt_digest
@@ -300,12 +301,3 @@ def labels_of(pipeline: "DPImagePipeline", indices: range, args: argparse.Namesp
 def class_names(pipeline: "DPImagePipeline") -> list[str]:
     id2label = {int(key): value for key, value in (pipeline.config.id2label or {}).items()}
     return [id2label.get(i, str(i)) for i in range(pipeline.num_classes)]
-
-
-def generators(seed: int, indices: range) -> list:
-    """A generator for each image. Torch's CPU generator has 2^32 seeds: neighbours in one run never share one."""
-    import numpy as np
-    import torch
-
-    first = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    return [torch.Generator().manual_seed((first + i) % 2**32) for i in indices]
