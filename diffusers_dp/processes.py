@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The processes of one run: what the first does for all, what all add up, and what stops them together.
+"""The processes of one run: what the first does for all, what all add up or share, and what stops them together.
 
 Accelerate starts them, torch.distributed carries their sums. Models are never wrapped in `DistributedDataParallel`: its hooks average
 gradients at every backward, and wait for each other where processes have different numbers of batches, as Poisson samples always do.

@@ -56,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     """What decides the images, besides the release and their number."""
+    command = parser.prog.split()[-1]
+    parser.epilog = f"Several processes share the work: torchrun --nproc_per_node 4 -m diffusers_dp.cli {command} ..."
     parser.add_argument("--batch_size", type=int, default=250, help="Images at a time, up to a shard's.")
     parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
     parser.add_argument("--solver", choices=("dpm", "heun"), default="dpm", help="heun calls the model twice a step.")

@@ -262,7 +262,7 @@ class Evaluator:
         }  # fmt: skip
 
         def compute() -> dict[str, Any]:
-            return _as_json(measure_model_selection(self.synthetic, self.real_test, **options)[0])
+            return _as_json(measure_model_selection(self.synthetic, self.real_test, **options, pool=self.pool)[0])
 
         return self._measurements("model_selection", {**self._images, **options}, compute)
 
