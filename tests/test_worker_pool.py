@@ -17,9 +17,6 @@ from test_processes import SEVERAL, launch
 from diffusers_dp import cli, verify
 from diffusers_dp.commands import sample
 from diffusers_dp.commands.evaluate_inputs import StateImages
-from diffusers_dp.data import load_digits_split
-from diffusers_dp.evaluation.classifier_features import ClassifierExtractor
-from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.training_curve import KeptState
 from diffusers_dp.receipt import RECEIPT_NAME
 from diffusers_dp.worker_pool import LOST, STOPPED, WorkerPool
@@ -112,17 +109,6 @@ def test_a_wrong_flag_is_told_by_the_first_process_of_a_machine(rank, monkeypatc
     with pytest.raises(SystemExit) as refused:
         cli.main(["evaluate", "--num_imag", "3"])
     assert refused.value.code == 2 and capsys.readouterr().err.count("error: ") == (rank == "0")
-
-
-# What is sent to another process does there what it does here.
-
-
-def test_features_of_a_fitted_network_can_be_had_elsewhere():
-    images, labels = load_digits_split(train=True)
-    here = ClassifierExtractor(ImageSet(images[:100], labels[:100]))
-    there = pickle.loads(pickle.dumps(here))
-    assert np.array_equal(there(images[:20]), here(images[:20])) and there.facts == here.facts
-    assert np.array_equal(there.probabilities(images[:20]), here.probabilities(images[:20]))
 
 
 def test_a_kept_state_is_drawn_from_elsewhere(honest, tmp_path):
