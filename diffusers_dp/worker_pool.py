@@ -71,8 +71,20 @@ class WorkerPool:
                 _use_cores()
             yield from results
 
-    def _serve(self, processes: "Processes") -> None:
-        """In the others, until the first one is done; raises what ended it."""
+    def _lead(self, processes: "Processes", command: Callable[["WorkerPool"], None]) -> DiffusersDPError | None:
+        """In the first process; tells the others at the end, and returns what ended the command before it was done."""
+        refused = None
+        try:
+            command(self)
+        except ProcessLost:
+            raise
+        except DiffusersDPError as error:
+            refused = error
+        processes.on_first(lambda: refused)
+        return refused
+
+    def _serve(self, processes: "Processes") -> DiffusersDPError | None:
+        """In the others, until the first one has told them so."""
         pickled, opened = b"", None
 
         def work(part: Any) -> Any:
@@ -82,16 +94,18 @@ class WorkerPool:
             return opened(part)
 
         _use_cores(processes.local_count)
-        while (order := processes.on_first(lambda: None)) is not None:  # asked for in the first, never here
-            if order[0] is not None:
-                pickled, opened = order[0], None
+        while isinstance(order := processes.on_first(lambda: None), tuple):  # what to do: the first one says it
+            sent, turn = order
+            if sent is not None:
+                pickled, opened = sent, None
             try:
                 with _silence():
-                    processes.share(work, order[1])
+                    processes.share(work, turn)
             except ProcessLost:
                 raise
             except DiffusersDPError:
                 pass  # the first has it, too, and says what follows
+        return order
 
 
 def lead(command: Callable[[WorkerPool], None]) -> None:
@@ -110,18 +124,12 @@ def lead(command: Callable[[WorkerPool], None]) -> None:
         return
     processes = _start()
     pool = WorkerPool(processes)
-    if not processes.is_first:
-        pool._serve(processes)
-    else:
-        try:
-            command(pool)
-        except ProcessLost:
-            raise
-        except DiffusersDPError as error:
-            refused = error  # Python forgets `error` at the end of this block
-            processes.on_first(lambda: _raise(refused))
-        processes.on_first(lambda: None)
+    refused = pool._lead(processes, command) if processes.is_first else pool._serve(processes)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # where one ends before the others, launchers hurry these
     processes.first_goes_on()
+    if refused is not None:
+        refused.is_told = not processes.is_first
+        raise refused
 
 
 def _start() -> "Processes":
@@ -144,10 +152,6 @@ def _start() -> "Processes":
 
     signal.signal(signal.SIGTERM, stop)
     return processes
-
-
-def _raise(error: DiffusersDPError) -> None:
-    raise error
 
 
 def _use_cores(sharing: int = 1) -> None:

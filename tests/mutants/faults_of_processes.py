@@ -112,8 +112,8 @@ PROCESSES = (
     Fault(
         "the others go on with the work that they were sent first",
         "diffusers_dp/worker_pool.py",
-        "            if order[0] is not None:\n",
-        "            if order[0] is not None and not pickled:\n",
+        "            if sent is not None:\n",
+        "            if sent is not None and not pickled:\n",
         ("test_worker_pool.py::test_several_processes_find_what_one_finds[2]",),
     ),
     Fault(
