@@ -2,11 +2,12 @@
 """`diffusers-dp COMMAND`: what is done before a run, and with a release. Only the command that is asked for is loaded."""
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from typing import NoReturn
 
-from .errors import DiffusersDPError
+from .errors import DiffusersDPError, Interrupted
 
 
 COMMANDS = {
@@ -31,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
     """Refuses in one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message}; `{self.prog} --help` lists what can be given.", file=sys.stderr)
+        _say_once(f"error: {message}; `{self.prog} --help` lists what can be given.")
         sys.exit(2)
 
 
@@ -55,12 +56,19 @@ def main(argv: list[str] | None = None) -> None:
         arguments.error(f"unrecognized arguments: {' '.join(others)}")
     try:
         command.run(args)
-    except DiffusersDPError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (DiffusersDPError, Interrupted) as error:
+        if not error.is_told:
+            print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("interrupted: what is finished stays, and the same command goes on from there.", file=sys.stderr)
+        _say_once("interrupted: what is finished stays, and the same command goes on from there.")
         sys.exit(130)
+
+
+def _say_once(sentence: str) -> None:
+    """What all processes of a machine have to say."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(sentence, file=sys.stderr)
 
 
 if __name__ == "__main__":

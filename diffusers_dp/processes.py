@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The processes of one run: what the first does for all, what all add up, and what stops them together.
+"""The processes of one run: what the first does for all, what all add up or share, and what stops them together.
 
 Accelerate starts them, torch.distributed carries their sums. Models are never wrapped in `DistributedDataParallel`: its hooks average
 gradients at every backward, and wait for each other where processes have different numbers of batches, as Poisson samples always do.
@@ -9,12 +9,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, get_int_from_env, is_bf16_available
 from torch import distributed, nn
 from tqdm.auto import tqdm
@@ -26,6 +26,7 @@ from .memory import keep_freed_memory
 
 
 T = TypeVar("T")
+Part = TypeVar("Part")
 Tensors = dict[str, torch.Tensor]
 
 # The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after this.
@@ -45,7 +46,8 @@ class Processes:
     All must call the methods below in the same order.
 
     Args:
-        accelerator (`Accelerator`, *optional*): Of the run.
+        accelerator (`Accelerator` or `PartialState`, *optional*): Of the run.
+        lost (`str`): What is said where another process ended.
 
     Attributes:
         count, index (`int`): How many there are, and which this one is. The first, 0, writes and prints.
@@ -53,8 +55,8 @@ class Processes:
         device (`torch.device`): Of this one.
     """
 
-    def __init__(self, accelerator: Accelerator | None = None):
-        self.accelerator = accelerator
+    def __init__(self, accelerator: Accelerator | PartialState | None = None, *, lost: str = LOST):
+        self.accelerator, self.lost = accelerator, lost
         self.count: int = 1 if accelerator is None else accelerator.num_processes
         self.index: int = 0 if accelerator is None else accelerator.process_index
         self.local_count: int = get_int_from_env(_LOCAL_SIZES, 1) if self.count > 1 else 1
@@ -108,6 +110,33 @@ class Processes:
             error.is_told = not self.is_first
             raise error
         return result
+
+    def share(self, work: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
+        """What `work` returns for each part, in their order, for all (pickled). Part i is done in process i modulo `count`, where `work` asks
+        the others for nothing.
+
+        Raises:
+            DiffusersDPError: What `work` raised in one of them, in all.
+            ProcessLost: Another process ended.
+        """
+        if self._alone:
+            return [work(part) for part in parts]
+        own: tuple[list[T], DiffusersDPError | None]
+        self._alone = True
+        try:
+            own = [work(part) for part in parts[self.index :: self.count]], None
+        except DiffusersDPError as refusal:
+            own = [], refusal
+        finally:
+            self._alone = False
+        outcomes: list[Any] = [None] * self.count
+        with self._together():
+            distributed.all_gather_object(outcomes, own)
+        for _, error in outcomes:
+            if error is not None:
+                error.is_told = not self.is_first
+                raise error
+        return [outcomes[i % self.count][0][i // self.count] for i in range(len(parts))]
 
     def sum(self, tensors: Tensors) -> Tensors:
         """The sum over all processes of each tensor, the same bits everywhere. Added up in float32, returned in the type that they had."""
@@ -204,7 +233,7 @@ class Processes:
             yield
         except RuntimeError as error:  # gloo and NCCL say in many words that the other side is gone
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher hurries: it would take the exit code away
-            raise ProcessLost(LOST) from error
+            raise ProcessLost(self.lost) from error
 
     def _refuse_half(self) -> None:
         if self.count > 1:
@@ -235,10 +264,13 @@ def start_processes(config: TrainingConfig) -> Processes:
     processes = Processes(accelerator)
     if processes.device.type == "cpu":
         keep_freed_memory()
-        # Launchers leave a process one thread.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        torch.set_num_threads(max(1, cores // processes.local_count))
+        torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers leave a process one thread
     return processes
+
+
+def cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _refuse(config: TrainingConfig, asked: int) -> None:

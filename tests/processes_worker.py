@@ -11,19 +11,23 @@ import numpy as np
 import torch
 from accelerate.utils import set_seed
 from diffusers.training_utils import EMAModel
+from test_release import make_unet
 from torch import nn
 
 from diffusers_dp import processes as library
 from diffusers_dp.checkpointing import load_checkpoint, save_checkpoint
 from diffusers_dp.config import DPDMConfig, load_config
-from diffusers_dp.data import ImageArrays, open_images
+from diffusers_dp.data import ImageArrays, load_digits_split, open_images
 from diffusers_dp.errors import BudgetExceeded, DiffusersDPError
+from diffusers_dp.evaluation import charged
 from diffusers_dp.image_cache import new_cache
 from diffusers_dp.image_shares import load_share, share_of
-from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.models import frequency_matching_loss
+from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.processes import Processes
 from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.release import EDMDPMSolverMultistepScheduler
 from diffusers_dp.sensitive import SensitiveImages
 from diffusers_dp.shared_ledger import shared_ledger
 
@@ -257,6 +261,33 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
     return {**found, "images": share.images[torch.arange(len(share.images))].numpy()}
 
 
+def about_a_finished_model(processes: Processes) -> dict:
+    """What is drawn from it, by whom, the classifier that is trained on it, and its question to the images, without noise."""
+    charged.DRAWN_AT_A_TIME = 8
+    whole, labels = load_digits_split(train=True)
+    arrays = ImageArrays(whole[labels < 3][:60], labels[labels < 3][:60], np.ones(60, bool))
+    share = share_of(arrays, processes.index, processes.count)
+    images = SensitiveImages(
+        share.images, share.labels, share.readable, num_images=60, image_shape=(1, 8, 8), class_names=("a", "b", "c"),
+        processes=processes,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    pipeline = DPImagePipeline(
+        make_unet(3), EDMDPMSolverMultistepScheduler(sigma_data=0.5), id2label={0: "a", 1: "b", 2: "c"}
+    )
+    drawn_here, noise = [], pipeline.scheduler.set_timesteps
+    pipeline.scheduler.set_timesteps = lambda *args, **options: drawn_here.append(1) or noise(*args, **options)
+    pipeline.set_progress_bar_config(disable=True)
+    drawn = charged.drawn_images(pipeline, num_images=30, num_inference_steps=1, seed=5, processes=processes)
+    judge = charged.Judge(drawn, seed=processes.index, epochs=1, processes=processes)
+    row = LedgerRow("evaluation_reserve", "gaussian", 4.0)
+    answer = judge.ask(images, row, make_ledger(processes, 60), generator=Noiseless())
+    return {
+        "drawn": torch.from_numpy(drawn.images), "labels": drawn.labels.tolist(), "answer": answer,
+        "weights": copy.deepcopy(judge.classifier.network.state_dict()), "batches": len(drawn_here),
+    }  # fmt: skip
+
+
 def measure(processes: Processes, folder: Path) -> dict:
     torch.manual_seed(0)
     model = nn.Linear(16, 3)
@@ -272,6 +303,7 @@ def measure(processes: Processes, folder: Path) -> dict:
     found["trained"] = copy.deepcopy(train(processes, model))
     found["alone"] = alone(processes)
     found["checkpoint"] = go_on(processes, folder / f"checkpoints{processes.count}")
+    found["finished"] = about_a_finished_model(processes)
     found["share"] = share_of_a_cache(processes, folder / f"cache{processes.count}")
     return found
 

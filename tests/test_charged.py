@@ -13,7 +13,7 @@ from diffusers_dp.checkpointing import NoisyAnswers
 from diffusers_dp.class_balance import CLASS_SHARE, parse_balance, released_balance
 from diffusers_dp.data import load_digits_split
 from diffusers_dp.errors import BudgetExceeded, UsageError
-from diffusers_dp.evaluation import networks
+from diffusers_dp.evaluation import charged, networks
 from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
@@ -297,11 +297,15 @@ def evaluate(pipeline, images, ledger, folder, **options):
     return charged_evaluation(pipeline, images, ROW, ledger, NoisyAnswers(folder), **given)
 
 
-def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline):
+def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline, monkeypatch):
     one, same, other = (drawn_images(pipeline, num_images=6, num_inference_steps=1, seed=seed) for seed in (0, 0, 1))
     assert one.images.shape == (6, 1, 8, 8) and one.images.dtype == np.uint8
     assert one.labels.tolist() == [0, 1, 2, 3, 0, 1] and one.class_names == CLASSES
     assert np.array_equal(one.images, same.images) and not np.array_equal(one.images, other.images)
+    monkeypatch.setattr(charged, "DRAWN_AT_A_TIME", 4)
+    parts = drawn_images(pipeline, num_images=6, num_inference_steps=1, seed=0)
+    assert np.abs(parts.images.astype(int) - one.images).max() <= 1 and parts.labels.tolist() == one.labels.tolist()
+    assert len({image.tobytes() for image in parts.images}) == 6
 
 
 def test_an_answer_is_asked_for_once(pipeline, tmp_path):

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import pickle
 import urllib.error
 
 import numpy as np
@@ -257,3 +258,18 @@ class TestClassifier:
         for labels in (None, np.zeros(20, np.int64)):
             with pytest.raises(UsageError, match="labels of two classes.*--label_column"):
                 ClassifierExtractor(ImageSet(real.images, labels, real.class_names))
+
+
+def test_what_is_sent_to_another_process_extracts_the_same_there(tiny, dinov2, fitted):
+    """Networks from files are loaded there, once; a fitted one goes with its weights."""
+    published = InceptionExtractor(tiny[0], expected_sha256=sha256(tiny[0]), batch_size=2)
+    for here, images in (
+        (published, random_images()),
+        (Dinov2Extractor(dinov2[0]), random_images()),
+        (fitted, striped(5).images),
+    ):
+        sent = pickle.dumps(here)
+        there = pickle.loads(sent)
+        assert np.array_equal(there(images), here(images)) and there.facts == here.facts
+        assert np.array_equal(there.probabilities(images), here.probabilities(images))
+        assert (pickle.loads(sent) is there) == (here is not fitted)

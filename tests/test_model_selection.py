@@ -3,6 +3,7 @@
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -75,6 +76,8 @@ def test_the_list_is_fixed_and_says_what_it_holds():
     assert models["mlp, 32 units"]().protocol["hidden"] == 32
     assert models["logreg, C = 0.01"]().protocol["inverse_penalty"] == 0.01
     assert models["cnn, width 8"]().build((1, 8, 8), 10)[0].out_channels == 8
+    sent = pickle.loads(pickle.dumps(list(models.values())))  # to other processes
+    assert [each().protocol for each in sent] == [each().protocol for each in models.values()]
 
 
 def test_labels_are_missing(digits):

@@ -186,6 +186,18 @@ def test_ordinary_training_takes_the_gradient_of_the_whole_batch(found, count):
 
 
 @pytest.mark.parametrize("count", SEVERAL)
+def test_the_question_about_a_finished_model_is_that_of_one_process(found, count):
+    """Each draws its part of the images, all have all of them, and one classifier, though each would train another."""
+    (alone,) = (each["finished"] for each in found[1])
+    finished = [each["finished"] for each in found[count]]
+    assert [each["batches"] for each in finished] == [len(range(i, 4, count)) for i in range(count)]
+    for each in finished:
+        for name, tolerance in (("drawn", 0), ("labels", 0), ("weights", 1e-4), ("answer", 1e-4)):
+            assert_same(each[name], finished[0][name], rtol=0, atol=0)
+            assert_same(each[name], alone[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("count", SEVERAL)
 def test_an_image_lies_in_one_process_with_all_of_its_unit(found, count):
     whole = make_arrays(11, units=True)
     seen = []

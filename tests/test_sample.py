@@ -13,6 +13,7 @@ from test_release import make_release
 from diffusers_dp import cli
 from diffusers_dp.commands import sample
 from diffusers_dp.evaluation.amendments import count_evaluation
+from diffusers_dp.image_seeds import generators
 from diffusers_dp.models import linear_schedule
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release import attach_audit
@@ -227,9 +228,9 @@ def test_images_of_another_command_are_kept(release, tmp_path, capsys):
 
 
 def test_seeds_of_one_run_never_meet():
-    seeds = [generator.initial_seed() for generator in sample.generators(7, range(5000))]
+    seeds = [generator.initial_seed() for generator in generators(7, range(5000))]
     assert len(set(seeds)) == 5000
-    assert not set(seeds) & {generator.initial_seed() for generator in sample.generators(8, range(5000))}
+    assert not set(seeds) & {generator.initial_seed() for generator in generators(8, range(5000))}
 
 
 def test_help_needs_no_torch():

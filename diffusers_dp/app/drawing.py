@@ -163,7 +163,7 @@ def _draw(
 ) -> Drawn:
     import torch
 
-    from ..commands.sample import generators
+    from ..image_seeds import generators
 
     every = math.ceil(order.steps / PREVIEWS)
 

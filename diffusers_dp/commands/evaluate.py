@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DiffusersDPError, UsageError
+from ..worker_pool import WorkerPool, lead
 from . import evaluate_flags, sample
 from .evaluate_flags import SETTINGS, add_arguments
 from .evaluate_inputs import (
@@ -46,6 +47,10 @@ CACHES = ("cache", "features", "steps")
 
 
 def run(args: argparse.Namespace) -> None:
+    lead(lambda pool: _evaluate(args, pool))
+
+
+def _evaluate(args: argparse.Namespace, pool: WorkerPool) -> None:
     from ..evaluation.figures import check_plotting
     from ..evaluation.report import PAGE_NAME, release_facts
 
@@ -58,10 +63,10 @@ def run(args: argparse.Namespace) -> None:
         sources = sources_of(args)
         features = _features(args, release)
         shape = find_shape(args, sources, release, folder / "cache")
-        sets, warnings, choice, networks = _read(args, sources, shape, release, facts, folder, begun)
-        points = curve_points(args, states, release, shape) if release is not None else iter(())
+        sets, warnings, choice, networks = _read(args, sources, shape, release, facts, folder, begun, pool)
+        points = curve_points(args, states, release, shape, pool) if release is not None else iter(())
         evaluation = _evaluation(args, sets, warnings, facts)
-        _measure(args, evaluation, points, folder, choice.left_out, networks, features)
+        _measure(args, evaluation, points, folder, choice.left_out, networks, features, pool)
     if args.publish_metrics:
         _publish(args, evaluation)
     print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if args.real_is_public else 'yes'}.")
@@ -178,6 +183,7 @@ def _read(
     facts: dict[str, Any] | None,
     folder: Path,
     begun: Callable[[], None],
+    pool: WorkerPool,
 ) -> "tuple[dict[str, ImageSet], list[str], Choice, dict[str, FeatureExtractor]]":
     """All images, what is to be warned of, what is measured, and the networks for it.
 
@@ -205,7 +211,7 @@ def _read(
     choice = choose(args, replace(known, labelled=labelled, real=real, test=None if test is None else len(test)))
     begun()  # from here on drawn images may lie there
     if release is not None:
-        synthetic = read_synthetic(args, draw(args, release, folder), shape, folder)
+        synthetic = read_synthetic(args, draw(args, release, folder, pool), shape, folder)
     sets, of_classes = match(synthetic, sets)
     if public is not None:
         sets["public"] = public
@@ -236,6 +242,7 @@ def _measure(
     left_out: list[tuple[str, str]],
     networks: "dict[str, FeatureExtractor]",
     features: "dict[str, ImageSet]",
+    pool: WorkerPool,
 ) -> None:
     """All numbers, and both files of the report."""
     from ..evaluation.evaluator import Evaluator
@@ -244,7 +251,7 @@ def _measure(
     from ..evaluation.report import write_report
 
     plan = _plan(args, evaluation, left_out)
-    evaluator = Evaluator(plan, folder, evaluation.image_sets, networks)
+    evaluator = Evaluator(plan, folder, evaluation.image_sets, networks, pool)
     evaluator.fill(evaluation, points, features)
     charts = build_charts(evaluation, (*evaluator.embedding(args.extractors[-1]), args.extractors[-1]))
     neighbours = build_neighbours(evaluation, evaluator) if args.show_private else []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..worker_pool import WorkerPool
 from . import sample
 
 
@@ -183,7 +184,7 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
     ]
 
 
-def draw(args: argparse.Namespace, release: Release, folder: Path) -> "Source":
+def draw(args: argparse.Namespace, release: Release, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
     from ..evaluation.images import Source
     from ..receipt import RECEIPT_NAME, canonical_json
@@ -192,11 +193,16 @@ def draw(args: argparse.Namespace, release: Release, folder: Path) -> "Source":
     asked = _drawing(args, args.num_images)
     key = canonical_json(asked) + receipt_digest(release.folder / RECEIPT_NAME)
     output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    drawing = _drawing_of(args, release, output=output)
     try:
-        sample.draw(release.pipeline, release.folder, argparse.Namespace(**{**vars(args), "output": output}))
+        sample.draw(drawing, pool)
     except UsageError as error:
         raise UsageError(str(error).replace("--output ", "--output_dir: ")) from None
     return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
+
+
+def _drawing_of(args: argparse.Namespace, release: Release, **more: Any) -> sample.Drawing:
+    return sample.Drawing(args.model, release.folder, release.pipeline, argparse.Namespace(**{**vars(args), **more}))
 
 
 def _drawing(args: argparse.Namespace, num_images: int) -> dict[str, Any]:
@@ -205,7 +211,7 @@ def _drawing(args: argparse.Namespace, num_images: int) -> dict[str, Any]:
 
 
 def curve_points(
-    args: argparse.Namespace, states: "list[KeptState]", release: Release, shape: "Shape"
+    args: argparse.Namespace, states: "list[KeptState]", release: Release, shape: "Shape", pool: WorkerPool
 ) -> "Iterator[CurvePoint]":
     """One after the other, each in the place of the release's weights: the images of the release must have been drawn."""
     from ..evaluation.extractors import hash_weights
@@ -215,15 +221,43 @@ def curve_points(
     drawing = _drawing(args, min(CURVE_IMAGES_OF_LARGE_FEATURES if large else CURVE_IMAGES, args.num_images))
     for state in states:
         state.load_into(release.pipeline.unet)
-        draw = partial(_images_of, release.pipeline, args, drawing["num_images"], shape)
+        work = StateImages(_drawing_of(args, release), state, shape)
+        draw = partial(_images_of, work, drawing["num_images"], pool)
         yield CurvePoint(state, hash_weights(release.pipeline.unet), drawing, draw)
 
 
-def _images_of(pipeline: "DPImagePipeline", args: argparse.Namespace, num_images: int, shape: "Shape") -> "np.ndarray":
+@dataclass(frozen=True)
+class StateImages:
+    """Draws images of a state whose weights are in the pipeline, which another process puts there by itself."""
+
+    drawing: sample.Drawing
+    state: "KeptState"
+    shape: "Shape"
+
+    def __call__(self, indices: range) -> "np.ndarray":
+        """uint8, shape `[n, C, H, W]`."""
+        import numpy as np
+
+        from ..evaluation.images import fit
+        from ..image_decoding import decode_as_it_is
+
+        arrays = [decode_as_it_is(image) for image in self.drawing.images(indices)]
+        return np.stack(
+            [each if each.shape == self.shape else fit(each, self.shape) for each in arrays if each is not None]
+        )
+
+    def __reduce__(self) -> Any:
+        return _images_of_state, (self.drawing, self.state, self.shape)
+
+
+def _images_of_state(drawing: sample.Drawing, state: "KeptState", shape: "Shape") -> StateImages:
+    state.load_into(drawing.pipeline.unet)
+    return StateImages(drawing, state, shape)
+
+
+def _images_of(work: StateImages, num_images: int, pool: WorkerPool) -> "np.ndarray":
     import numpy as np
 
-    from ..evaluation.images import fit
-    from ..image_decoding import decode_as_it_is
-
-    arrays = [decode_as_it_is(image) for image in sample.draw_images(pipeline, range(num_images), args)]
-    return np.stack([image if image.shape == shape else fit(image, shape) for image in arrays if image is not None])
+    size = work.drawing.args.batch_size
+    parts = [range(start, min(start + size, num_images)) for start in range(0, num_images, size)]
+    return np.concatenate(list(pool.map(work, parts)))

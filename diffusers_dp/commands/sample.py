@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,11 @@ from ..class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, r
 from ..dataset_card import CARD_NAME, dataset_card
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
+from ..image_seeds import generators
 from ..push import check_hub, push_folder
 from ..receipt import RECEIPT_NAME, canonical_json
 from ..verify import receipt_digest
+from ..worker_pool import WorkerPool, lead
 
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 PARAMETERS_NAME = "sampling.json"
 IMAGES_PER_SHARD = 500  # what an interruption may cost
 MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
-LONGEST_WAIT = timedelta(days=7)  # of a process that is done, for one that draws a shard more; torch's own is minutes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     """What decides the images, besides the release and their number."""
+    command = parser.prog.split()[-1]
+    parser.epilog = f"Several processes share the work: torchrun --nproc_per_node 4 -m diffusers_dp.cli {command} ..."
     parser.add_argument("--batch_size", type=int, default=250, help="Images at a time, up to a shard's.")
     parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
     parser.add_argument("--solver", choices=("dpm", "heun"), default="dpm", help="heun calls the model twice a step.")
@@ -64,6 +67,10 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    lead(lambda pool: _sample(args, pool))
+
+
+def _sample(args: argparse.Namespace, pool: WorkerPool) -> None:
     check(args)
     name = args.hub_dataset_id or args.output.resolve().name
     if args.push_to_hub:
@@ -71,43 +78,13 @@ def run(args: argparse.Namespace) -> None:
     elif args.hub_dataset_id is not None or args.hub_private_repo:
         raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
     refuse_other_images(args.output)
-    processes = Processes()
-    release = fetch_release(args.release)
-    pipeline = load(release, args, processes)
-    draw(pipeline, release, args, processes)
-    processes.wait()
-    if not processes.is_first:
-        return
+    draw(Drawing.of(args.release, args), pool)
     print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
     if args.push_to_hub:
         shards = [shard.relative_to(args.output).as_posix() for shard, _ in shards_of(args)]
         names = [CARD_NAME, RECEIPT_NAME, PARAMETERS_NAME, *shards]
         address = push_folder(args.output, names, name, repo_type="dataset", private=args.hub_private_repo)
         print(f"Pushed to {address}")
-
-
-class Processes:
-    """The processes that draw together, as `accelerate launch` or `torchrun` started them; without a launcher, one alone."""
-
-    def __init__(self) -> None:
-        self.state: Any = None
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            import torch
-            from accelerate import PartialState
-
-            # Without `cpu` it takes itself for one alone.
-            self.state = PartialState(cpu=not torch.cuda.is_available(), timeout=LONGEST_WAIT)
-        self.index: int = 0 if self.state is None else self.state.process_index
-        self.count: int = 1 if self.state is None else self.state.num_processes
-
-    @property
-    def is_first(self) -> bool:
-        return self.index == 0
-
-    def wait(self) -> None:
-        """Until all have come here."""
-        if self.state is not None:
-            self.state.wait_for_everyone()
 
 
 def check(args: argparse.Namespace) -> None:
@@ -137,28 +114,57 @@ def refuse_other_images(output: Path) -> None:
         raise UsageError(f"--output {output} is not an empty folder; give another one.")
 
 
-def draw(
-    pipeline: "DPImagePipeline", release: Path, args: argparse.Namespace, processes: Processes | None = None
-) -> None:
-    """Fills the folder `args.output`, or goes on with what the same arguments began there. Of several processes each writes every so
-    manieth shard."""
-    processes = processes or Processes()
-    if processes.is_first:
-        begin(args, release, pipeline)
-    processes.wait()
-    mine = list(shards_of(args))[processes.index :: processes.count]
-    title = "Sampling" if processes.count == 1 else f"Sampling (1 of {processes.count} processes)"
-    with tqdm(total=sum(len(i) for _, i in mine), unit="image", desc=title, disable=not processes.is_first) as bar:
-        for name, indices in mine:
-            if name.exists():
-                bar.update(len(indices))
-                continue
-            try:
-                write_shard(name, pipeline, indices, args, bar)
-            except OSError as error:
-                raise UsageError(
-                    f"--output {args.output} cannot be written ({error.strerror}): make room, the same command goes on."
-                ) from None
+@dataclass(frozen=True)
+class Drawing:
+    """Draws images of a release. Where it is sent to another process, that one fetches and loads the release by itself.
+
+    Args:
+        name (`str`): Folder of the release, or Hub id.
+        folder (`Path`): Where it lies.
+        pipeline (`DPImagePipeline`): Loaded.
+        args (`argparse.Namespace`): What decides the images, and where shards go.
+        bar (`tqdm`, *optional*): Of the images that this process draws.
+    """
+
+    name: str
+    folder: Path
+    pipeline: "DPImagePipeline"
+    args: argparse.Namespace
+    bar: Any = None
+
+    @classmethod
+    def of(cls, name: str, args: argparse.Namespace) -> "Drawing":
+        """Raises `UsageError` and `IntegrityError` as `load` does."""
+        folder = fetch_release(name)
+        return cls(name, folder, load(folder, args), args)
+
+    def __reduce__(self) -> Any:
+        return Drawing.of, (self.name, self.args)
+
+    def images(self, indices: range) -> list[Any]:
+        """Those of these numbers, as PIL makes them."""
+        return draw_images(self.pipeline, indices, self.args, self.bar)
+
+    def write(self, shard: tuple[Path, range]) -> None:
+        """Makes the file of these images, there whole or not at all. Raises `UsageError` where the disk is full."""
+        try:
+            write_shard(shard[0], self.pipeline, shard[1], self.args, self.bar)
+        except OSError as error:
+            raise UsageError(
+                f"--output {self.args.output} cannot be written ({error.strerror}): make room, the same command goes on."
+            ) from None
+
+
+def draw(drawing: Drawing, pool: WorkerPool | None = None) -> None:
+    """Fills the folder `args.output`, or goes on with what the same arguments began there. Several processes share what is missing."""
+    pool, args = pool or WorkerPool(), drawing.args
+    begin(args, drawing.folder, drawing.pipeline)
+    missing = [shard for shard in shards_of(args) if not shard[0].exists()]
+    own = sum(len(indices) for _, indices in missing[:: pool.count])
+    title = "Sampling" if pool.count == 1 else f"Sampling (1 of {pool.count} processes)"
+    with tqdm(total=own, unit="image", desc=title) as bar:
+        for _ in pool.map(replace(drawing, bar=bar).write, missing):
+            pass
 
 
 def shards_of(args: argparse.Namespace) -> Iterator[tuple[Path, range]]:
@@ -169,7 +175,7 @@ def shards_of(args: argparse.Namespace) -> Iterator[tuple[Path, range]]:
         yield name, range(start, min(start + IMAGES_PER_SHARD, args.num_images))
 
 
-def load(release: Path, args: argparse.Namespace, processes: Processes | None = None) -> "DPImagePipeline":
+def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     import torch
     from diffusers import DDIMScheduler
     from diffusers.utils import logging as diffusers_logging
@@ -179,8 +185,6 @@ def load(release: Path, args: argparse.Namespace, processes: Processes | None = 
     keep_freed_memory()
     diffusers_logging.disable_progress_bar()  # of a second, for the two parts of a model
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
-    if processes is not None and processes.state is not None and args.device == "auto":
-        device = str(processes.state.device)  # one for each process
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
@@ -299,12 +303,3 @@ def labels_of(pipeline: "DPImagePipeline", indices: range, args: argparse.Namesp
 def class_names(pipeline: "DPImagePipeline") -> list[str]:
     id2label = {int(key): value for key, value in (pipeline.config.id2label or {}).items()}
     return [id2label.get(i, str(i)) for i in range(pipeline.num_classes)]
-
-
-def generators(seed: int, indices: range) -> list:
-    """A generator for each image. Torch's CPU generator has 2^32 seeds: neighbours in one run never share one."""
-    import numpy as np
-    import torch
-
-    first = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    return [torch.Generator().manual_seed((first + i) % 2**32) for i in indices]

@@ -11,21 +11,23 @@ images only.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
 from ..checkpointing import NoisyAnswers
 from ..class_balance import CLASS_SHARE
+from ..image_seeds import generators
 from ..interruption import uninterrupted
 from ..ledger import PrivacyLedger
 from ..ledger_row import LedgerRow
 from ..pipelines import DPImagePipeline
+from ..processes import Processes
 from ..randomness import PrivateGenerator
 from ..sensitive import SensitiveImages
-from .classifiers import build_classifier
+from .classifiers import NetworkClassifier, build_classifier
 from .extractors import hash_weights
 from .images import ImageSet
 from .measurement import Measurement
@@ -47,18 +49,36 @@ class Judge:
         seed (`int`, defaults to 0): Of that training.
         epochs (`int`, *optional*): Of that training; unset: the published number.
         device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained.
+        processes (`Processes`, *optional*): Of the run. The first one trains; the others get the same bits, for each adds its share to one sum
+            of one function.
     """
 
     def __init__(
-        self, synthetic: ImageSet, *, seed: int = 0, epochs: int | None = None, device: torch.device | str = "cpu"
+        self,
+        synthetic: ImageSet,
+        *,
+        seed: int = 0,
+        epochs: int | None = None,
+        device: torch.device | str = "cpu",
+        processes: Processes | None = None,
     ):
         self.synthetic = synthetic
         self.class_names: Sequence[str] = synthetic.class_names or ()
         if self.class_names:
+            processes = processes or Processes()
+            train, validation = split_for_training(synthetic)
             channels, height, width = synthetic.images.shape[1:]
             self.classifier = build_classifier(
                 CLASSIFIER, image_shape=(channels, height, width), seed=seed, epochs=epochs, device=device
-            ).fit(*split_for_training(synthetic))
+            )
+            assert isinstance(self.classifier, NetworkClassifier)
+            processes.on_first(partial(self._train, train, validation))
+            if not processes.is_first:
+                self.classifier.prepare(train)
+            processes.same_weights(self.classifier.network)
+
+    def _train(self, train: ImageSet, validation: ImageSet) -> None:
+        self.classifier.fit(train, validation)
 
     @property
     def sensitivity(self) -> float:
@@ -220,7 +240,7 @@ def charged_evaluation(
     Raises:
         BudgetExceeded: The reserve is not there.
     """
-    processes = images.processes  # each draws and trains the same, and asks its own share of the images
+    processes = images.processes  # they share what is drawn, and each asks its own share of the images
     digest = processes.on_first(lambda: hash_weights(pipeline.unet))
     weights = torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)
     stored = answers.get(row, ledger)
@@ -239,9 +259,9 @@ def charged_evaluation(
         num_images=num_images,
         num_inference_steps=num_inference_steps,
         seed=seed,
-        bar=processes.bar,
+        processes=processes,
     )
-    judge = Judge(drawn, seed=seed, device=pipeline.device)
+    judge = Judge(drawn, seed=seed, device=pipeline.device, processes=processes)
     if stored is None:
         with uninterrupted():
             answers.put(row, {"answer": judge.ask(images, row, ledger), "weights": weights})
@@ -253,25 +273,32 @@ def charged_evaluation(
 
 
 def drawn_images(
-    pipeline: DPImagePipeline, *, num_images: int, num_inference_steps: int, seed: int, bar: Any = tqdm
+    pipeline: DPImagePipeline,
+    *,
+    num_images: int,
+    num_inference_steps: int,
+    seed: int,
+    processes: Processes | None = None,
 ) -> ImageSet:
-    """Images of a model in 8 bits; classes take turns."""
-    generator = torch.Generator().manual_seed(seed)
+    """Images of a model in 8 bits; classes take turns. Several processes share the batches, and all get all: the images of one process, for
+    each has its own noise."""
+    processes = processes or Processes()
     labels = None if pipeline.num_classes is None else torch.arange(num_images) % pipeline.num_classes
-    parts = []
-    starts = range(0, num_images, DRAWN_AT_A_TIME)
-    for start in bar(starts, desc="Drawing for the evaluation", unit="batch"):
-        count = min(DRAWN_AT_A_TIME, num_images - start)
-        parts.append(
-            pipeline(
-                batch_size=count,
-                class_labels=None if labels is None else labels[start : start + count],
-                generator=generator,
+    batches = [range(i, min(i + DRAWN_AT_A_TIME, num_images)) for i in range(0, num_images, DRAWN_AT_A_TIME)]
+    with processes.bar(total=num_images, desc="Drawing for the evaluation", unit="image") as bar:
+
+        def draw(batch: range) -> np.ndarray:
+            images = pipeline(
+                batch_size=len(batch),
+                class_labels=None if labels is None else labels[batch.start : batch.stop],
+                generator=generators(seed, batch),
                 num_inference_steps=num_inference_steps,
                 output_type="pt",
             ).images.cpu()
-        )
-    images = torch.cat(parts).mul(255).round().byte().numpy()
+            bar.update(min(len(batch) * processes.count, num_images - bar.n))  # the others are as far
+            return images.mul(255).round().byte().numpy()
+
+        images = np.concatenate(processes.share(draw, batches))
     if labels is None:
         return ImageSet(images)
     names = {int(key): str(value) for key, value in (pipeline.config.id2label or {}).items()}

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Features of a small classifier that is fitted on the real training images: what a user of their labels would look at."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,14 @@ class ClassifierExtractor:
             "dimension": DIMENSION,
             "preprocessing": "scaled to [-1, 1]",
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, whose device has another number."""
+        return {**vars(self), "_network": copy.deepcopy(self._network).to("cpu")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._network.to(self._device)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return in_batches(lambda batch: self._network.features(_scaled(batch, self._device)), images, 500)

@@ -224,12 +224,18 @@ class NetworkClassifier(EpochClassifier):
             self.protocol |= asdict(self.training)
         return super().fit(train, validation, num_candidates=num_candidates)
 
-    def _train(self, train: ImageSet) -> Iterator[None]:
+    def prepare(self, train: ImageSet) -> "NetworkClassifier":
+        """The network for these images, untrained."""
         channels, height, width = train.images.shape[1:]
+        self.num_classes = num_classes_of(train)
         with self._seeded(0):
             network = self.build((channels, height, width), self.num_classes)
         # A quarter faster on a CPU; torch's stubs leave it out.
         self.network = network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self
+
+    def _train(self, train: ImageSet) -> Iterator[None]:
+        self.prepare(train)
         self.protocol["parameters"] = sum(p.numel() for p in self.network.parameters())
         images = torch.from_numpy(train.images).to(self.device)
         labels = torch.from_numpy(labels_of(train)).to(self.device)

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..output_files import write_json
 from ..receipt import canonical_json, hash_source
+from ..worker_pool import WorkerPool
 from . import fidelity
 from .classifier_features import ClassifierExtractor
 from .complexity import DRAWN_IMAGES, feature_complexity
@@ -85,11 +87,19 @@ class FinishedSteps:
 
     def get(self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The kept result (JSON values), or that of `compute`, which is kept."""
-        digest = hashlib.sha256(canonical_json({**key, **self.made_by}).encode()).hexdigest()
-        path = self.folder / f"{name}-{digest[:32]}.json"
+        path = self.path(name, key)
         if not path.is_file():  # there whole or not at all
             write_json(compute(), path)
-        return json.loads(path.read_text(encoding="utf-8"))
+        return self.read(name, key)
+
+    def read(self, name: str, key: dict[str, Any]) -> dict[str, Any]:
+        """The result that is there."""
+        return json.loads(self.path(name, key).read_text(encoding="utf-8"))
+
+    def path(self, name: str, key: dict[str, Any]) -> Path:
+        """Where a result lies, if it is there."""
+        digest = hashlib.sha256(canonical_json({**key, **self.made_by}).encode()).hexdigest()
+        return self.folder / f"{name}-{digest[:32]}.json"
 
 
 class Evaluator:
@@ -101,19 +111,25 @@ class Evaluator:
         sets (`dict[str, ImageSet]`): `synthetic`, `real training` and, where there are some, `real test` and `public`; of one shape and one
             label set.
         networks (`dict[str, FeatureExtractor]`): By name the extractors that are not made here.
+        pool (`WorkerPool`, *optional*): Processes that share features and classifiers.
     """
 
     def __init__(
-        self, plan: Plan, folder: Path, sets: dict[str, ImageSet], networks: Mapping[str, FeatureExtractor] = {}
+        self,
+        plan: Plan,
+        folder: Path,
+        sets: dict[str, ImageSet],
+        networks: Mapping[str, FeatureExtractor] = {},
+        pool: WorkerPool | None = None,
     ):
-        self.plan = plan
+        self.plan, self.pool = plan, pool or WorkerPool()
         self.synthetic, self.real_train, self._real_test = (
             sets["synthetic"],
             sets["real training"],
             sets.get("real test"),
         )
         self.public = sets.get("public")
-        self.cache = FeatureCache(folder / "features", counted=plan.real_is_public)
+        self.cache = FeatureCache(folder / "features", counted=plan.real_is_public, pool=self.pool)
         self.steps = FinishedSteps(folder / "steps")
         self._images = {name: fingerprint(images) for name, images in sets.items() if name != "real validation"}
         self._extractors = dict(networks)
@@ -209,39 +225,35 @@ class Evaluator:
         sizes = [*sorted({size for size in asked if size != count}), None]
         names = list(self.plan.classifiers)
         if self.plan.selection is not None and names:  # one question to the validation images, for all fits
-            fits = self._fit(names, sizes, self.plan.selection)
+            fits = self._choose_privately(_Training(names, sizes), self.plan.selection)
         else:
-            fits = [fit for name in names for size in sizes for fit in self._fit([name], [size])]
+            fits = self._train([_Training([name], [size]) for name in names for size in sizes], self.synthetic)
         if self.plan.reference:
-            fits += [fit for name in names for fit in self._fit([name], [None], real=True)]
+            fits += self._train([_Training([name], [None], real=True) for name in names], self.real_train)
         return sorted(fits, key=lambda fit: names.index(fit["classifier"]))
 
-    def _fit(
-        self,
-        names: list[str],
-        sizes: Sequence[int | None],
-        selection: PrivateSelection | None = None,
-        real: bool = False,
-    ) -> list[dict[str, Any]]:
-        fitting: dict[str, Any] = {
-            "classifiers": names, "seeds": [self.plan.seed + i for i in range(self.plan.repetitions)], "ensemble": self.plan.ensemble,
-            "epochs": self.plan.classifier_epochs, "cifar": self.plan.cifar_networks, "device": self.plan.device,
-            "sizes": list(sizes),
-        }  # fmt: skip
-        key = {**self._images, **fitting, "real": real}
-        if selection is not None:
-            key |= {"validation": fingerprint(selection.validation), "budget": [selection.epsilon, selection.delta]}
+    def _choose_privately(self, training: "_Training", selection: PrivateSelection) -> list[dict[str, Any]]:
+        name, key = self._step_of(training)
+        key |= {"validation": fingerprint(selection.validation), "budget": [selection.epsilon, selection.delta]}
 
         def compute() -> dict[str, Any]:
-            if real:
-                details = reference_real(self.real_train, self.real_test, **fitting)[1]
-            else:
-                chosen_on = "synthetic" if selection is None else selection
-                details = measure_utility(self.synthetic, self.real_test, **fitting, selection=chosen_on)[1]
-            return {"fits": [_fit_as_json(each) for each in details]}
+            return _fit(self.plan, self.synthetic, self.real_test, training, selection)
 
-        kind = "reference" if real else "utility"
-        return self.steps.get(f"{kind}-{'-'.join(names)}", key, compute)["fits"]
+        return self.steps.get(name, key, compute)["fits"]
+
+    def _train(self, trainings: "Sequence[_Training]", images: ImageSet) -> list[dict[str, Any]]:
+        """They know nothing of each other: several processes share them."""
+        missing = [training for training in trainings if not self.steps.path(*self._step_of(training)).is_file()]
+        if missing:
+            work = partial(_fit, replace(self.plan, selection=None), images, self.real_test)
+            for training, found in zip(missing, self.pool.map(work, missing), strict=True):
+                write_json(found, self.steps.path(*self._step_of(training)))
+        return [fit for training in trainings for fit in self.steps.read(*self._step_of(training))["fits"]]
+
+    def _step_of(self, training: "_Training") -> tuple[str, dict[str, Any]]:
+        kind = "reference" if training.real else "utility"
+        key = {**self._images, **training.options(self.plan), "real": training.real}
+        return f"{kind}-{'-'.join(training.names)}", key
 
     def model_selection(self) -> list[Measurement]:
         """See `measure_model_selection`."""
@@ -250,7 +262,7 @@ class Evaluator:
         }  # fmt: skip
 
         def compute() -> dict[str, Any]:
-            return _as_json(measure_model_selection(self.synthetic, self.real_test, **options)[0])
+            return _as_json(measure_model_selection(self.synthetic, self.real_test, **options, pool=self.pool)[0])
 
         return self._measurements("model_selection", {**self._images, **options}, compute)
 
@@ -313,6 +325,33 @@ class Evaluator:
 
 def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
     return {"measurements": [each.as_json() for each in measurements]}
+
+
+@dataclass(frozen=True)
+class _Training:
+    """Classifiers that are trained on so many synthetic images each (`None`: all), or on real ones."""
+
+    names: list[str]
+    sizes: Sequence[int | None]
+    real: bool = False
+
+    def options(self, plan: Plan) -> dict[str, Any]:
+        """As `measure_utility` takes them."""
+        return {
+            "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)], "ensemble": plan.ensemble,
+            "epochs": plan.classifier_epochs, "cifar": plan.cifar_networks, "device": plan.device, "sizes": list(self.sizes),
+        }  # fmt: skip
+
+
+def _fit(
+    plan: Plan, train: ImageSet, real_test: ImageSet, training: _Training, selection: PrivateSelection | None = None
+) -> dict[str, Any]:
+    options = training.options(plan)
+    if training.real:
+        details = reference_real(train, real_test, **options)[1]
+    else:
+        details = measure_utility(train, real_test, **options, selection=selection or "synthetic")[1]
+    return {"fits": [_fit_as_json(each) for each in details]}
 
 
 def _fit_as_json(details: UtilityDetails) -> dict[str, Any]:

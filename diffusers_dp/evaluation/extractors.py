@@ -102,6 +102,7 @@ class InceptionExtractor:
         content = _read_inception(weights, expected_sha256)
         self._network = torch.jit.load(io.BytesIO(content), map_location=device).eval()
         self._device, self._batch_size = device, batch_size
+        self._made_by = (weights, {"device": device, "batch_size": batch_size, "expected_sha256": expected_sha256})
         published = expected_sha256 == INCEPTION_SHA256
         self.frechet_name = "FID" if published else "Fréchet distance (other weights than FID's)"
         self.facts: dict[str, Any] = {
@@ -111,6 +112,9 @@ class InceptionExtractor:
             "dimension": self(np.zeros((1, 3, 32, 32), np.uint8)).shape[1],
             "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network itself",
         }
+
+    def __reduce__(self) -> Any:
+        return _loaded_once, (InceptionExtractor, *self._made_by)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return in_batches(
@@ -145,6 +149,7 @@ class Dinov2Extractor:
     def __init__(self, model: str | Path = DINOV2_MODEL, *, device: str = "cpu", batch_size: int = 32) -> None:
         self._network = _load_dinov2(str(model)).to(device).eval()
         self._device, self._batch_size = device, batch_size
+        self._made_by = (model, {"device": device, "batch_size": batch_size})
         config = self._network.config
         architecture = (config.hidden_size, config.num_hidden_layers, config.patch_size)
         self.frechet_name = (
@@ -159,6 +164,9 @@ class Dinov2Extractor:
             "dimension": config.hidden_size,
             "preprocessing": f"8 bits, grey repeated three times, PIL bicubic to {DINOV2_SIZE} x {DINOV2_SIZE}, ImageNet's mean and std",
         }
+
+    def __reduce__(self) -> Any:
+        return _loaded_once, (Dinov2Extractor, *self._made_by)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return in_batches(self._class_token, images, self._batch_size)
@@ -178,6 +186,18 @@ class Dinov2Extractor:
         )
         pixels = torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))).to(self._device)
         return self._network(pixel_values=pixels).last_hidden_state[:, 0]
+
+
+_loaded: dict[str, Any] = {}  # the last one
+
+
+def _loaded_once(extractor: type, weights: Path | str | None, options: dict[str, Any]) -> FeatureExtractor:
+    """An extractor that was sent to another process, which loads it for the first of what it is asked."""
+    name = repr((extractor, weights, options))
+    if name not in _loaded:
+        _loaded.clear()
+        _loaded[name] = extractor(weights, **options)
+    return _loaded[name]
 
 
 def hash_weights(network: nn.Module) -> str:

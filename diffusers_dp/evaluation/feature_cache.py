@@ -10,12 +10,14 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from ..errors import UsageError
 from ..receipt import canonical_json
+from ..worker_pool import WorkerPool
 from .extractors import FeatureExtractor
 from .images import UNCOUNTED
 
@@ -32,13 +34,14 @@ class FeatureCache:
     Args:
         folder (`Path`): Made with mode 700 where it is not there.
         counted (`bool`, defaults to `False`): Whether the terminal may show how many images there are.
+        pool (`WorkerPool`, *optional*): Processes that share the chunks of a network's features. The first one alone reads and writes.
 
     Raises:
         UsageError: The folder cannot be made or written.
     """
 
-    def __init__(self, folder: Path, *, counted: bool = False) -> None:
-        self.folder, self.counted = folder, counted
+    def __init__(self, folder: Path, *, counted: bool = False, pool: WorkerPool | None = None) -> None:
+        self.folder, self.counted, self.pool = folder, counted, pool or WorkerPool()
 
     def features(self, extractor: FeatureExtractor, images: np.ndarray) -> np.ndarray:
         """Images `[n, C, H, W]`, uint8, n > 0, to the extractor's features `[n, D]`, float32."""
@@ -48,39 +51,35 @@ class FeatureCache:
         """Images `[n, C, H, W]`, uint8, n > 0, to class probabilities `[n, classes]`; `None` where the extractor has none."""
         if extractor.probabilities(images[:1]) is None:
             return None
-
-        def compute(chunk: np.ndarray) -> np.ndarray:
-            rows = extractor.probabilities(chunk)
-            assert rows is not None
-            return rows
-
-        return self._rows(extractor, "probabilities", compute, images)
+        return self._rows(extractor, "probabilities", extractor.probabilities, images)
 
     def _rows(
-        self, extractor: FeatureExtractor, kind: str, compute: Callable[[np.ndarray], np.ndarray], images: np.ndarray
+        self, extractor: FeatureExtractor, kind: str, compute: Callable[[np.ndarray], Any], images: np.ndarray
     ) -> np.ndarray:
         folder = self.folder / f"{extractor.name}-{kind}-{_key(extractor, images)[:32]}"
-        chunks = []
+        # Pixels take longer to send than to compute.
+        pool = WorkerPool() if extractor.name == "pixels" else self.pool
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.folder.chmod(0o700)
             folder.mkdir(mode=0o700, exist_ok=True)
             words, form = f"{kind.capitalize()} ({extractor.name})", None if self.counted else UNCOUNTED
             with tqdm(total=len(images), unit="image", desc=words, bar_format=form) as bar:
-                for index, start in enumerate(range(0, len(images), IMAGES_PER_CHUNK)):
-                    chunk = images[start : start + IMAGES_PER_CHUNK]
-                    rows = _read_chunk(folder, index)
-                    if rows is None:
-                        rows = compute(chunk)
-                        _write_chunk(folder, index, rows)
-                    chunks.append(rows)
-                    bar.update(len(chunk))
+                starts = range(0, len(images), IMAGES_PER_CHUNK)
+                chunks = {index: _read_chunk(folder, index) for index in range(len(starts))}
+                bar.update(sum(len(rows) for rows in chunks.values() if rows is not None))
+                missing = [index for index, rows in chunks.items() if rows is None]
+                parts = [images[starts[index] : starts[index] + IMAGES_PER_CHUNK] for index in missing]
+                for index, rows in zip(missing, pool.map(compute, parts), strict=True):
+                    _write_chunk(folder, index, rows)
+                    chunks[index] = rows
+                    bar.update(len(rows))
         except OSError as error:
             raise UsageError(
                 f"Features cannot be kept in {self.folder} ({error.strerror}): make room there or give another --output_dir, what was "
                 "computed is kept."
             ) from None
-        return np.concatenate(chunks)
+        return np.concatenate([rows for rows in chunks.values() if rows is not None])
 
 
 def _key(extractor: FeatureExtractor, images: np.ndarray) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
+from ..worker_pool import WorkerPool
 from .classifiers import Classifier, LogisticRegressionClassifier, NetworkClassifier, PerceptronClassifier
 from .images import ImageSet
 from .measurement import Measurement
@@ -80,6 +81,7 @@ def measure_model_selection(
     seed: int = 0,
     epochs: int | None = None,
     device: torch.device | str = "cpu",
+    pool: WorkerPool | None = None,
 ) -> tuple[list[Measurement], Ranking]:
     """Train a fixed list of models on synthetic images, and compare their ranking there with that on real images.
 
@@ -92,6 +94,7 @@ def measure_model_selection(
         seed (`int`, defaults to 0): Of all trainings.
         epochs (`int`, *optional*): Of the MLPs and CNNs, instead of their usual number.
         device (`str` or `torch.device`, defaults to `"cpu"`): Of the CNNs.
+        pool (`WorkerPool`, *optional*): Processes that share the models.
 
     Raises:
         UsageError: Labels are missing or name no class, images differ in shape or classes, or there are fewer than two.
@@ -100,7 +103,8 @@ def measure_model_selection(
     train, held_out = split_for_training(synthetic)
     channels, height, width = synthetic.images.shape[1:]
     models = candidates((channels, height, width), seed=seed, epochs=epochs, device=device)
-    accuracies = [_accuracies(build().fit(train), (held_out, real_test)) for build in models.values()]
+    work = functools.partial(_accuracies, train, (held_out, real_test))
+    accuracies = list((pool or WorkerPool()).map(work, list(models.values())))
     on_synthetic, on_real = zip(*accuracies, strict=True)
     ranking = Ranking(tuple(models), on_synthetic, on_real)
     protocol = {
@@ -129,5 +133,6 @@ def candidates(
     return models
 
 
-def _accuracies(classifier: Classifier, sets: Sequence[ImageSet]) -> tuple[float, ...]:
+def _accuracies(train: ImageSet, sets: Sequence[ImageSet], build: Callable[[], Classifier]) -> tuple[float, ...]:
+    classifier = build().fit(train)
     return tuple(PER_CENT * float((classifier.predict(images.images) == images.labels).mean()) for images in sets)

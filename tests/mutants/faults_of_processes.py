@@ -5,6 +5,7 @@ from .fault import DOOR, Fault
 
 
 SUMS = "diffusers_dp/processes.py"
+FINISHED = "test_processes.py::test_the_question_about_a_finished_model_is_that_of_one_process[2]"
 
 PROCESSES = (
     Fault(
@@ -99,5 +100,48 @@ PROCESSES = (
         "own = drawn[drawn % count == index] // count",
         "own = drawn[drawn % count == index]",
         ("test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
+    ),
+    Fault(
+        "what is shared comes back process by process",
+        SUMS,
+        "        return [outcomes[i % self.count][0][i // self.count] for i in range(len(parts))]\n",
+        "        return [result for results, _ in outcomes for result in results]\n",
+        (FINISHED,),
+    ),
+    Fault(
+        "each process does everybody's part and keeps its own",
+        SUMS,
+        "[work(part) for part in parts[self.index :: self.count]], None",
+        "[work(part) for part in parts][self.index :: self.count], None",
+        (FINISHED,),
+    ),
+    Fault(
+        "the second process asks its images about a classifier of its own",
+        "diffusers_dp/evaluation/charged.py",
+        "            if not processes.is_first:\n                self.classifier.prepare(train)\n"
+        "            processes.same_weights(self.classifier.network)\n",
+        "            if not processes.is_first:\n                self.classifier.fit(train, validation)\n",
+        (FINISHED,),
+    ),
+    Fault(
+        "images drawn for the evaluation are those of the first batch again",
+        "diffusers_dp/evaluation/charged.py",
+        "generator=generators(seed, batch)",
+        "generator=generators(seed, range(len(batch)))",
+        ("test_charged.py::test_images_are_drawn_by_the_seed_and_classes_take_turns",),
+    ),
+    Fault(
+        "the others go on with the work that they were sent first",
+        "diffusers_dp/worker_pool.py",
+        "            if sent is not None:\n",
+        "            if sent is not None and not pickled:\n",
+        ("test_worker_pool.py::test_several_processes_find_what_one_finds[2]",),
+    ),
+    Fault(
+        "what another process refuses is taken for a result",
+        SUMS,
+        "        for _, error in outcomes:\n            if error is not None:\n",
+        "        for _, error in outcomes:\n            if error is not None and not self.is_first:\n",
+        ("test_worker_pool.py::test_what_ends_one_process_ends_all_with_one_sentence[full]",),
     ),
 )
