@@ -18,6 +18,8 @@ AUGMENTATIONS = ("flip", "crop")
 ACCOUNTANTS = ("pld", "rdp", "prv")
 #: What `--report_to` may be: packages of these names.
 TRACKERS = ("tensorboard", "wandb")
+#: Of Diffusers' `get_scheduler`, those that need no other number.
+LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
 #: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
 DEFAULT_RESOLUTION = 32
 DIGITS_RESOLUTION = 8
@@ -152,6 +154,8 @@ class DPSGDFlags:
     )
     max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
+    lr_scheduler: str = flag("constant", f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.")
+    lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.")
     max_physical_batch_size: str = flag(
         "64",
         "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no effect on the "

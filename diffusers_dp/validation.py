@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from .errors import UsageError
-from .flags import ACCOUNTANTS, AUGMENTATIONS, LARGEST_SEED, OBJECTIVES, TrainingConfig, parse_rate
+from .flags import ACCOUNTANTS, AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
 from .method_flags import (
     AUXILIARIES,
@@ -26,6 +26,7 @@ _AT_LEAST = {
     "noise_multiplicity": 1,
     "max_train_steps": 1,
     "restart_slack": 0,
+    "lr_warmup_steps": 0,
     "train_batch_size": 1,
     "num_train_images": 1,
     "num_train_units": 1,
@@ -79,6 +80,7 @@ _CHOICES = {
     "auxiliary": AUXILIARIES,
     "central_images": CENTRAL_IMAGES,
     "accountant": ACCOUNTANTS,
+    "lr_scheduler": LR_SCHEDULERS,
 }
 
 
@@ -121,6 +123,14 @@ def validate(config: TrainingConfig) -> None:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
     if config.seed > LARGEST_SEED:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {LARGEST_SEED}.")
+    if config.lr_warmup_steps and config.lr_scheduler == "constant":
+        raise UsageError(
+            "--lr_warmup_steps has no effect with --lr_scheduler constant; give --lr_scheduler constant_with_warmup."
+        )
+    if config.lr_warmup_steps >= config.max_train_steps:
+        raise UsageError(
+            f"--lr_warmup_steps is {config.lr_warmup_steps}; give fewer than --max_train_steps {config.max_train_steps}."
+        )
     check_tracker(config.report_to)
     if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
         name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"

@@ -108,6 +108,22 @@ def test_resuming_after_a_crash(way, tmp_path, monkeypatch):
     assert verify.report(run / "release") == 0
 
 
+@pytest.mark.parametrize("way", ["dpdm"], indirect=True)
+def test_the_learning_rate_goes_on_where_it_was(way, monkeypatch):
+    """Up and down by --lr_scheduler, as in a run that nothing interrupted."""
+    script, flags, _ = way
+    flags = [
+        *flags,
+        *"--max_train_steps 5 --checkpointing_steps 2 --learning_rate 0.1 --lr_scheduler linear --lr_warmup_steps 1".split(),
+    ]
+    step, taken = torch.optim.Adam.step, []
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: (taken.append(self.param_groups[0]["lr"]), step(self)))
+    interrupted(script, monkeypatch, flags, 4)
+    assert taken == pytest.approx([0, 0.1, 0.075, 0.05])
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert taken[4:] == pytest.approx([0.075])  # two steps were lost, one is left
+
+
 @pytest.mark.parametrize("kind", ["mean", "mode"])
 def test_central_images_are_asked_for_once(kind, tmp_path, monkeypatch):
     """A run that stopped in its warm-up reads the stored answer, and the evaluation shows it."""

@@ -388,6 +388,10 @@ def fine_tune(
             checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
             processes=processes,
         )["step"]  # fmt: skip
+    lr_scheduler = get_scheduler(
+        args.lr_scheduler, optimizer,
+        num_warmup_steps=args.lr_warmup_steps, num_training_steps=args.max_train_steps, last_epoch=step - 1,
+    )  # fmt: skip
     row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))
     checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
     last_step = processes.on_first(lambda: last_affordable_step(ledger, row, step, args.max_train_steps))
@@ -415,6 +419,7 @@ def fine_tune(
             for name, parameter in denoiser.named_parameters():
                 parameter.grad = gradients[name]
             optimizer.step()
+            lr_scheduler.step()
             ema.step(unet.parameters())
             step += 1
             bar.update()
@@ -425,7 +430,9 @@ def fine_tune(
                     folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
                     keep=args.checkpoints_total_limit,
                 ))  # fmt: skip
-                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))
+                processes.on_first(
+                    lambda: tracker.log(step, learning_rate=lr_scheduler.get_last_lr()[0], ledger=ledger)
+                )
                 if stopping:
                     stop_now(is_told=not processes.is_first)
     tracker.finish(step, expected_batch_size=plan.sampling.expected_batch_size)

@@ -238,11 +238,11 @@ RELEASED = (
     Fault(
         "a noisy question beside the door and the ledger",
         SCRIPT,
-        "            optimizer.step()\n            ema.step(unet.parameters())\n            step += 1",
+        "            optimizer.step()\n            lr_scheduler.step()\n            ema.step",
         "            if step == 0:\n"
         "                from diffusers_dp.randomness import PrivateGenerator\n\n"
         "                images._images.float().mean() + PrivateGenerator().normal((1,), 0.5)\n"
-        "            optimizer.step()\n            ema.step(unet.parameters())\n            step += 1",
+        "            optimizer.step()\n            lr_scheduler.step()\n            ema.step",
         ("test_guarantee.py::test_every_draw_was_paid_for",),
     ),
 )

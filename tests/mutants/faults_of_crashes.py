@@ -43,13 +43,13 @@ CRASHES = (
     Fault(
         "the state of the generator is kept and restored",
         SCRIPT,
-        "                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))\n",
-        "                processes.on_first(lambda: tracker.log(step, learning_rate=args.learning_rate, ledger=ledger))\n"
+        "                if stopping:\n",
         "                import pickle\n\n"
         "                from diffusers_dp.journal import sync_folder, write_synced\n\n"
         "                kept = pickle.dumps(images._generator._generator.bit_generator.state)\n"
         '                write_synced(folder.private / "random_states_0.pkl", kept)\n'
-        "                sync_folder(folder.private)\n",
+        "                sync_folder(folder.private)\n"
+        "                if stopping:\n",
         POWER_CUT,
         "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n",
         "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n"
