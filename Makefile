@@ -31,7 +31,7 @@ demo: $(STAMP)
 	$(LAUNCH) training/train_feta_pro.py --output_dir runs/demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(TEST_ARGS)
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow $(TEST_ARGS)

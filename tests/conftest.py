@@ -17,6 +17,17 @@ NAMES = ("class 0", "class 1", "class 2")
 SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.py"
 
 
+# They start processes and browsers, and begin: a worker that had one of them at the end would let the others wait.
+LONGEST = (
+    "test_train_feta_pro", "test_processes", "test_app_browser", "test_crash", "test_preflight", "test_train_methods", "test_worker_pool",
+    "test_planning", "test_examples", "test_sample_datasets", "test_evaluate_options", "test_audit_run", "test_train_releases",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
 @pytest.fixture
 def script(monkeypatch):
     """The script as a module; it leaves the threads of the test process alone."""

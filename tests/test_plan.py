@@ -80,6 +80,7 @@ def test_everything_is_told(capsys):
     assert f"at most: {100 / (sigma * math.sqrt(parameters)):.4f} = 100.0 C / ({sigma:.4f} C sqrt(" in text
 
 
+@pytest.mark.slow
 def test_what_an_accountant_cannot_count_is_a_dash(capsys):
     flags = "--num_train_images 1000 --target_epsilon 1 --max_train_steps 50 --train_batch_size 100 --curriculum none".split()
     text = output(capsys, *flags, "--truncated_poisson", "--picture", "picture.png")

@@ -305,7 +305,7 @@ def independent_epsilon_with(ledger, question):
     return accountant.get_epsilon(ledger.target_delta)
 
 
-@pytest.mark.parametrize("curriculum", ["none", "spatial,frequency"])
+@pytest.mark.parametrize("curriculum", ["none", pytest.param("spatial,frequency", marks=pytest.mark.slow)])
 def test_what_is_reserved_for_evaluation_is_left_after_dp_sgd(curriculum):
     flags = {"target_epsilon": 4.0, "curriculum": curriculum, "accountant": "pld"}
     config, reserving = plan(**flags, evaluation_reserve=0.1)

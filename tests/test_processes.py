@@ -356,6 +356,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_a_tracker_that_cannot_start_is_told_of_once(tmp_path):
     """All processes hear of it, and none says that another one was lost."""
     pytest.importorskip("tensorboard")

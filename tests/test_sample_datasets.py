@@ -118,6 +118,7 @@ cli.main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_two_processes_draw_what_one_draws(honest, tmp_path):
     (tmp_path / "small_shards.py").write_text(SMALL_SHARDS)
     flags = [

@@ -239,6 +239,7 @@ CURRICULA = {
 }
 
 
+@pytest.mark.slow
 def test_static_shapes_in_half_precision(script, folder_flags, tmp_path, monkeypatch):
     """Truncated Poisson samples, one physical batch of whatever fits, bfloat16 inside, float32 outside."""
     AcceleratorState._reset_state(True)  # it remembers the precision of the first run of a process
