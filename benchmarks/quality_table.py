@@ -17,25 +17,24 @@ NAMES = {
 }
 
 
-def write_table(document: Path, marker: str, rows: list[dict[str, Any]], curricula: list[str]) -> str:
-    """Puts the table between `<!-- marker -->` and `<!-- /marker -->` of a document, and returns it.
-
-    Args:
-        rows (`list[dict]`): Results of one recipe for each epsilon, at most one for each curriculum and seed.
-        curricula (`list[str]`): In the order of the table.
-    """
+def write_table(document: Path, marker: str, table: str) -> str:
+    """Puts a table between `<!-- marker -->` and `<!-- /marker -->` of a document, and returns it."""
     text = document.read_text(encoding="utf-8")
     head, found, rest = text.partition(f"<!-- {marker} -->\n")
     _, closed, tail = rest.partition(f"<!-- /{marker} -->")
     if not (found and closed):
         raise SystemExit(f"{document.name} lacks the lines <!-- {marker} --> and <!-- /{marker} -->: put them back.")
-    table = table_of(rows, curricula)
     document.write_text(f"{head}{found}{table}{closed}{tail}", encoding="utf-8")
     return table
 
 
 def table_of(rows: list[dict[str, Any]], curricula: list[str]) -> str:
-    """Markdown: one line for each epsilon and curriculum of which there are rows, and the machines."""
+    """Markdown: one line for each epsilon and curriculum of which there are rows, and the machines.
+
+    Args:
+        rows (`list[dict]`): Results of one recipe for each epsilon, at most one for each curriculum and seed.
+        curricula (`list[str]`): In the order of the table.
+    """
     lines = [
         "| epsilon | warm-up | before DP-SGD | released | more than from scratch | seeds | DP-SGD, minutes |",
         "|---|---|---|---|---|---|---|",
@@ -56,6 +55,24 @@ def table_of(rows: list[dict[str, Any]], curricula: list[str]) -> str:
                 f"{minutes} |"
             )
     return "\n".join([*lines, "", *machines(rows), ""])
+
+
+def paired_table_of(first: list[dict[str, Any]], second: list[dict[str, Any]], curricula: list[str]) -> str:
+    """Markdown: two recipes on the seeds of which both have rows, and how much more the second reaches."""
+    lines = ["| epsilon | warm-up | FETA-Pro | plus | more, paired by seed | seeds |", "|---|---|---|---|---|---|"]
+    for epsilon in sorted({row["epsilon"] for row in second}, reverse=True):
+        for curriculum in curricula:
+            one, other = (
+                by_seed([row for row in rows if row["epsilon"] == epsilon], curriculum, "accuracy")
+                for rows in (first, second)
+            )
+            seeds = sorted(one.keys() & other.keys())
+            if seeds:
+                cells = ([one[s] for s in seeds], [other[s] for s in seeds], [other[s] - one[s] for s in seeds])
+                lines.append(
+                    f"| {epsilon:g} | {NAMES[curriculum]} | {' | '.join(map(points, cells))} | {', '.join(map(str, seeds))} |"
+                )
+    return "\n".join([*lines, "", *machines([*first, *second]), ""])
 
 
 def by_seed(rows: list[dict[str, Any]], curriculum: str, name: str) -> dict[int, float]:

@@ -77,7 +77,7 @@ def test_train_evaluate_and_go_on(quality, do, tmp_path, monkeypatch):
                 do("train", "--seeds", "0")
     do("train", "--seeds", "0")
     assert asked == ["central_images", "frequency_features"]  # once, for three runs
-    (base,) = (tmp_path / "runs").glob("*/seed0")
+    (base,) = (tmp_path / "runs").glob("cpu_*/seed0")
     check_releases(base)
 
     do("evaluate", "--seeds", "0")
@@ -106,7 +106,8 @@ def test_train_evaluate_and_go_on(quality, do, tmp_path, monkeypatch):
 def check_releases(base):
     """Each verifies by itself, and its ledger holds all that it rests on, as it was asked."""
     stages = {"none": [], "spatial": ["central_images"], "spatial_frequency": ["central_images", "frequency_features"]}
-    shared = ledger_rows(base / "shared" / "private")
+    (place,) = base.parents[1].glob("shared_*/seed0")
+    shared = ledger_rows(place / "private")
     noise = []
     for name, expected in stages.items():
         assert verify(base / name / "release")[1] == []
@@ -130,6 +131,16 @@ def test_a_changed_recipe_is_another_run(quality, tmp_path):
     assert recipes([]) != recipes(["--spatial_noise_multiplier", "7"])
 
 
+def test_recipes_that_begin_alike_share_what_precedes_dp_sgd(quality, tmp_path, monkeypatch):
+    def run(*flags):
+        arguments = {"seeds": [0], "epsilons": [4.0], "curricula": ["mix"], "preset": "cpu", "dataset_name": None}
+        return next(quality.all_runs(quality.argparse.Namespace(**arguments, output_dir=tmp_path, flags=list(flags))))
+
+    one, other = run(), run("--max_train_steps", "3", "--lr_scheduler", "linear")
+    assert one.shared == other.shared and one.base != other.base
+    assert one.shared != run("--frequency_noise_multiplier", "7").shared
+
+
 def test_the_presets_are_what_they_say(quality):
     gpu = quality.PRESETS["gpu"].flags
     for epsilon in (1.0, 10.0):
@@ -148,7 +159,8 @@ def test_table_shows_means_and_paired_differences(quality):
         for seed, score in enumerate(of_seed)
         if (name, seed) != ("mix", 1)
     ]  # fmt: skip
-    table = quality.write_table(quality.DOCUMENT, "quality_cpu", rows, ["none", "spatial", "frequency", "mix"])
+    table = quality.table_of(rows, ["none", "spatial", "frequency", "mix"])
+    assert quality.write_table(quality.DOCUMENT, "quality_cpu", table) == table
     text = quality.DOCUMENT.read_text()
     assert text == f"before\n<!-- quality_cpu -->\n{table}<!-- /quality_cpu -->\nafter\n"
     lines = [
@@ -167,4 +179,8 @@ def test_table_shows_means_and_paired_differences(quality):
     assert [line[6] for line in lines] == ["2.0", "2.0", "2.0"]
     assert "Trained on A CPU, 2 cores, torch 2.0." in table
     with pytest.raises(SystemExit, match="lacks the lines"):
-        quality.write_table(quality.DOCUMENT, "quality_gpu", rows, ["none"])
+        quality.write_table(quality.DOCUMENT, "quality_gpu", table)
+    more = [{**row, "accuracy": row["accuracy"] + (0.01, 0.02, 0.06)[row["seed"]]} for row in rows]
+    paired = quality.paired_table_of(rows, more, ["spatial", "mix", "frequency"])
+    cells = [line.split(" | ") for line in paired.splitlines()[2:4]]
+    assert [cell[4:] for cell in cells] == [["3.00 (s.e. 1.53)", "0, 1, 2 |"], ["3.50 (s.e. 2.50)", "0, 2 |"]]
