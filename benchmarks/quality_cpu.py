@@ -10,8 +10,8 @@ to what the ledger of that run has left. Noisy answers, generator and warm-up ar
 images of a CNN that is trained on the drawn ones only, with fixed numbers throughout. `--scored_on train` takes the last 10,000 training images in
 their place, to choose by: its lines are in no table. `table` writes the table of `docs/benchmarks.md`. Each of them goes on
 where it was interrupted, and what is there is not done again. Without `OMP_WAIT_POLICY=PASSIVE` the threads of small layers burn the time that other jobs on
-the same cores wait for. `--preset gpu` runs the paper's recipes in full. Training flags after `--` replace the preset's. `--preset cpu_plus` takes the
-steps of `recipes/feta_pro_plus/` on as many rows, after the same warm-up; its table has the differences to `--preset cpu`, paired by seed.
+the same cores wait for. `--preset gpu` runs the paper's recipes in full. Training flags after `--` replace the preset's. `--preset cpu_plus` is what is
+tried beyond the papers: other steps of DP-SGD on as many rows, after the same warm-up; its table has the differences to `--preset cpu`, paired by seed.
 
 Numbers that are measured on real images are private where these are; MNIST's are public.
 """
