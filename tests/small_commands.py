@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from diffusers_dp import cli
+from diffusers_dp import cli, processes
 from diffusers_dp.commands import sample
 from diffusers_dp.evaluation import classifier_features, evaluator, feature_cache, networks
 
@@ -41,6 +41,7 @@ def patches(notes, trouble="nothing"):
     written, measured = sample.write_shard, evaluator.measure_utility
     extracted = classifier_features.ClassifierExtractor.__call__
     return [
+        (processes, "cores", lambda: 1),  # sums depend on the number of threads
         (sample, "IMAGES_PER_SHARD", 4),
         (sample, "write_shard", write_shard),
         (feature_cache, "IMAGES_PER_CHUNK", 16),

@@ -141,7 +141,7 @@ def test_a_tracker_hears_what_is_public_alone(script):
     assert not re.search(r"log_with|init_trackers|wandb|tensorboard|accelerator\.log|save_state", source)
     assert re.findall(r"tracker\.(.*)", source) == [
         "start)",
-        "log(step, learning_rate=args.learning_rate, ledger=ledger))",
+        "log(step, learning_rate=lr_scheduler.get_last_lr()[0], ledger=ledger)",
         "finish(step, expected_batch_size=plan.sampling.expected_batch_size)",
     ]
 

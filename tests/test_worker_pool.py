@@ -19,7 +19,7 @@ from diffusers_dp.commands import sample
 from diffusers_dp.commands.evaluate_inputs import StateImages
 from diffusers_dp.evaluation.training_curve import KeptState
 from diffusers_dp.receipt import RECEIPT_NAME
-from diffusers_dp.worker_pool import LOST, STOPPED, WorkerPool
+from diffusers_dp.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
 
 
 COMMANDS = Path(__file__).with_name("small_commands.py")
@@ -66,6 +66,7 @@ def test_several_processes_find_what_one_finds(count, release, judged_data, tmp_
     with monkeypatch.context() as patch:
         for place, name, value in patches(tmp_path / "one.txt"):
             patch.setattr(place, name, value)
+        _use_cores()
         cli.main(list(map(str, flags_of(release, judged_data, tmp_path / "one"))))
     several, one = (tmp_path / name / HOUSE for name in ("several", "one"))
     found = files_of(several)
