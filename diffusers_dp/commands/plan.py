@@ -141,8 +141,9 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
 
 def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
     shares = plan.ledger.budget_shares()  # empty without guarantee
-    noise = {name: f"{plan.rows[name].noise_multiplier:.4f} ({share:.1%})" for name, share in shares.items()}
-    noise = noise if plan.ledger.has_guarantee else dict.fromkeys(plan.rows, "no noise")
+    noise = dict.fromkeys(plan.rows, "no noise")
+    if plan.ledger.has_guarantee:
+        noise = {name: f"{row.noise_multiplier:.4f} ({shares[name]:.1%})" for name, row in plan.rows.items()}
     cells = [noise.get(name, "-") for name in stages]
     return [
         f"{plan.epsilon:.4f}",
