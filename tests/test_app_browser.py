@@ -264,8 +264,8 @@ def test_what_was_said_of_one_model_never_stands_under_the_name_of_another(visit
     gate.clear()
     for request in held:
         request.continue_()
+    page.page.wait_for_function("document.querySelector('#guarantee').innerText.includes('Numbers consistent')")
     page.page.wait_for_selector("#draw:not([disabled])")
-    assert "Numbers consistent" in page.text("#guarantee")
     assert not any("samples.png" in text for text in page.page.evaluate("window.seen"))
 
 

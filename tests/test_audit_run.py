@@ -116,6 +116,7 @@ def test_faults_of_library_and_script_are_noticed(fault, caught_by, monkeypatch)
     assert found.verdict == "INCONCLUSIVE" and any(caught_by in reason for reason in found.reasons), found.reasons
 
 
+@pytest.mark.slow
 def test_a_script_that_asks_for_less_noise_exceeds_its_budget(monkeypatch):
     """The ledger refuses it: epsilon 2 is what it may spend."""
     from diffusers_dp.errors import BudgetExceeded

@@ -400,6 +400,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_sigterm_to_all_processes_is_told_once(tmp_path):
     """Before DP-SGD, where each ends by itself."""
     (tmp_path / "stopped.py").write_text(STOPPED_TOGETHER)
