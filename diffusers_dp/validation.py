@@ -56,6 +56,7 @@ _AT_LEAST = {
     "public_batch_size": 1,
     "public_lr_warmup_steps": 0,
 }
+SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 # Far beyond what is sensible, and well inside of what a 32-bit float can hold.
 _SMALLEST, _LARGEST = 1e-9, 1e9
 _POSITIVE = (
@@ -114,6 +115,8 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(f"--p_mean is {config.p_mean}; give a number from -10 to 10.")
     if not 0 < config.p_std <= 5:
         raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
+    if not 0 < config.sigma_min < SIGMA_MAX:
+        raise UsageError(f"--sigma_min is {config.sigma_min}; give a number above 0 and below {SIGMA_MAX:g}.")
     for name in _RATES:
         text = getattr(config, name, None)
         if text is not None and not _is_rate(text):

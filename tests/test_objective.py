@@ -20,6 +20,7 @@ from diffusers_dp.models import (
     build_objective,
     noise_schedule,
 )
+from diffusers_dp.validation import SIGMA_MAX
 
 
 TRAINING = Path(__file__).parents[1] / "training"
@@ -59,6 +60,14 @@ def test_defaults_are_those_of_the_method(method):
     denoiser, loss = script_of(method).build_denoiser(load_config([], CONFIGS[method]), FACTS, "cpu")
     expected = (DDPMDenoiser, DDPMLoss) if method == "dp_diffusion" else (EDMDenoiser, EDMLoss)
     assert (type(denoiser), type(loss)) == expected and loss.mixture is None
+
+
+def test_sampling_ends_at_the_lowest_noise_level_that_was_asked_for():
+    default = noise_schedule(load_config([])).config
+    assert (default.sigma_min, default.sigma_max) == (EDMDPMSolverMultistepScheduler().config.sigma_min, SIGMA_MAX)
+    scheduler = noise_schedule(load_config(["--sigma_min", "0.2"]))
+    scheduler.set_timesteps(10)
+    assert scheduler.sigmas[-2].item() == pytest.approx(0.2) and scheduler.sigmas[-1] == 0
 
 
 def test_the_objective_follows_the_scheduler():

@@ -23,7 +23,7 @@ def noise_schedule(config: TrainingConfig) -> Scheduler:
     """The scheduler of a model that begins from nothing: `--objective`, or the default of the method."""
     if (config.objective or config.default_objective) == "ddpm":
         return linear_schedule()
-    return EDMDPMSolverMultistepScheduler(sigma_data=config.sigma_data)
+    return EDMDPMSolverMultistepScheduler(sigma_min=config.sigma_min, sigma_data=config.sigma_data)
 
 
 def build_objective(
