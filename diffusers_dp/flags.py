@@ -188,7 +188,7 @@ class ModelFlags:
     sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
     sigma_min: float = flag(
         0.002,
-        "EDM's lowest noise level of sampling, which the last step removes at once; higher: less grain, and less detail.",
+        "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings its own.",
     )
     p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
     p_std: float = flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
