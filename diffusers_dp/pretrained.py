@@ -120,7 +120,9 @@ def load_pretrained(
     objective, scheduler = _scheduler(folder, index, name)
     unet, weights = _unet(folder, index, name)
     patch_size = index.get("patch_size", 1)
-    check_size(unet, image_shape, patch_size if isinstance(patch_size, int) else 1, name)
+    if type(patch_size) is not int or patch_size < 1:
+        raise UsageError(f"{FLAG} {name} has the patch size {patch_size!r}, which is none; choose another model.")
+    check_size(unet, image_shape, patch_size, name)
     check_layers(unet, name)
     fit_class_table(unet, num_classes, name)
     return StartingModel(unet, scheduler, objective, patch_size, _origin(name, folder, weights))
@@ -197,10 +199,16 @@ def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Sch
         raise UsageError(
             f"{FLAG} {name} predicts {config['prediction_type']!r}; choose a model that predicts one of {', '.join(PREDICTIONS[objective])}."
         )
-    if objective == "edm":
-        return objective, EDMDPMSolverMultistepScheduler.from_config(config)
-    # Few steps are taken from the last one on, where images are noise, as the sampler starts.
-    return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
+    try:
+        if objective == "edm":
+            return objective, EDMDPMSolverMultistepScheduler.from_config(config)
+        # Few steps are taken from the last one on, where images are noise, as the sampler starts.
+        return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
+    except (NotImplementedError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UsageError(
+            f"{FLAG} {name} has a {kind} whose noise levels cannot be sampled here ({reason}); choose another."
+        ) from None
 
 
 def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, Path]:

@@ -161,6 +161,9 @@ REFUSED = {
     "another prediction": (
         {"scheduler": EDMDPMSolverMultistepScheduler(prediction_type="v_prediction")}, "predicts 'v_prediction'"
     ),
+    "other noise levels": (
+        {"scheduler": DDPMScheduler(beta_schedule="sigmoid")}, r"DDPMScheduler whose noise levels .*\(sigmoid.*; choose"
+    ),
 }  # fmt: skip
 
 
@@ -204,6 +207,8 @@ BROKEN = {
     "a broken index": (lambda f: (f / "model_index.json").write_text("[]"), "holds no model_index.json"),
     "only a pickle": (only_a_pickle, "pickles are not loaded; save it again with safetensors"),
     "broken weights": (break_weights, "could not be loaded"),
+    "no patches": (lambda f: edit_index(f, patch_size=0), "has the patch size 0, which is none; choose another model"),
+    "patches in words": (lambda f: edit_index(f, patch_size="2"), "has the patch size '2'"),
     "its own code": (lambda f: edit_index(f, unet=["own_code", "UNet2DModel"]), "no pipeline of a UNet2DModel"),
     "another network": (lambda f: edit_index(f, unet=["diffusers", "UNet2DConditionModel"]), "no pipeline of"),
 }
