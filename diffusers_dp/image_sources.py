@@ -269,6 +269,8 @@ class DatasetSource:
             if column is not None and column not in features:
                 raise UsageError(f"--{flag} '{column}' does not exist; there is: {', '.join(features)}.")
         kind = features[self.config.image_column]
+        if isinstance(kind, dict):  # as `datasets` stores an image, written by others, who do not call it one
+            kind = kind.get("bytes")
         if not isinstance(kind, datasets.Image) and getattr(kind, "dtype", None) not in ("binary", "large_binary"):
             raise UsageError(
                 f"--image_column '{self.config.image_column}' holds no images; there is: {', '.join(features)}."

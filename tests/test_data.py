@@ -7,6 +7,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -220,6 +221,23 @@ def test_labels_as_text(tmp_path):
     config = FETAProConfig(dataset_name=name, label_column="kind", class_names="a,b")
     _, arrays = read(config, tmp_path)
     assert arrays.labels.tolist() == [1, 0, 0] and arrays.readable.tolist() == [True, True, False]
+
+
+def test_images_that_are_not_called_so(tmp_path):
+    """Parquet that another library wrote: bytes and a path, or bytes alone, without the metadata of `datasets`."""
+    struct = [{"bytes": encode(grey(9)), "path": "a.png"}, {"bytes": b"broken", "path": "b.png"}, None]
+    (tmp_path / "set").mkdir()
+    pyarrow.parquet.write_table(
+        pyarrow.table({"scan": struct, "raw": [encode(grey(7)), b"broken", None], "text": ["a", "b", "c"]}),
+        tmp_path / "set" / "train-00000-of-00001.parquet",
+    )
+    for column, value in (("scan", 9), ("raw", 7)):
+        config = FETAProConfig(dataset_name=str(tmp_path / "set"), image_column=column, num_channels=1, resolution=8)
+        facts, arrays = read(config, tmp_path)
+        assert facts.num_images == 3 and arrays.readable.tolist() == [True, False, False]
+        assert (arrays.images[0] == value).all()
+    with pytest.raises(UsageError, match="--image_column 'text' holds no images"):
+        public_facts(FETAProConfig(dataset_name=str(tmp_path / "set"), image_column="text"))
 
 
 def test_digits_as_text_are_names(tmp_path):
