@@ -3,7 +3,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .flags import Question, TrainingConfig, flag, parse_rate, run_folder, split_list
 
@@ -234,6 +234,15 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     def questions(self) -> tuple[Question, ...]:
         """The mean images, as FETA-Pro's central images, or the mode images."""
         return (self.spatial_question("central_images" if self.central_images == "mean" else "mode_images"),)
+
+    @property
+    def warm_up_facts(self) -> dict[str, Any]:
+        """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the pre-training."""
+        stage = "public" if self.mix_public_images else "spatial"
+        names = (
+            "central_images", "mix_public_images", f"{stage}_steps", f"{stage}_batch_size", f"{stage}_learning_rate",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
 
     @property
     def bins(self) -> int:

@@ -55,8 +55,6 @@ from diffusers_dp.warm_up_images import CentralImages, MixedImages
 
 
 METHOD = METHODS["dp_feta"]
-# What the receipt says of the warm-up.
-CURRICULUM = ("central_images", "mix_public_images", "spatial_steps", "spatial_batch_size", "spatial_learning_rate")
 
 
 @stoppable()
@@ -143,6 +141,7 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
         warmed_up, place = build_pipeline(unet, model, facts), folder.private / "warmed_up_spatial"
         processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))
         stages.done("warm-up (spatial)", ledger)
+        del public
 
     # 3. DP-SGD on the sensitive images.
     fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint, tracker)
@@ -174,7 +173,7 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
         id2label=pipeline.config.id2label,
         patch_size=model.patch_size,
         method=METHOD,
-        curriculum={name: getattr(args, name) for name in CURRICULUM},
+        curriculum=args.warm_up_facts,
         samples=samples,
         resumes=identity.resumes,
         leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
