@@ -77,6 +77,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(args: DPDMConfig, processes: Processes, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
     stages = StageTable()
+    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
+    set_seed(args.seed, device_specific=True)
     with folder.discarded_on_error():
         checkpoint = processes.on_first(lambda: find_checkpoint(folder.private, args.resume_from_checkpoint))
         cache = folder.private / "cache"
@@ -98,8 +100,6 @@ def run(args: DPDMConfig, processes: Processes, facts: PublicFacts, plan: Plan, 
         leaky_log=leaky_log, device=processes.device, processes=processes,
     )  # fmt: skip
     del arrays
-    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
-    set_seed(args.seed, device_specific=True)
 
     # 1. The model.
     denoiser, loss = build_denoiser(args, facts, processes.device)
