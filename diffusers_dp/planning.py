@@ -128,7 +128,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         rows[asked.name] = _row(asked.name, sigma, asked.sample_rate, asked.repeats)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     if ledger.has_guarantee and spent >= config.target_epsilon:
-        raise UsageError(_over_budget(config, spent))
+        fixed = [rows[asked.name] for asked in config.questions if asked.noise_multiplier is not None]
+        raise UsageError(_over_budget(config, spent, ledger.epsilon(extra=fixed)))
     for row in rows.values():
         try:
             ledger.reserve(row)
@@ -295,9 +296,10 @@ def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
         )
 
 
-def _over_budget(config: TrainingConfig, spent: float) -> str:
-    """What to do about queries that leave nothing. A higher target helps only where all their noise is absolute, for noise
-    that comes from a share scales with the target."""
+def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
+    """What to do about queries that leave nothing. A higher target helps only where some of their noise is absolute, for noise
+    that comes from a share scales with the target; a smaller share helps only where those of absolute noise, which cost epsilon
+    `fixed`, leave anything."""
     absolute = [asked.flags for asked in config.questions if asked.noise_multiplier is not None]
     raised = " and ".join(f"--{flags}_noise_multiplier" for flags in absolute)
     shares = {
@@ -313,6 +315,13 @@ def _over_budget(config: TrainingConfig, spent: float) -> str:
         given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
         together = "are too large together" if len(shares) > 1 else "is too large"
         return f"{given} {together}, they leave nothing of {target} to DP-SGD: lower {lowered}."
+    if lowered and fixed >= config.target_epsilon:
+        if not math.isfinite(fixed):
+            return f"The query of {raised} alone costs more than any epsilon, let alone {target}: raise {raised}."
+        return (
+            f"The query of {raised} alone costs epsilon {fixed:.4g}, {fixed - config.target_epsilon:.4g} more than {target}: raise it well "
+            f"above {fixed:.4g}, or raise {raised}."
+        )
     if not math.isfinite(spent):
         cost = f"The queries alone cost more than any epsilon, let alone {target}"
     else:

@@ -34,7 +34,7 @@ class PublicImages:
         images (`torch.Tensor` of uint8, shape `[n, C, H, W]`): In the shape of the sensitive ones.
         labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is unknown.
         num_classes (`int`, *optional*): Of their own label set.
-        origin (`dict`): Id or "local folder", number, hash and licence, for the receipt.
+        origin (`dict`): Id or "local folder", number, hash and licence, and how long they are trained on, for the receipt.
     """
 
     images: torch.Tensor
@@ -85,6 +85,9 @@ def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicIma
         "num_images": len(stacked),
         "images_sha256": hashlib.sha256(stacked.tobytes()).hexdigest(),
         "licence": _licence(config),
+        "steps": config.public_steps,
+        "batch_size": config.public_batch_size,
+        "learning_rate": config.public_learning_rate,
     }
     num_classes = None if names is None else len(names)
     return PublicImages(

@@ -229,11 +229,12 @@ def _validate_public(config: PublicConfig) -> None:
         )
     if config.public_timestep_mixture is not None:
         TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
-    for public in (config.public_dataset_name, config.public_data_dir):
+    for flag in ("public_dataset_name", "public_data_dir"):
+        public = getattr(config, flag)
         for private in (config.dataset_name, config.train_data_dir):
             if public is not None and private is not None and _same_source(public, private):
                 raise UsageError(
-                    f"--public_dataset_name or --public_data_dir {public} is the sensitive data itself; name data that is public and other."
+                    f"--{flag} {public} is the sensitive data itself, or has its name; name data that is public and other."
                 )
 
 

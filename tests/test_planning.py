@@ -182,9 +182,22 @@ def test_shares_over_the_budget_are_to_be_lowered():
     plan(spatial_budget_share=0.1, frequency_budget_share=0.3)
 
 
+def test_a_share_is_not_to_be_lowered_where_the_other_query_leaves_nothing():
+    """Whatever the share: the multiplier or the target has to be raised, and what it costs is the least that can be reached."""
+    flags = {"spatial_noise_multiplier": 0.3, "frequency_budget_share": 0.1}
+    with pytest.raises(UsageError) as refusal:
+        plan(target_epsilon=1.0, **flags)
+    text = str(refusal.value)
+    assert "lower" not in text and "or raise --spatial_noise_multiplier." in text
+    (smallest,) = map(float, re.search(r"epsilon ([\d.]+), .* above \1, or", text).groups())
+    with pytest.raises(UsageError):
+        plan(target_epsilon=smallest * 0.99, **flags)
+    assert plan(target_epsilon=smallest * 1.5, **flags)[1].epsilon <= smallest * 1.5
+
+
 def test_of_a_share_and_a_multiplier_each_is_told_its_direction():
     with pytest.raises(UsageError) as refusal:
-        plan(target_epsilon=1.0, spatial_budget_share=0.3, frequency_noise_multiplier=1.0)
+        plan(target_epsilon=2.0, spatial_budget_share=0.9, frequency_noise_multiplier=2.3)
     text = str(refusal.value)
     assert "raise --frequency_noise_multiplier or lower --spatial_budget_share" in text
     assert "--spatial_noise_multiplier" not in text and "--frequency_budget_share" not in text

@@ -99,6 +99,7 @@ def test_from_public_images_to_release(script, flags, tmp_path, capsys):
         6,
         "cc0-1.0",
     )
+    assert (origin["steps"], origin["batch_size"], origin["learning_rate"]) == (3, 4, 1e-3)
     assert str(tmp_path) not in (tmp_path / "run" / "release" / "privacy_receipt.json").read_text()
     out = capsys.readouterr().out
     assert "public pre-training" in out and "Released" in out
