@@ -8,13 +8,14 @@
 # DEMO_ARGS  added to the training command of the demo:    make demo DEMO_ARGS="--target_epsilon 1"
 # TEST_ARGS  added to pytest:                              make test TEST_ARGS="-k ledger"
 # JOBS       test processes, each on one thread:           make test JOBS=8
+#            (one more than two cores: a third of their time, tests wait)
 # MUTANT_ARGS  added to the run of faults:                 make mutants MUTANT_ARGS="--only noise"
 
 PYTHON ?= python3
 PIP_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 MUTANT_ARGS ?=
 
 BIN := .venv/bin
