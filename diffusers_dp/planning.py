@@ -121,11 +121,6 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     rows = {}
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
     for asked in config.questions:
-        if asked.sample_rate * facts.num_units < 1 - 1e-9:  # a rate such as 1/N is a float by now
-            raise UsageError(
-                f"--{asked.flags}_sample_rate {asked.sample_rate:g} of {facts.num_units} {config.unit_of_privacy}s is less than one "
-                f"{config.unit_of_privacy} a query; give at least 1/{facts.num_units}."
-            )
         given = asked.noise_multiplier if ledger.has_guarantee else None
         sigma = given or ledger.calibrate_gaussian(
             asked.budget_share, sampling_probability=asked.sample_rate, steps=asked.repeats

@@ -164,12 +164,6 @@ def test_queries_over_the_budget_are_refused(accountant):
         plan(target_epsilon=smallest * 0.99, **flags)
 
 
-def test_a_query_of_less_than_one_image_is_refused():
-    with pytest.raises(UsageError, match="--spatial_sample_rate 0.0005 of 1437 images is .*give at least 1/1437"):
-        plan(spatial_sample_rate="0.0005")
-    plan(spatial_sample_rate="1/1437", spatial_noise_multiplier=20.0)
-
-
 def test_only_flags_of_queries_that_are_asked_are_named():
     with pytest.raises(UsageError) as refusal:
         plan(target_epsilon=1.0, curriculum="frequency", frequency_noise_multiplier=1.0)
