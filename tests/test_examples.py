@@ -47,7 +47,7 @@ def test_the_notebook_is_that_of_the_script(name):
     assert notebook.read_text(encoding="utf-8") == notebooks.to_text(notebooks.notebook_of(SCRIPTS[name].read_text()))
 
 
-LONGEST = ("train_on_your_own_folder", "plan_a_budget")
+LONGEST = ("train_on_your_own_folder", "plan_a_budget", "make_a_private_dataset")
 # A notebook is the script's text: one runs each time, the others with the slow tests, and with them the scripts that train and calibrate most.
 RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name in LONGEST else []) for name in MADE] + [
     pytest.param(name, "notebook", marks=[] if name == "sample_images" else pytest.mark.slow) for name in MADE

@@ -63,13 +63,12 @@ def test_a_folder_that_holds_a_run_is_refused_before_it(script, tmp_path, monkey
         script.main([*TINY, "--output_dir", str(tmp_path)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [
         ["--curriculum", "frequency"],
-        pytest.param(
-            ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2"], marks=pytest.mark.slow
-        ),
+        ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2"],
     ],
     ids=str,
 )
