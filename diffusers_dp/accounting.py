@@ -193,8 +193,8 @@ def calibrate(
 ) -> float:
     """The smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to 1e-4, from above.
 
-    With PLD, two or three calls at full resolution: a grid ten times coarser is off by a slowly varying factor, so solve
-    with it, measure the factor at the solution, solve again for the target so corrected, and only then ask the real one.
+    With PLD, two calls at full resolution, seldom more: a grid ten times coarser is off by a slowly varying factor, so solve with it,
+    measure the factor at the solution, solve again for the target so corrected, and only then ask the real one.
 
     Args:
         before (`Composition`): what is reserved already; it costs `spent`, which is below the target.
@@ -215,7 +215,10 @@ def calibrate(
         factor = coarse(start) / max(exact(start), 1e-12)
         if abs(factor - 1) > 4e-5:  # else, with a large epsilon, the first solution is as good as a second
             aim = target_epsilon * factor
-            start = smallest_noise(coarse, aim, start, width=1.001, at_least=at_least, tolerance=2e-5) * (1 + 4e-5)
+            start = smallest_noise(coarse, aim, start, width=1.001, at_least=at_least, tolerance=1e-5) * (1 + 2e-5)
+        # What the question adds falls at least as fast as its noise rises, so that this close to the target no smaller noise is to be found.
+        if 0 <= target_epsilon - exact(start) <= 1e-4 * (target_epsilon - spent):
+            return start
         width = 1 + 8e-5
     return smallest_noise(exact, target_epsilon, start, width=width, at_least=at_least, tolerance=1e-4)
 

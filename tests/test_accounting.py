@@ -264,6 +264,14 @@ def test_calibration_lands_just_below_the_target(target):
     assert at(sigma * (1 - 1.5e-4)) > target, "not the smallest"
 
 
+def test_calibration_is_exact_where_others_took_nearly_all():
+    before = [(4.0, 1, 1)]
+    target = 1.02 * cost(before, delta=1e-5)
+    sigma = calibrate(1 / 14, 2100, before=before, target=target)
+    assert cost([*before, (sigma, 1 / 14, 2100)], target=target) <= target
+    assert cost([*before, (sigma * (1 - 1.5e-4), 1 / 14, 2100)], target=target) > target, "not the smallest"
+
+
 @QUICK
 @given(log_target=st.floats(-1, 1.3), log_q=st.floats(-2, 0), steps=st.integers(50, 3000))
 def test_calibration_is_exact_to_1e_4(log_target, log_q, steps):

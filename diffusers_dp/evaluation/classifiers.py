@@ -18,10 +18,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers.training_utils import EMAModel
-from sklearn.dummy import DummyClassifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.neural_network import MLPClassifier
 from torch import nn
 from tqdm.auto import tqdm
 
@@ -95,6 +91,10 @@ class LogisticRegressionClassifier(Classifier):
         self.iterations, self.c = iterations, c
 
     def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+        from sklearn.dummy import DummyClassifier  # half a second, which every training script would pay at its start
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+
         labels = labels_of(train)
         self.num_classes = num_classes_of(train)
         self.model = LogisticRegression(C=self.c, max_iter=self.iterations)
@@ -174,6 +174,8 @@ class PerceptronClassifier(EpochClassifier):
         self.hidden = hidden
 
     def _train(self, train: ImageSet) -> Iterator[None]:
+        from sklearn.neural_network import MLPClassifier
+
         pixels, classes = _flat(train.images), np.arange(self.num_classes)
         self.model = MLPClassifier(
             (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE, batch_size=min(MLP_BATCH_SIZE, len(train)),
