@@ -237,11 +237,11 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
 
     @property
     def warm_up_facts(self) -> dict[str, Any]:
-        """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the pre-training."""
-        stage = "public" if self.mix_public_images else "spatial"
-        names = (
-            "central_images", "mix_public_images", f"{stage}_steps", f"{stage}_batch_size", f"{stage}_learning_rate",
-        )  # fmt: skip
+        """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the public pre-training, whose
+        numbers stand with the public images."""
+        names = ["central_images", "mix_public_images"]
+        if not self.mix_public_images:
+            names += ["spatial_steps", "spatial_batch_size", "spatial_learning_rate"]
         return {name: getattr(self, name) for name in names}
 
     @property
