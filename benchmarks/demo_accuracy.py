@@ -3,11 +3,14 @@
     python benchmarks/demo_accuracy.py --seeds 0 1 2 3 4
     python benchmarks/demo_accuracy.py --seeds 0 --output_dir runs/mnist_cpu -- \
         --config training/recipes/feta_pro/mnist_cpu.yaml --dataset_name path/to/mnist
+    python benchmarks/demo_accuracy.py --releases runs/dpdm/release runs/dp_feta/release -- \
+        --config training/recipes/feta_pro/mnist_cpu.yaml --dataset_name path/to/mnist
 
 For each seed it trains (a run that is there is used as it is), then draws images, in this process and not in the training's,
 from the auxiliary generator, from the model after each warm-up stage, and from `release/`. What follows `--` goes to the training
 script. The test images are the dataset's test split (for the embedded digits: the fixed 360); they choose nothing: every
 number of the classifier's training is fixed below. One JSON line a run is appended to `results.jsonl` in the output folder.
+`--releases` trains nothing: it verifies releases that are there, of any method, and scores them alike.
 
 Reading real images, the numbers are private where the images are; they never enter the release.
 """
@@ -28,6 +31,7 @@ from torch import nn
 
 from diffusers_dp.config import load_config
 from diffusers_dp.data import load_digits_split, load_images, public_facts
+from diffusers_dp.hub import load_verified
 from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.models import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
@@ -44,12 +48,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--output_dir", type=Path, default=Path("runs/demo_accuracy"))
     parser.add_argument("--num_inference_steps", type=int, default=20)
+    parser.add_argument("--releases", type=Path, nargs="+", help="Score these, and train nothing.")
     own = sys.argv[1:]
     flags = own[own.index("--") + 1 :] if "--" in own else []
     args = parser.parse_args(own[: own.index("--")] if "--" in own else own)
 
     keep_freed_memory()
     test_images, test_labels = real_test_images(flags, args.output_dir)
+    if args.releases:
+        for release in args.releases:
+            score = accuracy(*draw(load_verified(release), args.num_inference_steps), test_images, test_labels)
+            print(json.dumps({"release": str(release), "accuracy": round(score, 4)}), flush=True)
+        return
     rows = []
     for seed in args.seeds:
         run = args.output_dir / f"seed{seed}"
@@ -91,13 +101,13 @@ def draw_all(run: Path, num_inference_steps: int) -> dict[str, tuple[torch.Tenso
         drawn["generator"] = generator.generate(labels), labels
     for name in ("spatial", "frequency", "mix"):
         if (run / "private" / f"warmed_up_{name}").exists():
-            drawn[f"warm-up {name}"] = draw(run / "private" / f"warmed_up_{name}", num_inference_steps)
-    drawn["final"] = draw(run / "release", num_inference_steps)
+            warmed_up = DPImagePipeline.from_pretrained(run / "private" / f"warmed_up_{name}")
+            drawn[f"warm-up {name}"] = draw(warmed_up, num_inference_steps)
+    drawn["final"] = draw(load_verified(run / "release"), num_inference_steps)
     return drawn
 
 
-def draw(folder: Path, num_inference_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-    pipeline = DPImagePipeline.from_pretrained(folder)
+def draw(pipeline: DPImagePipeline, num_inference_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
     pipeline.set_progress_bar_config(disable=True)
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(NUM_IMAGES) % pipeline.num_classes
