@@ -61,6 +61,7 @@ def test_the_table_and_the_picture(scaling, monkeypatch, tmp_path, capsys):
     assert len([line for line in lines if "|" in line]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_measured_in_a_fresh_process(scaling, capsys):
     scaling.compare_decoding([200])
