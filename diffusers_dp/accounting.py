@@ -216,7 +216,7 @@ def calibrate(
         if abs(factor - 1) > 4e-5:  # else, with a large epsilon, the first solution is as good as a second
             aim = target_epsilon * factor
             start = smallest_noise(coarse, aim, start, width=1.001, at_least=at_least, tolerance=1e-5) * (1 + 2e-5)
-        # What the question adds falls at least as fast as its noise rises, so that this close to the target no smaller noise is to be found.
+        # What the question adds falls at least as fast as its noise rises: this close to the target, the noise is the smallest to 1e-4.
         if 0 <= target_epsilon - exact(start) <= 1e-4 * (target_epsilon - spent):
             return start
         width = 1 + 8e-5
