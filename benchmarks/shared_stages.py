@@ -26,6 +26,7 @@ from diffusers_dp.ledger_row import LedgerRow
 from diffusers_dp.models import EDMDenoiser, FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
+from diffusers_dp.pretrained import starting_model
 from diffusers_dp.processes import Processes
 from diffusers_dp.queries import RandomFourierFeatures
 from diffusers_dp.run_folder import RunFolder
@@ -94,7 +95,7 @@ class SharedStages:
 
     def pipeline(self, unet: UNet2DModel) -> DPImagePipeline:
         """With the flags' noise levels."""
-        return self.script.build_pipeline(unet, self.script.load_starting_model(self.config, self.facts), self.facts)
+        return self.script.build_pipeline(unet, starting_model(self.config, self.facts), self.facts)
 
     def _warm_up(self, denoiser: EDMDenoiser, loss: torch.nn.Module, name: str) -> None:
         set_seed(self.config.seed)  # a stage draws the same, whether those before it were made in this process or not

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 import yaml
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers.utils import logging
 from torch import nn
 
+from .data import PublicFacts
 from .dpsgd import per_example_gradients
 from .errors import IntegrityError, UsageError
 from .flags import TrainingConfig
@@ -27,15 +29,17 @@ from .journal import sync_tree
 from .models import Scheduler, noise_schedule, unet_config
 from .no_guarantee import refuse_without_guarantee
 from .pipelines import DPImagePipeline
+from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
 from .receipt import canonical_json
 from .unreleased import refuse_unreleased
+from .verify import RECEIPT_NAME
 
 
 FLAG = "--pretrained_model_name_or_path"
 KEPT_NAME, ORIGIN_NAME = "pretrained", "origin.json"
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All that is fetched from the Hub: a pickle beside the weights never comes here.
-FILES = ("model_index.json", "README.md", "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
+FILES = ("model_index.json", "README.md", RECEIPT_NAME, "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
 DDPM_SCHEDULERS, EDM_SCHEDULERS = (
     ("DDPMScheduler", "DDIMScheduler"), ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler")
 )  # fmt: skip
@@ -53,8 +57,9 @@ class StartingModel:
             same noise levels.
         objective (`str`): `ddpm` or `edm`, which follows from the scheduler.
         patch_size (`int`): Of the pipeline, where it folds patches into channels.
-        origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, for the receipt; `None` of a model
-            that begins from nothing.
+        origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, and what a release cost, for the
+            receipt; `None` of a model that begins from nothing.
+        receipt (`dict`, *optional*): Of a release of this library.
     """
 
     unet: UNet2DModel
@@ -62,20 +67,20 @@ class StartingModel:
     objective: str
     patch_size: int
     origin: dict[str, Any] | None
+    receipt: dict[str, Any] | None = None
 
 
-def starting_model(
-    config: TrainingConfig, image_shape: tuple[int, int, int], num_classes: int | None
-) -> StartingModel:
+def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
     """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
     nothing as the flags describe it.
 
     Args:
-        image_shape, num_classes: See `load_pretrained`.
+        facts (`PublicFacts`): Of the sensitive images.
 
     Raises:
-        UsageError: As `load_pretrained`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
+        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
     """
+    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
     name = getattr(config, "pretrained_model_name_or_path", None)
     if name is None:
         unet = UNet2DModel(**unet_config(config, image_shape, num_classes))
@@ -84,6 +89,8 @@ def starting_model(
         return StartingModel(unet, scheduler, objective, config.patch_size, None)
     revision = getattr(config, "pretrained_model_revision", None)
     model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
+    if model.receipt is not None:
+        refuse_the_same_images(model.receipt, config, facts)
     if config.objective not in (None, model.objective):
         raise UsageError(
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
@@ -108,8 +115,8 @@ def load_pretrained(
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
 
     Raises:
-        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors, mixes the images of a batch, or
-            learned from sensitive images and is no release.
+        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors or not all of them or some that are
+            no numbers, mixes the images of a batch, or learned from sensitive images and is no whole release.
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES)
     refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
@@ -124,8 +131,11 @@ def load_pretrained(
         raise UsageError(f"{FLAG} {name} has the patch size {patch_size!r}, which is none; choose another model.")
     check_size(unet, image_shape, patch_size, name)
     check_layers(unet, name)
+    leave_out_dropout(unet)
     fit_class_table(unet, num_classes, name)
-    return StartingModel(unet, scheduler, objective, patch_size, _origin(name, folder, weights))
+    receipt = receipt_of(folder, index, f"{FLAG} {name}")
+    origin = _origin(name, folder, weights) | ({} if receipt is None else facts_of_release(receipt))
+    return StartingModel(unet, scheduler, objective, patch_size, origin, receipt)
 
 
 def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int, name: str) -> None:
@@ -157,6 +167,14 @@ def check_layers(unet: UNet2DModel, name: str) -> None:
         raise UsageError(
             f"{FLAG} {name} cannot be trained with DP-SGD: {str(error).rstrip('.')}; choose another model."
         ) from None
+
+
+def leave_out_dropout(unet: UNet2DModel) -> None:
+    """Switches dropout off: its masks would be drawn from a seeded source, where all draws of a gradient must be secret."""
+    for layer in unet.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    unet.register_to_config(dropout=0.0)
 
 
 def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") -> None:
@@ -221,11 +239,26 @@ def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, 
         )
     from safetensors import SafetensorError
 
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # what would be missing is said below, in one sentence
     try:
-        unet = UNet2DModel.from_pretrained(place, use_safetensors=True, low_cpu_mem_usage=False)
+        unet, loading = UNet2DModel.from_pretrained(
+            place, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+        )
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None
+    finally:
+        logging.set_verbosity(level)
+    for found, what in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond its configuration,")):
+        if loading.get(found):
+            keys = sorted(loading[found])
+            raise UsageError(
+                f"{FLAG} {name} {what} weights ({len(keys)}, such as {keys[0]}); choose a model that is whole."
+            )
+    for key, tensor in unet.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise UsageError(f"{FLAG} {name} has weights that are no numbers ({key}); choose another.")
     return unet.float(), place / WEIGHTS
 
 
@@ -305,9 +338,10 @@ def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
     if not folder.is_dir():
         return None
     from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
     try:
-        unet.load_state_dict(UNet2DModel.from_pretrained(folder / "unet", use_safetensors=True).state_dict())
+        unet.load_state_dict(load_file(folder / "unet" / WEIGHTS))
         return dict(json.loads((folder / ORIGIN_NAME).read_text(encoding="utf-8")))
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise IntegrityError(

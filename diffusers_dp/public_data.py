@@ -104,8 +104,16 @@ def starting_point(
         model (`StartingModel`): See `starting_model`; its weights are replaced where an earlier start kept others.
         private (`Path`): The run's private folder.
         checkpoint (`Path`, *optional*): Where DP-SGD goes on.
+
+    Raises:
+        UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model public images alone.
     """
     origin = kept_pretrained(private, model.unet) if config.pretrains else model.origin
+    if getattr(config, "mix_public_images", False) and checkpoint is None and origin is not None:
+        raise UsageError(
+            "--mix_public_images was not given at this run's first start, which has taught its model public images already; leave it out, or "
+            "start anew."
+        )
     if not config.pretrains or origin is not None or checkpoint is not None:
         return model, origin, None
     return model, origin, load_public_images(config, private / "cache")

@@ -33,6 +33,7 @@ ASSUMPTIONS = (
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
 )
 PUBLIC_INPUTS_ASSUMPTION = "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers nothing of what it tells."
+RELEASE_INPUTS_ASSUMPTION = "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image in both, the two add up."
 
 
 def canonical_json(value: Any) -> str:
@@ -131,7 +132,7 @@ def build_receipt(
         "accountant": ledger.accountant,
         "claimed_epsilon": _claims(ledger),
         "status": LOWERED_STATUS if leaky_outputs else method.status,
-        "assumptions": _assumptions(unit, bool(public_inputs)),
+        "assumptions": _assumptions(unit, public_inputs),
         "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
         "dataset": _dataset(ledger),
         "prior_releases": ledger.prior_releases,
@@ -162,9 +163,14 @@ def hash_source() -> str:
     return digest.hexdigest()
 
 
-def _assumptions(unit: str, has_public_inputs: bool) -> list[str]:
+def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]]) -> list[str]:
     found = [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)]
-    return [*found, PUBLIC_INPUTS_ASSUMPTION] if has_public_inputs else found
+    are_releases = {"epsilon" in origin for origin in public_inputs}
+    if False in are_releases:
+        found.append(PUBLIC_INPUTS_ASSUMPTION)
+    if True in are_releases:
+        found.append(RELEASE_INPUTS_ASSUMPTION)
+    return found
 
 
 def _unit_assumption(unit: str) -> str:

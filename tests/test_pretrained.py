@@ -17,6 +17,7 @@ from diffusers import (
     PNDMScheduler,
     UNet2DModel,
 )
+from safetensors.torch import load_file, save_file
 from test_release import make_release
 
 from diffusers_dp.errors import UsageError
@@ -179,7 +180,7 @@ def test_batch_norm_is_refused(tmp_path, monkeypatch):
     """Its statistics are over the batch: one image would move every gradient. Diffusers saves none; another class of it might."""
     name, unet = save(tmp_path), make_unet().eval()
     unet.conv_norm_out = torch.nn.BatchNorm2d(4)
-    monkeypatch.setattr(UNet2DModel, "from_pretrained", lambda *_, **__: unet)
+    monkeypatch.setattr(UNet2DModel, "from_pretrained", lambda *_, **__: (unet, {}))
     with pytest.raises(
         UsageError, match=r"BatchNorm2d \('conv_norm_out'\) computes statistics over a batch.*; choose another model\."
     ):
@@ -188,6 +189,13 @@ def test_batch_norm_is_refused(tmp_path, monkeypatch):
 
 def break_weights(folder):
     (folder / "unet" / WEIGHTS).write_bytes(b"none")
+
+
+def edit_weights(folder, edit):
+    path = folder / "unet" / WEIGHTS
+    tensors = load_file(path)
+    edit(tensors)
+    save_file(tensors, path)
 
 
 def only_a_pickle(folder):
@@ -207,6 +215,18 @@ BROKEN = {
     "a broken index": (lambda f: (f / "model_index.json").write_text("[]"), "holds no model_index.json"),
     "only a pickle": (only_a_pickle, "pickles are not loaded; save it again with safetensors"),
     "broken weights": (break_weights, "could not be loaded"),
+    "a weight that is missing": (
+        lambda f: edit_weights(f, lambda tensors: tensors.pop("mid_block.resnets.0.conv1.weight")),
+        "lacks weights .1, such as mid_block.resnets.0.conv1.weight.; choose a model that is whole",
+    ),
+    "a layer beyond the configuration": (
+        lambda f: edit_weights(f, lambda tensors: tensors.update({"norm.running_mean": torch.zeros(4)})),
+        "has, beyond its configuration, weights .1, such as norm.running_mean.; choose a model that is whole",
+    ),
+    "a weight that is not a number": (
+        lambda f: edit_weights(f, lambda tensors: tensors["conv_in.weight"].view(-1)[:1].fill_(torch.nan)),
+        r"weights that are no numbers \(conv_in.weight\); choose another",
+    ),
     "no patches": (lambda f: edit_index(f, patch_size=0), "has the patch size 0, which is none; choose another model"),
     "patches in words": (lambda f: edit_index(f, patch_size="2"), "has the patch size '2'"),
     "its own code": (lambda f: edit_index(f, unet=["own_code", "UNet2DModel"]), "no pipeline of a UNet2DModel"),
@@ -221,6 +241,13 @@ def test_a_folder_that_is_no_such_pipeline_is_refused(tmp_path, case):
     spoil(tmp_path)
     with pytest.raises(UsageError, match=sentence):
         load(str(tmp_path))
+
+
+def test_dropout_is_switched_off(tmp_path):
+    """Its masks would come from torch's seeded generator, and what decides over a gradient must be secret."""
+    unet = load(save(tmp_path, dropout=0.5)).unet
+    assert unet.training and torch.equal(outputs(unet), outputs(unet))
+    assert unet.config.dropout == 0
 
 
 def test_neither_folder_nor_hub(monkeypatch):

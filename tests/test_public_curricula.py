@@ -7,15 +7,17 @@ import pytest
 import torch
 from diffusers import DDIMScheduler
 from safetensors.torch import load_file
-from test_pretrained import save
+from test_pretrained import edit_weights, make_unet, save
 from test_train_dp_diffusion import power_cut, write_public
 from test_train_feta_pro import independent_epsilon, read_ledger, write_images
 from test_train_methods import TINY, load
 
 from diffusers_dp import load_verified
-from diffusers_dp.errors import UsageError
-from diffusers_dp.pretrained import WEIGHTS
-from diffusers_dp.public_data import PublicImages
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.method_flags import DPFETAConfig
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.pretrained import WEIGHTS, StartingModel, keep_pretrained, kept_pretrained
+from diffusers_dp.public_data import PublicImages, starting_point
 from diffusers_dp.verify import verify
 from diffusers_dp.warm_up_images import CentralImages, MixedImages
 
@@ -127,6 +129,25 @@ def test_central_and_public_images_in_one_set(method, script, flags, tmp_path, m
     assert (receipt["public_inputs"][0]["num_images"], receipt["public_inputs"][0]["steps"]) == (6, 3)
     assert receipt["resumes"] == [{"step": 1, "fresh_entropy": True}]
     assert receipt["events"][0]["stage"] == "mode_images"
+
+
+def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
+    """The first start had no --mix_public_images and was interrupted after its pre-training: no images would be left to mix."""
+    config = DPFETAConfig(public_data_dir="public", mix_public_images=True)
+    model = StartingModel(make_unet(), DDIMScheduler(), "ddpm", 1, None)
+    keep_pretrained(tmp_path, DPImagePipeline(model.unet, model.scheduler), {"kind": "public images"})
+    with pytest.raises(UsageError, match="--mix_public_images was not given at this run's first start"):
+        starting_point(config, model, tmp_path, None)
+
+
+def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):
+    """Diffusers would fill a missing layer with chance."""
+    unet = make_unet()
+    keep_pretrained(tmp_path, DPImagePipeline(unet, DDIMScheduler()), {"kind": "public images"})
+    assert kept_pretrained(tmp_path, make_unet()) == {"kind": "public images"}
+    edit_weights(tmp_path / "pretrained", lambda tensors: tensors.pop("conv_in.bias"))
+    with pytest.raises(IntegrityError, match="is damaged or of another model"):
+        kept_pretrained(tmp_path, unet)
 
 
 def test_each_image_of_the_mixed_set_is_as_likely():

@@ -280,7 +280,7 @@ def test_scripts_are_alike_where_they_do_alike(name):
     assert len({source(method, name) for method in CONFIGS}) == 1
 
 
-@pytest.mark.parametrize("name", ["load_starting_model", "build_denoiser", "pretrain", "build_pipeline"])
+@pytest.mark.parametrize("name", ["build_denoiser", "pretrain", "build_pipeline"])
 def test_public_images_and_models_are_begun_with_alike(name):
     assert (
         source("dp_feta", name).replace(" | MixedImages", "")

@@ -86,7 +86,7 @@ def run(args: DPDiffusionConfig, processes: Processes, facts: PublicFacts, plan:
     with folder.discarded_on_error():
         checkpoint = processes.on_first(lambda: find_checkpoint(folder.private, args.resume_from_checkpoint))
         model, origin, public = processes.on_first(
-            lambda: starting_point(args, load_starting_model(args, facts), folder.private, checkpoint)
+            lambda: starting_point(args, starting_model(args, facts), folder.private, checkpoint)
         )
         cache = folder.private / "cache"
         arrays = load_share(processes, lambda: load_images(args, facts, cache), cache)
@@ -165,15 +165,10 @@ def run(args: DPDiffusionConfig, processes: Processes, facts: PublicFacts, plan:
         print(f"Pushed to {push_finished(args, release)}")
 
 
-def load_starting_model(args: DPDiffusionConfig, facts: PublicFacts) -> StartingModel:
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    return starting_model(args, facts.image_shape, num_classes)
-
-
 def build_denoiser(
     args: DPDiffusionConfig, facts: PublicFacts, device: torch.device | str
 ) -> tuple[Denoiser, TrainingLoss]:
-    model = load_starting_model(args, facts)
+    model = starting_model(args, facts)
     return build_objective(args, model.unet.to(device), model.scheduler, model.patch_size)
 
 

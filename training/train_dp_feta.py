@@ -90,7 +90,7 @@ def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan
     with folder.discarded_on_error():
         checkpoint = processes.on_first(lambda: find_checkpoint(folder.private, args.resume_from_checkpoint))
         model, origin, public = processes.on_first(
-            lambda: starting_point(args, load_starting_model(args, facts), folder.private, checkpoint)
+            lambda: starting_point(args, starting_model(args, facts), folder.private, checkpoint)
         )
         cache = folder.private / "cache"
         arrays = load_share(processes, lambda: load_images(args, facts, cache), cache)
@@ -223,15 +223,10 @@ def ask_mode_images(
     return answers.get(row, ledger, num_bins=num_bins)["answer"]
 
 
-def load_starting_model(args: DPFETAConfig, facts: PublicFacts) -> StartingModel:
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    return starting_model(args, facts.image_shape, num_classes)
-
-
 def build_denoiser(
     args: DPFETAConfig, facts: PublicFacts, device: torch.device | str
 ) -> tuple[Denoiser, TrainingLoss]:
-    model = load_starting_model(args, facts)
+    model = starting_model(args, facts)
     return build_objective(args, model.unet.to(device), model.scheduler, model.patch_size)
 
 

@@ -99,7 +99,7 @@ def run(args: FETAProConfig, processes: Processes, facts: PublicFacts, plan: Pla
     with folder.discarded_on_error():
         checkpoint = processes.on_first(lambda: find_checkpoint(folder.private, args.resume_from_checkpoint))
         model, origin, public = processes.on_first(
-            lambda: starting_point(args, load_starting_model(args, facts), folder.private, checkpoint)
+            lambda: starting_point(args, starting_model(args, facts), folder.private, checkpoint)
         )
         cache = folder.private / "cache"
         arrays = load_share(processes, lambda: load_images(args, facts, cache), cache)
@@ -252,15 +252,10 @@ def ask_frequency_features(
     return answers.get(row, ledger, **features.facts)["answer"]
 
 
-def load_starting_model(args: FETAProConfig, facts: PublicFacts) -> StartingModel:
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    return starting_model(args, facts.image_shape, num_classes)
-
-
 def build_denoiser(
     args: FETAProConfig, facts: PublicFacts, device: torch.device | str
 ) -> tuple[Denoiser, TrainingLoss]:
-    model = load_starting_model(args, facts)
+    model = starting_model(args, facts)
     return build_objective(args, model.unet.to(device), model.scheduler, model.patch_size)
 
 

@@ -90,7 +90,7 @@ def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
         return count_parameters(config, facts.image_shape, num_classes)
     from ..pretrained import starting_model
 
-    return sum(p.numel() for p in starting_model(config, facts.image_shape, num_classes).unet.parameters())
+    return sum(p.numel() for p in starting_model(config, facts).unet.parameters())
 
 
 def parse_sweep(text: str, config_class: type[TrainingConfig] = FETAProConfig) -> tuple[str, list[str]]:

@@ -1,0 +1,89 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A release as the start of another run: its epsilon stands in the new receipt, and a release of probably the same images is refused."""
+
+import json
+
+import pytest
+from test_release import make_release
+
+from diffusers_dp.config import DPDiffusionConfig
+from diffusers_dp.data import PublicFacts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.pretrained import load_pretrained, starting_model
+from diffusers_dp.verify import verify
+
+
+CLASSES = ("class 0", "class 1", "class 2")
+
+
+@pytest.fixture
+def release(tmp_path):
+    return make_release(tmp_path, ledger=make_ledger(None))
+
+
+def make_ledger(path, **changes):
+    ledger = PrivacyLedger(
+        path, target_epsilon=50, target_delta=1e-5, num_images=1000, public_facts={"class_names": list(CLASSES)}, **changes
+    )  # fmt: skip
+    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", 8.0)), 1)
+    return ledger
+
+
+def begin(release, num_images=1000, class_names=CLASSES, **flags):
+    config = DPDiffusionConfig(pretrained_model_name_or_path=str(release), objective="edm", **flags)
+    return starting_model(config, PublicFacts(num_images, (1, 8, 8), class_names))
+
+
+def test_the_receipt_of_the_second_holds_epsilon_and_delta_of_the_first(release, tmp_path):
+    """And says that they add up, in place of the assumption that is made of public inputs."""
+    model = begin(release, num_images=2000)
+    first = verify(release)[0]
+    index = json.loads((release / "model_index.json").read_text())
+    assert model.origin["kind"] == "release of diffusers_dp" and model.origin["delta"] == 1e-5
+    assert model.origin["epsilon"] == first["claimed_epsilon"]["pld"]["epsilon"] > 0
+    assert model.origin["receipt_sha256"] == index["privacy"]["receipt_sha256"]
+    second = tmp_path / "second"
+    second.mkdir()
+    second = make_release(second, public_inputs=[model.origin])
+    receipt, problems = verify(second)
+    assert problems == [] and receipt["public_inputs"] == [model.origin]
+    assert "has an epsilon of its own" in receipt["assumptions"][-1]
+    assert "was public and made without" not in " ".join(receipt["assumptions"])
+    assert f"epsilon: {model.origin['epsilon']}" in (second / "README.md").read_text()
+
+
+@pytest.mark.parametrize("changes", [{"num_images": 999}, {"class_names": CLASSES[:2]}, {"class_names": None}])
+def test_other_images_are_not_refused(release, changes):
+    """As far as public facts tell; a model without labels needs a release without them."""
+    if changes.get("class_names", CLASSES) is None:
+        with pytest.raises(UsageError, match="needs labels"):
+            begin(release, **changes)
+    else:
+        assert begin(release, **changes).receipt is not None
+
+
+def test_as_many_images_of_the_same_classes_are_refused(release):
+    with pytest.raises(
+        UsageError, match="^--pretrained_model_name_or_path .* so probably on these.*--dataset_id, which"
+    ):
+        begin(release)
+    with pytest.raises(UsageError, match="so probably on these"):
+        begin(release, dataset_id="scans", ledger_dir="ledgers")
+
+
+def test_one_dataset_id_adds_both_up(tmp_path):
+    ledger = make_ledger(tmp_path / "scans.jsonl", dataset_id="scans", release_id="0" * 16)
+    release = make_release(tmp_path, ledger=ledger)
+    assert begin(release, dataset_id="scans", ledger_dir="ledgers").receipt is not None
+    with pytest.raises(UsageError, match="so probably on these"):
+        begin(release, dataset_id="others", ledger_dir="ledgers")
+
+
+@pytest.mark.parametrize("spoil", ["missing", "damaged", "of nothing"])
+def test_a_release_without_its_receipt_is_refused(release, spoil):
+    """Nothing would say what it cost."""
+    path = release / "privacy_receipt.json"
+    path.unlink() if spoil == "missing" else path.write_text("{" if spoil == "damaged" else '{"schema_version": 1}')
+    with pytest.raises(UsageError, match="is missing or damaged, so that nothing says what it cost"):
+        load_pretrained(str(release), image_shape=(1, 8, 8), num_classes=3)
