@@ -109,8 +109,9 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
     with _quiet_absl():  # it warns of every order that it leaves out; an order less is only a looser bound
         accountant.compose(to_event(composition))
-    # Below 0 there is only rounding (tiny q / sigma), from which compute_epsilon would conclude that epsilon is 0.
-    return tuple(float(value) if value >= 0 else math.inf for value in accountant.rdp)
+    # Of a question that was asked it is above 0: at 0 and below there is only rounding (tiny q / sigma), from which compute_epsilon would
+    # conclude that epsilon is 0.
+    return tuple(float(value) if value > 0 or not composition else math.inf for value in accountant.rdp)
 
 
 def rdp_epsilon(composition: Composition, delta: float, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, int]:

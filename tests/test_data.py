@@ -379,6 +379,19 @@ def test_validation_images_are_held_out_by_position(tmp_path):
     assert arrays.images[:, 0, 0, 0].tolist() == expected
 
 
+def test_an_absent_last_record_moves_no_other_between_training_and_validation(tmp_path):
+    """What is held out follows from the declared number of records, not from how many are there."""
+    kept = []
+    for present in (20, 19):
+        images = image_bytes(*[encode(grey(value)) for value in range(1, present + 1)])
+        name = save_parquet(tmp_path / f"{present}", {"image": images, "label": [0] * present}, labelled(["a"]))
+        config = FETAProConfig(
+            dataset_name=name, resolution=8, num_channels=1, validation_size=5, num_train_images=15
+        )  # fmt: skip
+        kept.append(set(read(config, tmp_path / f"run_{present}")[1].images[:, 0, 0, 0].tolist()))
+    assert kept[0] - {20} == kept[1] - {0, 20}
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "I;16", "F"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_mode_is_converted(mode, channels):

@@ -164,6 +164,17 @@ def test_the_gate_refuses_and_writes_nothing(tmp_path):
     assert 0.7 < ledger.epsilon() <= 1.0
 
 
+@pytest.mark.parametrize("other", [row(4.0, 1.0, 50), row(4.0, 0.02, 5_000), row(3.0, 0.01, 9_000)])
+def test_what_was_found_affordable_is_no_other_question(other):
+    """A total that was checked once needs no further numbers: of that noise, at that sample rate."""
+    ledger = in_memory(target=1.0, accountant="rdp")
+    n = ledger.affordable_steps(row(4.0, 0.01), 20_000)
+    assert n > 9_000 and ledger.epsilon(extra=[other]) > 1
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(other)
+    ledger.reserve(row(4.0, 0.01, n))
+
+
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_affordable_steps_is_the_largest_number_that_fits(accountant):
     ledger = in_memory([(26.6, 1, 1)], target=1.0, accountant=accountant)

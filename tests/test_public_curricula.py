@@ -150,6 +150,15 @@ def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):
         kept_pretrained(tmp_path, unet)
 
 
+def test_central_images_keep_their_class():
+    """The answer has all classes of the first question, then all of the second."""
+    shades = torch.tensor([0.1, 0.5, 0.9])
+    answer = shades.view(1, 3, 1, 1, 1).expand(2, 3, 1, 8, 8) + torch.tensor([0.0, 0.02]).view(2, 1, 1, 1, 1)
+    central = CentralImages(answer, (1, 8, 8), seed=0)
+    found = central.images[:, 0, 0, 0] / 255
+    assert len(found) == 6 and (found - shades[central.labels]).abs().max() < 0.03
+
+
 def test_each_image_of_the_mixed_set_is_as_likely():
     """Public images have no label, central ones their class."""
     torch.manual_seed(0)

@@ -134,7 +134,7 @@ def test_one_unit_moves_a_gradient_by_the_clip_norm_at_most(unit, multiplicity, 
 
 
 def test_a_unit_s_gradient_is_averaged_then_clipped():
-    """Against one image at a time, and for physical batches of every size."""
+    """Against one image at a time, and for physical batches of every size: a unit that is larger than one stays whole."""
     door = make_door()
     wanted = torch.zeros(16)
     for unit in range(NUM_UNITS):
@@ -143,7 +143,7 @@ def test_a_unit_s_gradient_is_averaged_then_clipped():
             parts = [(door._images[i].flatten() / 127.5 - 1) * (1 + door._labels[i]) for i in mine]
             mean = torch.stack(parts).mean(0)
             wanted += mean * min(1.0, 3.0 / mean.norm().item())
-    for size in (9, 10, 11, 32):
+    for size in (1, 4, 9, 10, 11, 32):
         for multiplicity in (1, 3):
             found = gradient(door, max_grad_norm=3.0, max_physical_batch_size=size, noise_multiplicity=multiplicity)
             assert torch.allclose(found, wanted, atol=1e-4)
