@@ -151,6 +151,22 @@ LEDGER_FAULTS = (
         "        if False:",
         ("test_checkpointing.py::TestLedgerPosition",),
     ),
+    Fault(
+        "what was found affordable is granted at any sample rate",
+        LEDGER,
+        "known = {question._replace(steps=0): question.steps",
+        "known = {question.noise_multiplier: question.steps",
+        ("test_ledger.py::test_what_was_found_affordable_is_no_other_question",),
+        "known.get(question._replace(steps=0), 0)",
+        "known.get(question.noise_multiplier, 0)",
+    ),
+    Fault(
+        "a divergence that is rounding counts as none",
+        ACCOUNTING,
+        "not composition else math.inf",
+        "not composition else 0.0",
+        ("test_accounting.py::test_rounding_below_zero_is_not_epsilon_zero",),
+    ),
 )
 
 RELEASED = (

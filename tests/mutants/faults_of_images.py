@@ -59,4 +59,11 @@ IMAGES = (
         "            bar.update(int(readable.sum()))",
         ("test_image_cache.py::test_nothing_is_said_of_broken_images",),
     ),
+    Fault(
+        "an absent image moves others between training and validation",
+        DATA,
+        "validation_positions(capacity, config.validation_size)[:num_records]",
+        "validation_positions(num_records, config.validation_size)",
+        ("test_data.py::test_an_absent_last_record_moves_no_other_between_training_and_validation",),
+    ),
 )

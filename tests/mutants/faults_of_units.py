@@ -49,6 +49,13 @@ UNITS = (
         "        taken = sampled[unit_of].nonzero().squeeze(1)",
         ("test_units.py::test_unreadable_images_are_not_averaged_over",),
     ),
+    Fault(
+        "a unit larger than a physical batch is parted",
+        DOOR,
+        "tolist()) if len(unit)]",
+        "tolist()) if len(unit) for unit in unit.split(size)]",
+        ("test_units.py::test_a_unit_s_gradient_is_averaged_then_clipped",),
+    ),
 )
 
 RELEASES = (
