@@ -4,8 +4,8 @@
 import math
 import re
 from dataclasses import fields
-from pathlib import Path
 
+from .data_checks import validate_data
 from .errors import UsageError
 from .flags import ACCOUNTANTS, AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TrainingConfig, parse_rate
 from .ledger_file import check_dataset_id
@@ -160,7 +160,7 @@ def validate(config: TrainingConfig) -> None:
         )
     if not config.has_guarantee:
         _validate_without_guarantee(config)
-    _validate_data(config)
+    validate_data(config)
     _validate_units(config)
     _validate_ledger(config)
     _validate_model(config)
@@ -229,25 +229,6 @@ def _validate_public(config: PublicConfig) -> None:
         )
     if config.public_timestep_mixture is not None:
         TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
-    for flag in ("public_dataset_name", "public_data_dir"):
-        public = getattr(config, flag)
-        for private in (config.dataset_name, config.train_data_dir):
-            if public is not None and private is not None and _same_source(public, private):
-                raise UsageError(
-                    f"--{flag} {public} is the sensitive data itself, or has its name; name data that is public and other."
-                )
-
-
-def _same_source(first: str, second: str) -> bool:
-    """Whether two names are of one data set on the Hub (old ones have no owner), or of folders of which one holds the other."""
-    paths = [Path(name).expanduser() for name in (first, second)]
-    if all(path.exists() for path in paths):
-        here, there = (path.resolve() for path in paths)
-        return here.is_relative_to(there) or there.is_relative_to(here)
-    ids = [name.strip().lower() for name in (first, second)]
-    if any("/" not in name for name in ids):
-        ids = [name.rpartition("/")[2] for name in ids]
-    return ids[0] == ids[1]
 
 
 def _validate_bins(config: DPFETAConfig) -> None:
@@ -272,34 +253,6 @@ def _is_rate(text: str) -> bool:
         return rate <= 1 and float(rate) > 0  # not even after rounding
     except ValueError:
         return False
-
-
-def _validate_data(config: TrainingConfig) -> None:
-    names = config.declared_class_names
-    for name in (
-        "dataset_name",
-        "train_data_dir",
-        "train_split",
-        "image_column",
-        "label_column",
-        "unit_column",
-        "ledger_dir",
-        "output_dir",
-    ):
-        if getattr(config, name) is not None and not getattr(config, name).strip():
-            raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
-    if config.dataset_name is not None and config.train_data_dir is not None:
-        raise UsageError("--dataset_name and --train_data_dir exclude each other; give one of them.")
-    if config.train_data_dir is not None and names is None:
-        raise UsageError(
-            "--train_data_dir needs --class_names (comma-separated), for the label set must be public and declared."
-        )
-    if names is not None and (not names or len(set(names)) < len(names)):
-        raise UsageError("--class_names is empty or names a class twice; give each class once, comma-separated.")
-    if not (config.uses_digits or config.dataset_name or config.train_data_dir or config.dry_run):
-        raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
-    if config.num_channels not in (None, 1, 3):
-        raise UsageError(f"--num_channels is {config.num_channels}; give 1 (grey) or 3 (RGB).")
 
 
 def _validate_units(config: TrainingConfig) -> None:
