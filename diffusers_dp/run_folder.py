@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import UsageError
@@ -38,6 +38,7 @@ class RunFolder:
         self.release = self.output_dir / "release"
         self._lock: int | None = None
         self._made = False
+        self._made_folders: list[Path] = []
 
     def refuse_another_run(self, *, resume: bool = False) -> bool:
         """
@@ -73,11 +74,13 @@ class RunFolder:
         made = self.refuse_another_run(resume=resume)
         try:
             self._made = made
+            self._made_folders = [folder for folder in (self.private, *self.private.parents) if not folder.exists()]
             self.private.mkdir(parents=True, exist_ok=True)
             self.private.chmod(0o700)
             sync_folder(self.output_dir)  # a power cut must not take the ledger's folder with it
             lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
+            self._remove_made_folders()
             raise UsageError(f"--output_dir {self.output_dir} cannot be used: {error.strerror}.") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,13 +102,14 @@ class RunFolder:
     @contextmanager
     def discarded_on_error(self) -> Iterator[None]:
         """Leave nothing half-written: whatever ends the run in here, before a question was asked, removes `private/`, provided
-        that this run's `create` made it; an audit that was there stays."""
+        that this run's `create` made it, and the folders that it made on the way there; an audit that was there stays."""
         try:
             yield
         except BaseException:  # also Ctrl-C while images are read
             if self._made:
                 self.close()
                 _remove_all_but_an_audit(self.private)
+                self._remove_made_folders()
             raise
 
     def write_status(self, exit_code: int, message: str) -> None:
@@ -119,6 +123,12 @@ class RunFolder:
         write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
         os.replace(temporary, self.private / STATUS_FILE)
         sync_folder(self.private)
+
+    def _remove_made_folders(self) -> None:
+        """Those of them that are empty: others may have put something there meanwhile."""
+        for folder in self._made_folders:
+            with suppress(OSError):
+                folder.rmdir()
 
     def close(self) -> None:
         """Give the lock back."""

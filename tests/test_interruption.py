@@ -106,7 +106,7 @@ def test_while_images_are_read_nothing_was_begun(script, flags, tmp_path, monkey
     monkeypatch.setattr(script, "load_images", after(script.load_images, sigterm))
     with pytest.raises(Interrupted):
         script.main(flags)
-    assert not (tmp_path / "run" / "private").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_no_handler_of_faults_takes_it_for_one():

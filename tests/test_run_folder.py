@@ -87,6 +87,38 @@ class TestRunFolder:
         with pytest.raises(UsageError, match="holds another run"):
             RunFolder(tmp_path).create()
 
+    @pytest.mark.parametrize("there", ["", "runs", "runs/one"])
+    def test_a_start_that_is_refused_leaves_no_folder_that_it_made(self, tmp_path, there):
+        (tmp_path / there).mkdir(parents=True, exist_ok=True)
+        before = sorted(tmp_path.rglob("*"))
+        run = RunFolder(tmp_path / "runs" / "one")
+        run.create()
+        with pytest.raises(UsageError, match="refused"), run.discarded_on_error():
+            (run.private / "cache").mkdir()
+            raise UsageError("refused")
+        assert sorted(tmp_path.rglob("*")) == before
+
+    def test_a_start_that_is_refused_leaves_what_others_put_there(self, tmp_path):
+        run = RunFolder(tmp_path / "runs" / "one" / "first")
+        run.create()
+        (tmp_path / "runs" / "two").mkdir()
+        with pytest.raises(KeyboardInterrupt), run.discarded_on_error():
+            raise KeyboardInterrupt
+        assert names(tmp_path / "runs") == ["two"]
+
+    def test_a_relative_folder_is_removed_with_its_parents(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        run = RunFolder("runs/one")
+        run.create()
+        with pytest.raises(UsageError), run.discarded_on_error():
+            raise UsageError("refused")
+        assert names(tmp_path) == []
+
+    def test_a_folder_that_cannot_be_made_leaves_no_parents(self, tmp_path):
+        with pytest.raises(UsageError, match="cannot be used: File name too long"):
+            RunFolder(tmp_path / "runs" / ("x" * 300)).create()
+        assert names(tmp_path) == []
+
     def test_one_run_at_a_time(self, tmp_path):
         run, second = RunFolder(tmp_path), RunFolder(tmp_path)
         run.create()

@@ -84,7 +84,7 @@ def test_a_tracker_that_cannot_start_leaves_nothing(script, tmp_path, monkeypatc
     given = [*SHARED, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
     with pytest.raises(UsageError, match=r"--report_to tensorboard could not be started \(no key was given\)"):
         script.main([*given, "--report_to", "tensorboard"])
-    assert not (tmp_path / "run" / "private").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_goes_on(tmp_path, monkeypatch):

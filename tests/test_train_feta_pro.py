@@ -402,7 +402,7 @@ def test_a_short_run_saves_on_the_way(script, tmp_path, folder_flags, monkeypatc
 def test_a_checkpoint_that_is_not_there_spends_nothing(script, tmp_path, folder_flags, name):
     with pytest.raises(UsageError, match="--resume_from_checkpoint"):
         script.main([*folder_flags, "--resume_from_checkpoint", name])
-    assert not (tmp_path / "run" / "private").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_ctrl_c_while_images_are_read_leaves_nothing(script, tmp_path, folder_flags, monkeypatch):
@@ -412,7 +412,7 @@ def test_ctrl_c_while_images_are_read_leaves_nothing(script, tmp_path, folder_fl
     monkeypatch.setattr(script, "load_images", interrupt)
     with pytest.raises(KeyboardInterrupt):
         script.main(folder_flags)
-    assert not (tmp_path / "run" / "private").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def visible(script, capfd, output_dir, flags):
