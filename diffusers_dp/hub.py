@@ -18,7 +18,12 @@ logger = logging.getLogger(__name__)
 
 
 def fetch_release(
-    release: str | Path, revision: str | None = None, *, kind: str = "a release", files: Sequence[str] | None = None
+    release: str | Path,
+    revision: str | None = None,
+    *,
+    kind: str = "a release",
+    files: Sequence[str] | None = None,
+    flag: str | None = None,
 ) -> Path:
     """The folder of a release: the whole snapshot from the Hub, if there is none of that name here.
 
@@ -27,6 +32,7 @@ def fetch_release(
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
         kind (`str`): What it is in words, where it is something else.
         files (sequence of `str`, *optional*): Patterns of the files to fetch, in place of all.
+        flag (`str`, *optional*): That named it, for the message.
 
     Raises:
         UsageError: Neither is there.
@@ -34,9 +40,10 @@ def fetch_release(
     folder = Path(release)
     if os.path.exists(folder):  # `Path.exists` raises where a name is too long
         if not (folder / RECEIPT_NAME).is_file() and (folder / "release" / RECEIPT_NAME).is_file():
-            raise UsageError(f"{folder} is the folder of a run; give its release, {folder / 'release'}.")
+            named = folder if flag is None else f"{flag} {folder}"
+            raise UsageError(f"{named} is the folder of a run; give its release, {folder / 'release'}.")
         return folder
-    return fetch_snapshot(str(release), revision, kind=kind, files=files)
+    return fetch_snapshot(str(release), revision, kind=kind, files=files, flag=flag)
 
 
 def fetch_snapshot(
@@ -46,6 +53,7 @@ def fetch_snapshot(
     kind: str = "a release",
     files: Sequence[str] | None = None,
     token: bool | None = None,
+    flag: str | None = None,
 ) -> Path:
     """The folder of what the Hub has under this name; nothing of that name here stands in for it.
 
@@ -74,7 +82,8 @@ def fetch_snapshot(
         reason = f"the Hub has no revision {revision} of it: give another."
     except (LocalEntryNotFoundError, OSError):  # the Hub's other errors are OSErrors
         reason = f"the Hub could not be reached or did not give it: give the path of {kind}, or try again."
-    raise UsageError(f"'{name}' is not a folder here, and {reason}")
+    named = f"'{name}'" if flag is None else f"{flag} {name}"
+    raise UsageError(f"{named} is not a folder here, and {reason}")
 
 
 def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def load_pretrained(
         UsageError: There is none, it is of another kind, size or number of channels, has no safetensors or not all of them or some that are
             no numbers, mixes the images of a batch, or learned from sensitive images and is no whole release.
     """
-    folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES)
+    folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
     refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
     index = _read_json(folder / "model_index.json", name)
     refuse_unreleased(

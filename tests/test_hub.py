@@ -8,7 +8,7 @@ import pytest
 
 import diffusers_dp
 from diffusers_dp import DPImagePipeline, IntegrityError, UsageError, load_verified
-from diffusers_dp.hub import intact_receipt
+from diffusers_dp.hub import fetch_release, intact_receipt
 
 
 RECEIPT = "privacy_receipt.json"
@@ -84,6 +84,14 @@ def test_what_is_nowhere_is_said(name, monkeypatch):
     with pytest.raises(UsageError, match="is not a folder here, and .* give the path of a release") as refusal:
         load_verified(name)
     assert "Error" not in str(refusal.value)
+
+
+def test_the_flag_that_named_it_is_said(release, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UsageError, match="^--model nowhere/at/all is not a folder here, and it cannot be a name"):
+        fetch_release("nowhere/at/all", flag="--model")
+    with pytest.raises(UsageError, match="^--model .* is the folder of a run; give its release, "):
+        fetch_release(release.parent, flag="--model")
 
 
 def test_a_card_that_lacks_the_guarantee_is_warned_of(release, caplog):

@@ -81,7 +81,7 @@ def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptS
     from ..hub import fetch_release
     from ..no_guarantee import refuse_without_guarantee
 
-    folder = fetch_release(args.model)
+    folder = fetch_release(args.model, flag="--model")
     refuse_without_guarantee(
         folder, "--model", "draw images with DPImagePipeline.from_pretrained and give them as --images"
     )
