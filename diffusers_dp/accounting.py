@@ -135,7 +135,8 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
             or 6 at 1e-5. Beyond 1000, RDP's own bound is the answer of all three.
 
     Raises:
-        UsageError: Another accountant than PLD for truncated Poisson sampling, which neither RDP nor PRV knows.
+        UsageError: Another accountant than PLD for truncated Poisson sampling, which neither RDP nor PRV knows; or PRV at a delta
+            that is too small for it (about 1e-14). PLD's answer is infinite there.
     """
     if not composition:
         return 0.0
@@ -153,7 +154,12 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
         prv.history = [question[:3] for question in composition]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # log(0) where q = 1, and RDP orders that only size its grid
-            return float(prv.get_epsilon(delta))
+            try:
+                return float(prv.get_epsilon(delta))
+            except ValueError:  # a delta below its rounding
+                raise UsageError(
+                    f"--accountant prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant rdp."
+                ) from None
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
@@ -200,6 +206,9 @@ def calibrate(
     Args:
         before (`Composition`): what is reserved already; it costs `spent`, which is below the target.
         at_least (`float`): the smallest answer.
+
+    Raises:
+        UsageError: if no noise multiplier up to 1e7 meets the target, as with PLD at a delta of about 1e-15 or less.
     """
 
     def exact(sigma: float) -> float:
@@ -211,17 +220,23 @@ def calibrate(
     # A sum of many small Gaussian losses has mu = q sqrt(T) / sigma, and epsilon is near mu sqrt(2 ln(1/delta)).
     start = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent)
     width = 4.0
+    hopeless = (
+        f"--accountant {accountant} finds no noise multiplier up to {MAX_NOISE_MULTIPLIER:g} that meets epsilon {target_epsilon:g} at delta "
+        f"{delta:g}: raise --target_delta, or the bound (--target_epsilon, --dataset_epsilon)"
+        f"{'.' if accountant == 'rdp' else ', or give --accountant rdp.'}"
+    )
     if accountant == "pld" and coarse(MAX_NOISE_MULTIPLIER) < target_epsilon:
-        start = smallest_noise(coarse, target_epsilon, start, width=width, at_least=at_least, tolerance=2e-5)
+        start = smallest_noise(coarse, target_epsilon, start, hopeless, width=width, at_least=at_least, tolerance=2e-5)
         factor = coarse(start) / max(exact(start), 1e-12)
         if abs(factor - 1) > 4e-5:  # else, with a large epsilon, the first solution is as good as a second
             aim = target_epsilon * factor
-            start = smallest_noise(coarse, aim, start, width=1.001, at_least=at_least, tolerance=1e-5) * (1 + 2e-5)
+            start = smallest_noise(coarse, aim, start, hopeless, width=1.001, at_least=at_least, tolerance=1e-5)
+            start *= 1 + 2e-5
         # What the question adds falls at least as fast as its noise rises: this close to the target, the noise is the smallest to 1e-4.
         if 0 <= target_epsilon - exact(start) <= 1e-4 * (target_epsilon - spent):
             return start
         width = 1 + 8e-5
-    return smallest_noise(exact, target_epsilon, start, width=width, at_least=at_least, tolerance=1e-4)
+    return smallest_noise(exact, target_epsilon, start, hopeless, width=width, at_least=at_least, tolerance=1e-4)
 
 
 def gaussian_budget(target_epsilon: float, target_delta: float) -> tuple[float, float]:
@@ -253,11 +268,22 @@ def noise_for_share(share: float, q: float, steps: int, target_epsilon: float, t
         return rdp((Question(sigma, q, steps),), (order,))[0]
 
     start = q * math.sqrt(order * steps / (2 * share * budget))  # exact for q = 1
-    return smallest_noise(spent, share * budget, start, width=1.01, at_least=1e-3, tolerance=1e-6)
+    hopeless = (
+        f"No noise multiplier up to {MAX_NOISE_MULTIPLIER:g} makes a query as cheap as the share {share:g} of --target_epsilon "
+        f"{target_epsilon:g} at delta {target_delta:g}: raise the share, --target_epsilon or --target_delta."
+    )
+    return smallest_noise(spent, share * budget, start, hopeless, width=1.01, at_least=1e-3, tolerance=1e-6)
 
 
 def smallest_noise(
-    cost: Callable[[float], float], target: float, start: float, *, width: float, at_least: float, tolerance: float
+    cost: Callable[[float], float],
+    target: float,
+    start: float,
+    hopeless: str,
+    *,
+    width: float,
+    at_least: float,
+    tolerance: float,
 ) -> float:
     """The smallest noise multiplier with cost <= target, from above, to a relative `tolerance`.
 
@@ -268,6 +294,7 @@ def smallest_noise(
     Args:
         cost (`Callable`): falls with the noise multiplier.
         target (`float`): what the cost at the answer does not exceed.
+        hopeless (`str`): what to say where nothing meets it.
         at_least (`float`): the answer when even this little noise is enough.
 
     Raises:
@@ -277,7 +304,7 @@ def smallest_noise(
     low, cost_low, cost_high = high, target, cost(high)
     while not cost_high <= target:
         if high > MAX_NOISE_MULTIPLIER:
-            raise UsageError(f"No noise multiplier up to {MAX_NOISE_MULTIPLIER:g} meets epsilon {target:g}.")
+            raise UsageError(hopeless)
         low, cost_low, high = high, cost_high, high * growth
         cost_high, growth = cost(high), min(growth**2, 4.0)
     while low == high:

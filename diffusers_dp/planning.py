@@ -56,14 +56,17 @@ class Plan:
         return "\n".join([*_table(self.ledger, self.rows), *_limits(self.ledger)])
 
     def epsilon_by_accountant(self) -> dict[str, float | None]:
-        """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling.
+        """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling, or its delta.
 
         PRV loads Opacus, and with it torch.
         """
-        truncated = any(row.truncated_batch_size is not None for row in self.rows.values())
-        return {
-            name: None if truncated and name != "pld" else self.ledger.epsilon(accountant=name) for name in ACCOUNTANTS
-        }
+        totals: dict[str, float | None] = {}
+        for name in ACCOUNTANTS:
+            try:
+                totals[name] = self.ledger.epsilon(accountant=name)
+            except UsageError:
+                totals[name] = None
+        return totals
 
     def epsilon_against_steps(self, steps: Sequence[int], accountant: str) -> list[float]:
         """The total after each of these numbers of DP-SGD steps (0 or more), with the noise multipliers as planned.

@@ -290,3 +290,27 @@ def test_calibration_works_far_from_the_usual(target):
 
 def test_calibration_gives_at_least_the_noise_that_is_asked_for():
     assert calibrate(0.05, 100, target=10.0, at_least=5) == 5
+
+
+@pytest.mark.parametrize(("q", "steps", "delta"), [(0.1, 20, 1e-15), (1.0, 1, 1e-300)])
+def test_a_delta_that_pld_cannot_count_names_the_flags(q, steps, delta):
+    """Its pessimistic tail alone may be 1e-15; RDP has none."""
+    with pytest.raises(UsageError) as refusal:
+        accounting.calibrate((), q, steps, 10.0, delta, "pld", 0.0, 1e-2)
+    text = str(refusal.value)
+    assert f"--accountant pld finds no noise multiplier up to 1e+07 that meets epsilon 10 at delta {delta:g}" in text
+    assert all(word in text for word in ("--target_delta", "--target_epsilon", "give --accountant rdp")), text
+    assert 0.1 < accounting.calibrate((), q, steps, 10.0, delta, "rdp", 0.0, 1e-2) < 10
+
+
+def test_a_delta_that_prv_cannot_count_names_the_flags():
+    with pytest.raises(
+        UsageError,
+        match="--accountant prv cannot count at delta 1e-14: raise --target_delta, or give --accountant rdp",
+    ):
+        accounting.epsilon(accounting.merge([(0.36, 0.1, 20)]), 1e-14, "prv")
+
+
+def test_where_nothing_meets_the_target_the_caller_s_sentence_is_said():
+    with pytest.raises(UsageError, match="^Raise it.$"):
+        accounting.smallest_noise(lambda _: 2.0, 1.0, 1.0, "Raise it.", width=4, at_least=0.1, tolerance=1e-4)

@@ -210,6 +210,16 @@ def test_hopeless_noise_is_not_sent_to_an_infinite_target():
     assert "inf" not in str(refusal.value) and "nan" not in str(refusal.value)
 
 
+def test_a_delta_too_small_for_an_accountant_is_refused_by_its_flag_and_left_out_of_the_comparison():
+    tiny = {"target_delta": 1e-20, "curriculum": "none", "max_train_steps": 1}
+    with pytest.raises(
+        UsageError, match="--accountant pld finds no .* epsilon 10 at delta 1e-20: raise --target_delta"
+    ):
+        plan(accountant="pld", **tiny)
+    totals = plan(**tiny)[1].epsilon_by_accountant()
+    assert 9.9 < totals["rdp"] <= 10 and totals["prv"] is None
+
+
 def test_a_large_delta_is_warned_of_once(caplog):
     with caplog.at_level(logging.WARNING):
         config, result = plan(target_delta=0.01)
