@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from .accounting import truncated_batch_size
+from .data_checks import refuse_columns_without_a_dataset
 from .errors import UsageError
 from .flags import TrainingConfig, parse_rate
 from .method_flags import CONFIGS, DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
@@ -111,6 +112,7 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
                 recipe.pop(dropped, None)
     config = config_class(**{**recipe, **given})
     validate(config)
+    refuse_columns_without_a_dataset(config, given)
     return config
 
 

@@ -2,16 +2,24 @@
 """Flags of the data that cannot be, each with one sentence; part of `validation.py`. Nothing here reads an image or writes a file."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from .errors import UsageError
-from .flags import TrainingConfig
+from .flags import TrainingConfig, split_list
 from .no_guarantee import FOLDER
 
 
 #: Flags that name data: a folder, or a name on the Hub for which a local folder may stand.
 _PRIVATE_SOURCES = ("dataset_name", "train_data_dir")
 _PUBLIC_SOURCES = ("public_dataset_name", "public_data_dir")
+#: What each of these flags alone has.
+_OF_A_DATASET = {
+    "dataset_name": ("dataset_config_name", "train_split", "image_column", "label_column"),
+    "public_dataset_name": (
+        "public_dataset_config_name", "public_split", "public_image_column", "public_label_column",
+    ),
+}  # fmt: skip
 #: All that a run writes in `--output_dir`.
 _WRITTEN = ("private", "release", FOLDER)
 
@@ -42,14 +50,46 @@ def validate_data(config: TrainingConfig) -> None:
         raise UsageError(
             "--train_data_dir needs --class_names (comma-separated), for the label set must be public and declared."
         )
-    if names is not None and (not names or len(set(names)) < len(names)):
-        raise UsageError("--class_names is empty or names a class twice; give each class once, comma-separated.")
+    _check_class_names("class_names", config.class_names)
+    _check_class_names("public_class_names", getattr(config, "public_class_names", None))
     if not (config.uses_digits or config.dataset_name or config.train_data_dir or config.dry_run):
         raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
     if config.num_channels not in (None, 1, 3):
         raise UsageError(f"--num_channels is {config.num_channels}; give 1 (grey) or 3 (RGB).")
     _refuse_sensitive_as_public(config)
     _refuse_writing_among_images(config)
+
+
+def refuse_columns_without_a_dataset(config: TrainingConfig, given: Collection[str]) -> None:
+    """
+    Refuses what only a dataset has, where there is none. A recipe may say it all the same: `--train_data_dir` takes the place of its dataset.
+
+    Args:
+        config (`TrainingConfig`): The configuration.
+        given (collection of `str`): The flags of the command line.
+
+    Raises:
+        `UsageError`: One sentence that names the flag and the remedy.
+    """
+    for dataset, names in _OF_A_DATASET.items():
+        for name in names:
+            if (
+                name in given
+                and getattr(config, name) != getattr(type(config), name)
+                and getattr(config, dataset) is None
+            ):
+                raise UsageError(f"--{name} needs --{dataset}, for only a dataset has it; give both, or neither.")
+
+
+def _check_class_names(flag: str, text: str | None) -> None:
+    if text is None:
+        return
+    names = split_list(text)
+    if not names:
+        raise UsageError(f"--{flag} '{text}' names no class; give each class once, comma-separated.")
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--{flag} names the class '{name}' twice; give each class once, comma-separated.")
 
 
 def _refuse_sensitive_as_public(config: TrainingConfig) -> None:

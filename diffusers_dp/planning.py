@@ -343,13 +343,13 @@ def _row(name: str, sigma: float, sample_rate: float, steps: int, cap: int | Non
 def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
     shares = ledger.budget_shares()
     lines = [
-        f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'share':>7} {'epsilon so far':>15}"
+        f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'RDP spent':>9} {'epsilon so far':>15}"
     ]
     for name, epsilon in ledger.epsilon_by_stage():
         row = rows[name]
         lines.append(
             f"{name:<20} {row.noise_multiplier:>16.4f} {row.sampling_probability:>12.5f} {row.steps:>7}"
-            f" {f'{shares[name]:.1%}' if name in shares else '-':>7} {epsilon:>15.4f}"
+            f" {f'{shares[name]:.1%}' if name in shares else '-':>9} {epsilon:>15.4f}"
         )
     if "restart_slack" in rows:
         lines.append("restart_slack: steps of DP-SGD that are taken, and spent, only in the place of lost ones")

@@ -124,6 +124,7 @@ def validate(config: TrainingConfig) -> None:
     for name, known in _CHOICES.items():
         if getattr(config, name, known[0]) not in known:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
+    _validate_sum_of_shares(config)
     if config.seed > LARGEST_SEED:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {LARGEST_SEED}.")
     if config.lr_warmup_steps and config.lr_scheduler == "constant":
@@ -164,6 +165,24 @@ def validate(config: TrainingConfig) -> None:
     _validate_units(config)
     _validate_ledger(config)
     _validate_model(config)
+
+
+def _validate_sum_of_shares(config: TrainingConfig) -> None:
+    """Shares are of one budget, the composed RDP at one order, and DP-SGD gets the rest. A tighter accountant may find something left where
+    their sum is 1 or more, but then none of them is the share that was asked for."""
+    shares = {
+        f"--{asked.flags}_budget_share": asked.budget_share
+        for asked in config.questions
+        if asked.noise_multiplier is None
+    }
+    if config.evaluation_reserve is not None:
+        shares["--evaluation_reserve"] = config.evaluation_reserve
+    total = math.fsum(shares.values())
+    if config.has_guarantee and total >= 1:
+        given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
+        raise UsageError(
+            f"{given} are {total:g} of the budget together, which leaves nothing to DP-SGD: lower them to a sum below 1."
+        )
 
 
 def _validate_without_guarantee(config: TrainingConfig) -> None:

@@ -134,6 +134,7 @@ def test_absent_recipe_is_refused():
         (["--sample_rate", "1/0"], ["--sample_rate"]),
         (["--sample_rate", "often"], ["--sample_rate"]),
         (["--spatial_sample_rate", "1e-400"], ["--spatial_sample_rate"]),
+        (["--spatial_sample_rate", "often"], ["--spatial_sample_rate"]),
         (["--spatial_sample_rate", "2"], ["--spatial_sample_rate"]),
         (["--spatial_noise_multiplier", "0"], ["--spatial_noise_multiplier"]),
         (["--frequency_budget_share", "1"], ["--frequency_budget_share"]),

@@ -73,6 +73,63 @@ def test_a_folder_that_holds_data_and_runs_may_be_one(flag):
         load_config([f"--{flag}", source, *SOURCES[flag], "--output_dir", place, *LEDGER, place])
 
 
+OF_A_DATASET = ("dataset_config_name", "train_split", "image_column", "label_column")
+OF_A_PUBLIC_ONE = ("public_dataset_config_name", "public_split", "public_image_column", "public_label_column")
+
+
+@pytest.mark.parametrize("flag", OF_A_DATASET)
+def test_what_only_a_dataset_has_needs_one(flag, tmp_path):
+    for given in ([], ["--train_data_dir", "data", *CLASSES], ["--dry_run"]):
+        assert (
+            refusal([*given, f"--{flag}", "x"])
+            == f"--{flag} needs --dataset_name, for only a dataset has it; give both, or neither."
+        )
+    load_config(["--dataset_name", "some/data", f"--{flag}", "x"])
+
+
+@pytest.mark.parametrize("flag", OF_A_PUBLIC_ONE)
+def test_what_only_a_public_dataset_has_needs_one(flag):
+    assert f"--{flag} needs --public_dataset_name" in refusal(["--public_data_dir", "data", f"--{flag}", "x"])
+    load_config(["--public_dataset_name", "some/data", f"--{flag}", "x"])
+
+
+def test_a_folder_takes_the_place_of_a_recipe_s_dataset_with_its_columns(tmp_path_factory):
+    recipe = tmp_path_factory.mktemp("recipes") / "recipe.yaml"
+    recipe.write_text(
+        "dataset_name: some/data\nimage_column: img\npublic_dataset_name: other/data\npublic_image_column: img\n"
+    )
+    load_config(
+        ["--config", str(recipe), "--train_data_dir", "data/a", *CLASSES, "--public_data_dir", "runs/one/images"]
+    )
+
+
+@pytest.mark.parametrize("flag", ["class_names", "public_class_names"])
+def test_a_wrong_label_set_is_told_what_is_wrong(flag):
+    data = ["--dataset_name", "some/data", "--public_dataset_name", "other/data"]
+    assert refusal([*data, f"--{flag}", "a,b,a"]).startswith(f"--{flag} names the class 'a' twice; ")
+    for text in (",", ""):
+        assert refusal([*data, f"--{flag}", text]).startswith(f"--{flag} '{text}' names no class; ")
+
+
+SHARES = ["--spatial_budget_share", "0.6", "--frequency_budget_share"]
+
+
+def test_shares_that_leave_nothing_are_refused():
+    expected = (
+        "--spatial_budget_share 0.6 and --frequency_budget_share 0.6 are 1.2 of the budget together, which leaves"
+    )
+    assert refusal([*SHARES, "0.6"]).startswith(expected)
+    assert "are 1 of the budget" in refusal([*SHARES, "0.4"])
+    assert "--evaluation_reserve 0.15 are 1.05" in refusal([*SHARES, "0.3", "--evaluation_reserve", "0.15"])
+    load_config([*SHARES, "0.39"])
+
+
+def test_shares_of_what_is_not_asked_do_not_count():
+    load_config([*SHARES, "0.6", "--curriculum", "spatial"])
+    load_config([*SHARES, "0.6", "--target_epsilon", "inf"])
+    load_config(["--spatial_noise_multiplier", "5", "--frequency_budget_share", "0.9", "--evaluation_reserve", "0.09"])
+
+
 def test_names_on_the_hub_are_no_places():
     load_config(["--dataset_name", "some/data", "--output_dir", "some/data"])
     assert load_config(["--output_dir", "data"]) == FETAProConfig(output_dir="data")

@@ -67,6 +67,7 @@ def test_shares_are_close_to_those_asked(target):
     assert shares["frequency_features"] == pytest.approx(0.3, rel=0.2)
     assert sum(shares.values()) == pytest.approx(1)
     assert f"{shares['frequency_features']:.1%}" in result.table
+    assert "RDP spent" in result.table and "share" not in result.table, "not the flag's, though close to it"
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
         [value, *(_cells(*plans[value], stages) if value in plans else ["-"] * (len(head) - 1))] for value in values
     ]
     legend = (
-        "Under each stage: its noise multiplier, and its share of the budget. epsilon: by the run's --accountant. batch: images "
+        "Under each stage: its noise multiplier, and its share of the RDP spent. epsilon: by the run's --accountant. batch: images "
         "expected in a\nstep of DP-SGD. signal/noise: of one of its steps, at most."
     )
     return "\n".join([*aligned([head, *lines]), legend, *notes])
