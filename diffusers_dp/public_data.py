@@ -2,6 +2,8 @@
 """Public images to pre-train on, and the check that their files are not the sensitive ones'."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,23 @@ class PublicImages:
         return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
 
 
+def check_public_images(config: PublicConfig) -> None:
+    """Looks for the images of `--public_dataset_name` or `--public_data_dir` before anything is planned; none is read. A dry run that looks for no
+    sensitive ones (`--num_train_images`) looks for no public ones; nor does a run that goes on, which may have learned from them before.
+
+    Raises:
+        UsageError: There are none, or a split, column or class is missing or unknown (names the flags of public data).
+    """
+    declared = config.dry_run and config.num_train_images is not None
+    if not config.pretrains or declared or config.resume_from_checkpoint is not None:
+        return
+    with _public_flags():
+        source = open_source(_as_sensitive(config))
+        source.class_names()
+    if source.count() == 0:
+        raise UsageError(_no_images(config))
+
+
 def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicImages:
     """Reads, converts, resizes and crops the images of `--public_dataset_name` or `--public_data_dir`; those that cannot be read are
     left out.
@@ -62,7 +81,7 @@ def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicIma
     """
     own = _as_sensitive(config)
     images, labels = [], []
-    try:
+    with _public_flags():
         refuse_the_same_files(config)
         source: ImageSource = open_source(own)
         names = source.class_names()
@@ -73,10 +92,8 @@ def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicIma
             if image is not None:
                 images.append(image)
                 labels.append(label if label is not None else len(names or ()))
-    except UsageError as error:
-        raise UsageError(_with_public_flags(str(error))) from None
     if not images:
-        raise UsageError(f"{_flag(config)} holds no image that can be read; name another.")
+        raise UsageError(_no_images(config))
     stacked = np.stack(images)
     name = config.public_dataset_name
     origin = {
@@ -160,10 +177,20 @@ def _flag(config: PublicConfig) -> str:
     return "--public_data_dir" if config.public_data_dir is not None else "--public_dataset_name"
 
 
-def _with_public_flags(text: str) -> str:
-    for flag, public in _FLAGS.items():
-        text = text.replace(flag, public)
-    return text
+def _no_images(config: PublicConfig) -> str:
+    return f"{_flag(config)} holds no image that can be read; name another."
+
+
+@contextmanager
+def _public_flags() -> Iterator[None]:
+    """A refusal in here names the flags of public data."""
+    try:
+        yield
+    except UsageError as error:
+        text = str(error)
+        for flag, public in _FLAGS.items():
+            text = text.replace(flag, public)
+        raise UsageError(text) from None
 
 
 def _licence(config: PublicConfig) -> str:

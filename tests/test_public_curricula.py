@@ -205,3 +205,34 @@ def test_what_cannot_work_is_refused(script, flags, tmp_path, given, sentence):
     save(tmp_path / "grey", in_channels=1, out_channels=1)
     flags = [*flags, "--frequency_batch_size", "8"] if "auxiliary" in given else flags
     assert sentence in refusal(script, [*flags, *given.format(tmp=tmp_path).split()], tmp_path)
+
+
+WRONG = {
+    "{tmp}/absent": "--public_data_dir {tmp}/absent is not a folder",
+    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right of --public_data_dir",
+    "{tmp}/empty": "--public_data_dir holds no image that can be read",
+}
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_public_data_that_cannot_be_is_refused_before_anything_is_planned(script, flags, given, tmp_path, monkeypatch):
+    """As sensitive data is; a dry run that opens no data set opens no public one, and a run that goes on may have learned from them before."""
+    write_public(tmp_path / "public", ("left", "right"))
+    (tmp_path / "empty" / "left").mkdir(parents=True)
+    planned = []
+
+    def plan_run(*_):
+        planned.append(True)
+        raise UsageError("planned")
+
+    monkeypatch.setattr(script, "plan_run", plan_run)
+    flags = [*flags, "--public_data_dir", *given.format(tmp=tmp_path).split()]
+    declared = flags.index("--num_train_images")
+    for argv in (flags, ["--dry_run", *flags[:declared], *flags[declared + 2 :]]):
+        with pytest.raises(UsageError) as refusal:
+            script.main(argv)
+        assert WRONG[given].format(tmp=tmp_path) in str(refusal.value) and not planned
+    for more in (["--dry_run"], ["--resume_from_checkpoint", "latest"]):
+        with pytest.raises(UsageError, match="^planned$"):
+            script.main([*flags, *more])
+    assert not (tmp_path / "run").exists()

@@ -42,7 +42,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, starting_model
 from diffusers_dp.processes import Processes, start_processes, tell
-from diffusers_dp.public_data import PublicImages, starting_point
+from diffusers_dp.public_data import PublicImages, check_public_images, starting_point
 from diffusers_dp.push import prepare_push, push_finished
 from diffusers_dp.queries import mode_images, noisy_central_images, noisy_pixel_histograms
 from diffusers_dp.release import build_release, sample_grid
@@ -62,6 +62,7 @@ def main(argv: list[str] | None = None) -> None:
     args = load_config(argv, DPFETAConfig)
     processes = start_processes(args)
     facts = processes.on_first(lambda: public_facts(args))
+    processes.on_first(lambda: check_public_images(args))
     plan = processes.on_first(lambda: plan_run(args, facts))
     processes.print(plan.table)
     processes.on_first(lambda: prepare_push(args))
