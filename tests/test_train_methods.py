@@ -277,10 +277,11 @@ def source(method, name):
 
 @pytest.mark.parametrize("name", ["main", "fine_tune"])
 def test_scripts_are_alike_where_they_do_alike(name):
-    assert len({source(method, name) for method in CONFIGS}) == 1
+    public = "    processes.on_first(lambda: check_public_images(args))\n"  # DPDM has none
+    assert len({source(method, name).replace(public, "") for method in CONFIGS}) == 1
 
 
-@pytest.mark.parametrize("name", ["build_denoiser", "pretrain", "build_pipeline"])
+@pytest.mark.parametrize("name", ["main", "build_denoiser", "pretrain", "build_pipeline"])
 def test_public_images_and_models_are_begun_with_alike(name):
     assert (
         source("dp_feta", name).replace(" | MixedImages", "")
