@@ -284,6 +284,16 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
         return ()
 
     @property
+    def asked_shares(self) -> dict[str, float]:
+        """Shares of the budget that DP-SGD leaves to others, by their flags."""
+        shares = {
+            f"--{asked.flags}_budget_share": asked.budget_share
+            for asked in self.questions
+            if asked.noise_multiplier is None
+        }
+        return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})
+
+    @property
     def has_guarantee(self) -> bool:
         """False with `--target_epsilon inf`, and with nothing else."""
         return self.target_epsilon != math.inf

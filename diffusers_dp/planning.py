@@ -305,13 +305,7 @@ def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
     `fixed`, leave anything."""
     absolute = [asked.flags for asked in config.questions if asked.noise_multiplier is not None]
     raised = " and ".join(f"--{flags}_noise_multiplier" for flags in absolute)
-    shares = {
-        f"--{asked.flags}_budget_share": asked.budget_share
-        for asked in config.questions
-        if asked.noise_multiplier is None
-    }
-    if config.evaluation_reserve is not None:
-        shares["--evaluation_reserve"] = config.evaluation_reserve
+    shares = config.asked_shares
     lowered = " or ".join(shares)
     target = f"--target_epsilon {config.target_epsilon:g}"
     if not absolute:

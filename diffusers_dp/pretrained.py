@@ -90,7 +90,7 @@ def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
     revision = getattr(config, "pretrained_model_revision", None)
     model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
     if model.receipt is not None:
-        refuse_the_same_images(model.receipt, config, facts)
+        refuse_the_same_images(model.receipt, config, facts, f"{FLAG} {name}")
     if config.objective not in (None, model.objective):
         raise UsageError(
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."

@@ -46,12 +46,15 @@ def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, facts: PublicFacts) -> None:
+def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, facts: PublicFacts, what: str) -> None:
     """Refuses a release that has the number of units and the classes of this run, so that both were probably trained on the same images: the
     epsilon of an image in both is the sum, and this run's receipt would state its own part alone.
 
     Under one `--dataset_id` the ledger of that data set adds the two up, and nothing is refused. Images in common in another number, or under
     other classes, cannot be noticed: the receipt lists the release, with its epsilon, and what is assumed of it.
+
+    Args:
+        what (`str`): The flag and its value, for the message.
 
     Raises:
         UsageError: They are.
@@ -65,7 +68,7 @@ def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, fact
     if config.dataset_id is not None and isinstance(dataset, dict) and dataset.get("id") == config.dataset_id:
         return
     raise UsageError(
-        f"--pretrained_model_name_or_path {getattr(config, 'pretrained_model_name_or_path', '')} is a release trained on as many images of the "
+        f"{what} is a release trained on as many images of the "
         "same classes, so probably on these, and its epsilon would not be counted; begin with another model, or make both releases under one "
         "--dataset_id, which adds them up."
     )

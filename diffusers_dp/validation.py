@@ -170,13 +170,7 @@ def validate(config: TrainingConfig) -> None:
 def _validate_sum_of_shares(config: TrainingConfig) -> None:
     """Shares are of one budget, the composed RDP at one order, and DP-SGD gets the rest. A tighter accountant may find something left where
     their sum is 1 or more, but then none of them is the share that was asked for."""
-    shares = {
-        f"--{asked.flags}_budget_share": asked.budget_share
-        for asked in config.questions
-        if asked.noise_multiplier is None
-    }
-    if config.evaluation_reserve is not None:
-        shares["--evaluation_reserve"] = config.evaluation_reserve
+    shares = config.asked_shares
     total = math.fsum(shares.values())
     if config.has_guarantee and total >= 1:
         given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
