@@ -2,6 +2,7 @@
 """What a release consists of. Nothing else enters the folder, and nothing else is uploaded."""
 
 from .receipt import RECEIPT_NAME
+from .verify import SIGNATURE_NAME
 
 
 COMPONENT_FILES = (
@@ -10,3 +11,4 @@ COMPONENT_FILES = (
     "unet/diffusion_pytorch_model.safetensors",
 )
 RELEASE_FILES = ("README.md", "model_index.json", "pipeline.py", RECEIPT_NAME, "samples.png", *COMPONENT_FILES)
+OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later

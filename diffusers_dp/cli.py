@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
     "push": "Upload a release to the Hub, after a look at its receipt.",
     "sample": "Draw images from a release, as a dataset.",
+    "sign": "Vouch for a release with an SSH key of your own.",
     "verify": "Compare a release with its privacy receipt.",
 }
 

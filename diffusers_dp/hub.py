@@ -109,6 +109,21 @@ def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
     return receipt
 
 
+def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """`verify` for a command that needs a release: the receipt, and a sentence for each mismatch.
+
+    Raises:
+        UsageError: The folder holds no release.
+        IntegrityError: Its receipt is damaged.
+    """
+    try:
+        return verify(folder)
+    except Unreadable as error:
+        raise (IntegrityError if error.exit_code == 4 else UsageError)(
+            f"{error} Give the folder of a release."
+        ) from None
+
+
 def load_verified(
     release: str | Path, require_dp: bool = True, *, revision: str | None = None, **arguments: Any
 ) -> "DPImagePipeline":

@@ -6,15 +6,18 @@ not sent again: a push that broke off goes on with the same command. The token i
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .allow_list import RELEASE_FILES
+from .allow_list import OPTIONAL_FILES, RELEASE_FILES
 from .errors import DiffusersDPError, IntegrityError, UsageError
 from .flags import TrainingConfig
+from .hub import verify_here
 from .hub_errors import one_sentence
 from .receipt import RECEIPT_NAME
-from .verify import NO_CARD, Unreadable, card_agrees, settled_digest, verify
+from .signing import signature_fits
+from .verify import NO_CARD, SIGNATURE_NAME, card_agrees, settled_digest
 
 
 HUB_FILE = ".gitattributes"  # which the Hub writes itself
@@ -29,24 +32,22 @@ def files_to_push(release: str | Path) -> list[str]:
         IntegrityError: It is not what its receipt says, or its card lacks the guarantee.
     """
     folder = Path(release)
-    try:
-        receipt, problems = verify(folder)
-    except Unreadable as error:
-        raise (IntegrityError if error.exit_code == 4 else UsageError)(
-            f"{error} Give the folder of a release."
-        ) from None
+    receipt, problems = verify_here(folder)
     missing = [name for name in RELEASE_FILES if not (folder / name).is_file()]
     stated = {file["name"] for file in receipt["files"]} if not problems else set()
     problems += [f"{name} is missing." for name in missing]
     problems += [f"{name} is none of a release's files." for name in sorted(stated - set(RELEASE_FILES))]
     if not problems and not card_agrees(folder, receipt):
         problems = [f"{NO_CARD}."]
+    signed = [name for name in OPTIONAL_FILES if os.path.lexists(folder / name)]
+    if signed and not problems and not signature_fits(folder, receipt):
+        problems = [f"{SIGNATURE_NAME} is no signature of this receipt: sign it again, or remove it."]
     if problems:
         raise IntegrityError(
             f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))} A release goes as it was built: take out what was added, and put "
             "back what was changed."
         )
-    return list(RELEASE_FILES)
+    return [*RELEASE_FILES, *signed]
 
 
 def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bool) -> str:
@@ -109,7 +110,7 @@ def push_folder(folder: str | Path, names: Sequence[str], repo_id: str, *, repo_
     with one_sentence(flag, kind):
         address = api.create_repo(repo_id, repo_type=repo_type, private=private or None, exist_ok=True, token=True)
         repo_id = address.repo_id
-        there = set(api.list_repo_files(repo_id, repo_type=repo_type, token=True)) - {HUB_FILE}
+        there = set(api.list_repo_files(repo_id, repo_type=repo_type, token=True)) - {HUB_FILE, *OPTIONAL_FILES}
         seen_by_all = private and not api.repo_info(repo_id, repo_type=repo_type, token=True).private
     if seen_by_all:
         raise UsageError(

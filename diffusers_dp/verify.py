@@ -15,15 +15,15 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 
-RECEIPT_NAME, CARD_NAME = "privacy_receipt.json", "README.md"
+RECEIPT_NAME, CARD_NAME, SIGNATURE_NAME = "privacy_receipt.json", "README.md", "privacy_receipt.json.sig"
 NEWEST_SCHEMA = 1
 TOLERANCE = 1e-3
-OUTSIDE = (CARD_NAME, RECEIPT_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
+OUTSIDE = (CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
 FOLDERS_OUTSIDE = (".cache", ".git")
 # A stranger's receipt must not keep this machine busy for days.
 MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 10_000_000, 1_000
@@ -184,8 +184,13 @@ def receipt_digest(path: Path) -> str:
 
 def settled_digest(receipt: dict[str, Any]) -> str:
     """`receipt_digest` of what will be written."""
+    return hashlib.sha256(settled_content(receipt)).hexdigest()
+
+
+def settled_content(receipt: dict[str, Any]) -> bytes:
+    """The receipt as it was made, which is what people sign: without what may be added later."""
     settled = {name: value for name, value in receipt.items() if name != "audit"}
-    return hashlib.sha256(_canonical({**settled, "private_evaluations": 0})).hexdigest()  # as it was made
+    return _canonical({**settled, "private_evaluations": 0})
 
 
 def _canonical(value: Any) -> bytes:
@@ -477,19 +482,34 @@ def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
     return kinds
 
 
-def report(folder: str | Path) -> int:
-    """Prints what was found, and returns the exit code."""
+def consistency(folder: str | Path) -> str:
+    """What can be said of a release without a mismatch, where nobody looked at a signature."""
+    signed = os.path.lexists(Path(folder, SIGNATURE_NAME))
+    return f"numbers consistent, {'signature not checked' if signed else 'unsigned'}"
+
+
+def report(folder: str | Path, check_signature: Callable[[dict[str, Any]], tuple[bool, str]] | None = None) -> int:
+    """Prints what was found, and returns the exit code.
+
+    Args:
+        folder (`str` or `Path`): The release.
+        check_signature (function, *optional*): Of the receipt; whether it is signed by whom the reader asks for, and a sentence.
+    """
     try:
         receipt, problems = verify(folder)
     except Unreadable as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    fits, vouched = (True, "") if check_signature is None else check_signature(receipt)
+    if not fits:
+        problems.append(vouched)
     if problems:
         print("does NOT match:", *(f"- {_printable(problem)}" for problem in problems), sep="\n")
         return 4
     claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     unit = receipt.get("unit_of_privacy", "record")
-    print(f"numbers consistent, unsigned: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}.")
+    found = "numbers consistent" if vouched else consistency(folder)
+    print(f"{found}: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}.")
     if receipt.get("dataset"):
         together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
         others = len(receipt.get("prior_releases", []))
@@ -502,6 +522,10 @@ def report(folder: str | Path) -> int:
         )
     if not card_agrees(folder, receipt):
         print(f"NOTE: {NO_CARD}, so trust the numbers above and not the card.")
+    if vouched:
+        print(_printable(vouched))
+    elif os.path.lexists(Path(folder, SIGNATURE_NAME)):
+        print("NOTE: signed, not checked: give `diffusers-dp verify` your own copy of the signer's key with --signer.")
     return 0
 
 

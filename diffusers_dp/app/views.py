@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from ..plain_words import MODERATE, STRONG, claimed, guess_in_words, plain_guarantee, questions, short_number, strength
+from ..verify import consistency
 from .downloads import file_name
 from .drawing import Drawn, Preview, names_of
 from .shelf import Released
@@ -44,7 +45,12 @@ def guarantee(released: Released) -> str:
         receipt, words = {}, {}
     return str(
         _template("app_guarantee.html").render(
-            name=released.name, receipt=receipt, problems=released.problems, card_agrees=released.card_agrees, **words
+            name=released.name,
+            receipt=receipt,
+            problems=released.problems,
+            card_agrees=released.card_agrees,
+            consistency=consistency(released.folder).capitalize(),
+            **words,
         )
     )
 
@@ -131,7 +137,7 @@ def short_guarantee(released: Released) -> str:
     if released.problems:
         return "Does NOT match its receipt: do not take it for private."
     epsilon = claimed(released.receipt)
-    return f"epsilon {short_number(epsilon)} ({strength(epsilon).word}), per {released.receipt['unit_of_privacy']}; numbers consistent, unsigned"
+    return f"epsilon {short_number(epsilon)} ({strength(epsilon).word}), per {released.receipt['unit_of_privacy']}; {consistency(released.folder)}"
 
 
 def saved(content: bytes, name: str, kind: str) -> str:

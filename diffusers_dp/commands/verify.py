@@ -1,17 +1,35 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp verify`: `verify.py` on a folder, or on what the Hub has under a name."""
+"""`diffusers-dp verify`: `verify.py` on a folder, or on what the Hub has under a name; and who signed it."""
 
 import argparse
 import sys
 
+from ..errors import UsageError
 from ..hub import fetch_release
+from ..signing import check_signature, read_signer
 from ..verify import report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="Folder of a release, or Hub id.")
+    parser.add_argument(
+        "--signer",
+        metavar="KEY",
+        help="Your own copy of the public key that must have signed the release (see `diffusers-dp sign`), such as clinic.pub. "
+        "The signature says who vouches for the release, never that noise was added.",
+    )
+    parser.add_argument(
+        "--identity",
+        help="Who must have signed, if --signer is a file of allowed signers (see `man ssh-keygen`).",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     """Exits with 0 (numbers consistent), 2 (nothing to check) or 4 (something does not match)."""
-    sys.exit(report(fetch_release(args.release)))
+    if args.signer is None:
+        if args.identity is not None:
+            raise UsageError("--identity names one of several signers: give their file with --signer.")
+        sys.exit(report(fetch_release(args.release)))
+    signer = read_signer(args.signer, args.identity)
+    folder = fetch_release(args.release)
+    sys.exit(report(folder, lambda receipt: check_signature(folder, receipt, signer)))

@@ -4,14 +4,15 @@
 from .fault import Fault
 
 
-PUSH, SHELF, WORDS, PAGE_SERVER = (
+PUSH, SHELF, WORDS, PAGE_SERVER, SIGNING = (
     "diffusers_dp/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/plain_words.py", "diffusers_dp/app/server.py",
+    "diffusers_dp/signing.py",
 )  # fmt: skip
 GOING_PUBLIC = (
     Fault(
         "a push takes whatever lies in the folder",
         PUSH,
-        "    return list(RELEASE_FILES)",
+        "    return [*RELEASE_FILES, *signed]",
         '    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]',
         ("test_push.py::test_a_release_goes_whole_and_alone_and_comes_back_verified",),
     ),
@@ -63,5 +64,33 @@ GOING_PUBLIC = (
         "math.ceil(round(value / unit, 6))",
         "math.floor(value / unit)",
         ("test_plain_words.py::test_a_short_number_is_near_and_never_below",),
+    ),
+    Fault(
+        "the signature check says yes to any key",
+        SIGNING,
+        '            "-Y", "verify", "-f", str(allowed), "-I", signer.identity, "-n", NAMESPACE,',
+        '            "-Y", "check-novalidate", "-n", NAMESPACE,',
+        ("test_signing.py::test_another_key_does_not_vouch",),
+    ),
+    Fault(
+        "a wrong signature is reported and the release called consistent",
+        "diffusers_dp/verify.py",
+        "    if not fits:",
+        "    if False:",
+        ("test_signing.py::test_another_key_does_not_vouch",),
+    ),
+    Fault(
+        "a signature leaves the hashes of the files open",
+        "diffusers_dp/verify.py",
+        'settled = {name: value for name, value in receipt.items() if name != "audit"}',
+        'settled = {name: value for name, value in receipt.items() if name not in ("audit", "files")}',
+        ("test_signing.py::test_a_signature_says_who_vouches_and_not_that_noise_was_added",),
+    ),
+    Fault(
+        "a signature that does not fit goes to the Hub",
+        PUSH,
+        "not signature_fits(folder, receipt)",
+        "False",
+        ("test_signing.py::test_a_signature_goes_to_the_hub_if_it_fits",),
     ),
 )
