@@ -1,6 +1,9 @@
 # make demo   train on scikit-learn's digits and release a model in runs/demo/release
 # make test   run the tests; test-slow runs the ones that take minutes
 # make mutants   plant faults in copies of the code, one by one, and fail if the tests let one pass
+# make audit-deps   known vulnerabilities of what is installed (needs a network); what could not be audited is no pass
+# make sbom   write sbom.cdx.json, a CycloneDX list of what is installed
+# make hashes   write requirements-hashed.txt anew, from setup.cfg and constraints.txt
 # make lint   style, types and packaging; rewrites nothing
 #
 # PYTHON     the interpreter that makes .venv:             make test PYTHON=python3.12
@@ -20,12 +23,13 @@ MUTANT_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+SUPPLY := .venv/.supply
 # Every flag that `accelerate launch` would otherwise warn about choosing itself, and as many threads as torch would
 # take on its own: left alone, `accelerate launch` runs a process on one thread.
 LAUNCH = OMP_WAIT_POLICY=PASSIVE $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
 	--num_cpu_threads_per_process $$($(BIN)/python -c 'import torch; print(torch.get_num_threads())')
 
-.PHONY: demo test test-slow mutants lint
+.PHONY: demo test test-slow mutants lint audit-deps sbom hashes
 
 demo: $(STAMP)
 	rm -rf runs/demo
@@ -49,6 +53,21 @@ lint: $(STAMP)
 	named = set(cfg["options"]["packages"].split()); \
 	found = {"diffusers_dp.pipelines", *setuptools.find_packages(include=["diffusers_dp", "diffusers_dp.*"])}; \
 	raise SystemExit(f"setup.cfg: [options] packages and the folders differ in {sorted(named ^ found)}" if named != found else 0)'
+
+audit-deps: $(SUPPLY)
+	$(BIN)/python .ci/audit_deps.py
+
+sbom: $(SUPPLY)
+	$(BIN)/cyclonedx-py environment --output-reproducible --output-format JSON --output-file sbom.cdx.json $(BIN)/python
+	@sed -i.tmp 's|"file://[^"]*"|"."|' sbom.cdx.json && rm sbom.cdx.json.tmp  # the path of this clone stays in the house
+
+hashes: $(SUPPLY)
+	$(BIN)/uv pip compile setup.cfg --extra app --extra tensorboard --extra wandb --constraints constraints.txt --universal --python-version 3.10 \
+	  --generate-hashes --no-annotate --custom-compile-command "make hashes" --quiet --output-file requirements-hashed.txt
+
+$(SUPPLY): $(STAMP)
+	$(BIN)/python -m pip install -e ".[supply]" -c constraints.txt $(PIP_ARGS)
+	@touch $@
 
 $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \

@@ -27,7 +27,7 @@ from .fault import Fault
 ROOT = Path(__file__).parents[2]
 COPIED = (
     "diffusers_dp", "pipelines", "training", "benchmarks", "examples", "tests", "docs", "app.py", "constraints.txt", "setup.cfg",
-    "pyproject.toml",
+    "pyproject.toml", "requirements-hashed.txt", ".github", ".ci",
 )  # fmt: skip
 LEFT_OUT = ("__pycache__", "test_mutants.py")  # it compares the faults with the code, and would notice every fault
 PACKAGES = ("diffusers_dp", "diffusers_dp.pipelines")
