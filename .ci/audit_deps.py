@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`make audit-deps`: known vulnerabilities of everything installed beside this Python, by `pip-audit --strict`.
 
-What could not be audited is said, and is no pass: a package that the service does not know, a service that was not reached.
+What could not be audited is said, and is no pass: a package that the service does not know, a service out of reach.
 A build with a version of its own, such as torch 2.13.0+cpu, is asked for by its public version, and that is said.
 """
 
@@ -10,15 +10,17 @@ import sys
 import tempfile
 from importlib.metadata import distributions
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 
-OURS = "diffusers_dp"
+OURS = canonicalize_name("diffusers_dp")
 
 
 def main() -> int:
     """Returns 0 if every package was audited and none has a known vulnerability, else 1."""
-    found = {dist.metadata["Name"]: Version(dist.version) for dist in distributions()}
+    dists = reversed(list(distributions()))  # of two that have one name, Python takes the first
+    found = {canonicalize_name(dist.metadata["Name"]): Version(dist.version) for dist in dists}
     found.pop(OURS, None)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.writelines(f"{name}=={version.public}\n" for name, version in sorted(found.items()))
@@ -32,8 +34,8 @@ def main() -> int:
     if code == 0:
         return 0
     print(
-        f"NOT passed: of {len(found)} packages at least one has a known vulnerability or could not be audited (see above). "
-        "Without a network nothing can be.",
+        f"NOT passed: of {len(found)} packages at least one has a known vulnerability or could not be audited (see "
+        "above). Without a network nothing can be.",
         file=sys.stderr,
     )
     return 1

@@ -1,10 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Who vouches for a release: signatures by `ssh-keygen`, with a key that an institution has already. No torch.
 
-Signed is the settled receipt, which states the hash of every file: whatever `verify` compares lies below the signature. What may be
-added later (the `audit`, the count of `private_evaluations`, the card's words) lies outside. A signature says who vouches for the
-receipt, never that noise was added. The format is OpenSSH's (PROTOCOL.sshsig), under a namespace of our own, so that no signature
-that the same key made for another purpose counts here.
+Signed is the settled receipt, which states the hash of every file: it covers whatever `verify` compares. What may be
+added later (the `audit`, the count of `private_evaluations`, the card's words) lies outside. A signature says who
+vouches for the receipt, never that noise was added. The format is OpenSSH's (PROTOCOL.sshsig). The namespace is our
+own: no signature that the same key made for another purpose counts here.
 """
 
 import os
@@ -163,5 +163,6 @@ def _ssh_keygen(*arguments: str, content: bytes = b"") -> subprocess.CompletedPr
         return subprocess.run(["ssh-keygen", *arguments], input=content, capture_output=True)
     except OSError:
         raise UsageError(
-            "ssh-keygen makes and checks signatures, and it is not on this machine: install OpenSSH 8.2 or newer (openssh-client)."
+            "ssh-keygen makes and checks signatures, and it is not on this machine: install OpenSSH 8.2 or newer "
+            "(openssh-client)."
         ) from None

@@ -493,14 +493,16 @@ def report(folder: str | Path, check_signature: Callable[[dict[str, Any]], tuple
 
     Args:
         folder (`str` or `Path`): The release.
-        check_signature (function, *optional*): Of the receipt; whether it is signed by whom the reader asks for, and a sentence.
+        check_signature (function, *optional*): Of the receipt: whether who was asked for signed it, and a sentence.
     """
     try:
         receipt, problems = verify(folder)
     except Unreadable as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    fits, vouched = (True, "") if check_signature is None else check_signature(receipt)
+    fits, vouched = True, ""
+    if check_signature is not None and not problems:
+        fits, vouched = check_signature(receipt)
     if not fits:
         problems.append(vouched)
     if problems:

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Signed receipts, by the real `ssh-keygen`: who vouches for a release is said only where the reader's own copy of the key fits."""
+"""Signed receipts, by the real `ssh-keygen`: who vouches is said only where the reader's own copy of the key fits."""
 
 import json
 import os

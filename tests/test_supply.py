@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What comes from elsewhere: hashed requirements name the versions of the constraints, actions are pinned, an audit that could not be is no pass."""
+"""What comes from elsewhere: hashes for the versions of the constraints, pinned actions, no pass without an audit."""
 
 import configparser
 import importlib.util
@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 HASHED = (ROOT / "requirements-hashed.txt").read_text()
 PINNED_BY_TORCH = re.compile(r"nvidia-.*|cuda-.*|triton")  # CUDA packages, which torch names itself
 MACHINES = [
-    {"python_version": python, "python_full_version": f"{python}.1", "sys_platform": system, "platform_machine": machine}
-    for python in ("3.10", "3.11", "3.12", "3.13")
-    for system, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
+    {"python_version": version, "python_full_version": f"{version}.1", "sys_platform": system, "platform_machine": cpu}
+    for version in ("3.10", "3.11", "3.12", "3.13")
+    for system, cpu in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
 ]  # fmt: skip
 
 
@@ -79,4 +79,4 @@ def test_actions_are_pinned_by_commit():
 )
 def test_an_audit_that_cannot_be_done_does_not_pass():
     done = subprocess.run([sys.executable, ROOT / ".ci" / "audit_deps.py"], capture_output=True, text=True)
-    assert done.returncode == 1 and "NOT passed" in done.stderr and "NOT audited: diffusers_dp" in done.stdout
+    assert done.returncode == 1 and "NOT passed" in done.stderr and "NOT audited: diffusers-dp" in done.stdout

@@ -20,5 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     sign_release(args.release, args.key)
     print(
-        f"Signed: {args.release / SIGNATURE_NAME}. Readers check it with `diffusers-dp verify RELEASE --signer KEY.pub`."
+        f"Signed: {args.release / SIGNATURE_NAME}. Readers check it with "
+        "`diffusers-dp verify RELEASE --signer KEY.pub`, and their own copy of that key."
     )

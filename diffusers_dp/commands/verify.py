@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signer",
         metavar="KEY",
-        help="Your own copy of the public key that must have signed the release (see `diffusers-dp sign`), such as clinic.pub. "
+        help="Your own copy of the public key that must have signed the release, such as clinic.pub. "
         "The signature says who vouches for the release, never that noise was added.",
     )
     parser.add_argument(
