@@ -93,6 +93,13 @@ def test_sums_are_those_of_one_process(found, count):
 
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))
+def test_a_large_sum_loses_none_of_its_terms(found, count):
+    """Of a query and of a step: nine of ten images can be read, and the first one's part is taken away."""
+    for each in found[count]:
+        assert each["large"] == [8.0, 8.0]
+
+
+@pytest.mark.parametrize("count", (1, *SEVERAL))
 def test_the_noise_of_a_sum_is_one_noise(found, count):
     """Half a million draws: neither one for each process nor a part of one; other draws at each step."""
     noise = found[count][0]["noise"]

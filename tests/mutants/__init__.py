@@ -10,7 +10,7 @@ from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
-from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
+from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
 from .faults_of_units import RELEASES, UNITS
 
 
@@ -21,6 +21,7 @@ FAULTS = (
     *IMAGES,
     *CLIPPING,
     *ENGINE_FAULTS,
+    *LARGE_SUMS,
     *DIVISORS,
     *LEDGER_FAULTS,
     *RELEASED,

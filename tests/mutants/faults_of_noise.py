@@ -15,7 +15,7 @@ NOISE = (
     Fault(
         "noise of an answer halved",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
         "generator.normal(total.shape, noise_multiplier * clip_norm / 2, self.device)",
         ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
@@ -36,7 +36,7 @@ NOISE = (
     Fault(
         "sensitivity left out of the noise",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
         "generator.normal(total.shape, noise_multiplier, self.device)",
         ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
@@ -77,7 +77,7 @@ NOISE = (
     Fault(
         "noise of an answer from torch's generator, under the public seed",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
         "noise_multiplier * clip_norm * torch.randn(total.shape)",
         ("test_noise.py::test_a_run_repeated_under_the_same_seed_has_other_noise",),
     ),
@@ -138,8 +138,8 @@ NOISE = (
     Fault(
         "noise divided by the number of classes",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device) / num_rows",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device) / num_rows",
         ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
 )
