@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from accelerate.utils import set_seed
 from diffusers.training_utils import EMAModel
+from noise_questions import NOISE_CELLS, noise_of
 from test_release import make_unet
 from torch import nn
 
@@ -324,6 +325,7 @@ def measure(processes: Processes, folder: Path) -> dict:
         "exact": exact_sums(processes, model),
         "large": large_sums(processes),
         "noise": noise_alone(processes),
+        "every way": {cell: noise_of(cell, processes) for cell in NOISE_CELLS if processes.count > 1},
         "taken": who_takes_part(processes),
         "cut": who_remains(processes),
     }

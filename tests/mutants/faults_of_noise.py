@@ -178,7 +178,7 @@ RANDOM_SOURCE = (
     Fault(
         "draws of the loss under the public seed",
         DOOR,
-        '        torch.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))\n        yield',
+        '        source.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))\n        yield',
         "        yield",
         ("test_sensitive.py::test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone",),
     ),
