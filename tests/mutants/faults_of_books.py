@@ -45,6 +45,13 @@ LEDGER_FAULTS = (
         ("test_ledger.py::test_steps_are_drawn_from_blocks",),
     ),
     Fault(
+        "steps with less noise draw on a reservation with more",
+        LEDGER,
+        '"stage", "mechanism", "noise_multiplier", "sampling_probability",',
+        '"stage", "mechanism", "sampling_probability",',
+        ("test_ledger.py::test_steps_are_drawn_from_blocks",),
+    ),
+    Fault(
         "the gate lets DP-SGD pass",
         LEDGER,
         "        if not self._affords(self._composition([row])):",
