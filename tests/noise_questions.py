@@ -23,6 +23,8 @@ NOISE_CELLS = (
     ("step", "units", "plain"),
     ("query", "images", "plain"),
     ("query", "units", "plain"),
+    ("query of all", "images", "plain"),
+    ("query of all", "units", "plain"),
     ("finished model", "images", "plain"),
     ("finished model", "units", "plain"),
 )
@@ -46,7 +48,7 @@ def noise_of(cell, processes, leaky_log=None):
     number = NUM_IMAGES if of == "images" else NUM_IMAGES // 3
     share = share_of(arrays, processes.index, processes.count)
     door = SensitiveImages(
-        share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, class_names=CLASSES,
+        share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, class_names=None if question == "query of all" else CLASSES,
         units=share.units, num_units=None if of == "images" else number, processes=processes, leaky_log=leaky_log,
     )  # fmt: skip
     accountant = "pld" if sampling == "truncated" else "rdp"
@@ -54,6 +56,12 @@ def noise_of(cell, processes, leaky_log=None):
         processes,
         lambda: PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=number, accountant=accountant),
     )
+    if question == "query of all":
+        answer = door.noisy_sum(
+            lambda x: x.new_zeros(len(x), 12_000), clip_norm=0.2, noise_multiplier=3.0, by_label=False, name="question",
+            ledger=ledger, repeats=6,
+        )  # fmt: skip
+        return [{"all": each} for each in answer], STD
     if question == "query":
         answer = door.noisy_sum(
             lambda x: x.new_zeros(len(x), 4000), clip_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, by_label=True,

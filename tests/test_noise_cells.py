@@ -15,6 +15,7 @@ from noise_questions import NOISE_CELLS, noise_of
 from test_noise import make_ledger
 from torch import nn
 
+from diffusers_dp import sensitive
 from diffusers_dp.audit import cells
 from diffusers_dp.audit.cells import CELLS, Cell, cell_checks, noise_p_values
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, stand_in
@@ -165,14 +166,15 @@ def test_the_key_is_the_entropy_of_the_operating_system_and_nothing_else(monkeyp
 
 
 def test_noise_on_cuda_has_the_stated_standard_deviation_and_shape(monkeypatch):
-    """A stand-in for the card draws ones: what comes back is the standard deviation itself."""
-    asked = []
+    """A stand-in for the card draws ones: what comes back is the standard deviation itself. Its seed is the operating system's entropy."""
+    asked, seeds = [], []
 
     class Card:
         def __init__(self, device):
             assert device.type == "cuda"
 
         def manual_seed(self, seed):
+            seeds.append(seed)
             return self
 
     def randn(shape, generator, device):
@@ -181,8 +183,16 @@ def test_noise_on_cuda_has_the_stated_standard_deviation_and_shape(monkeypatch):
 
     monkeypatch.setattr(torch, "Generator", Card)
     monkeypatch.setattr(torch, "randn", randn)
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
     assert PrivateGenerator().normal((3, 2), 0.7, "cuda").tolist() == torch.full((3, 2), 0.7).tolist()
-    assert asked == [((3, 2), Card, "cuda")]
+    assert asked == [((3, 2), Card, "cuda")] and seeds == [int.from_bytes(bytes(range(8)), "little")]
+
+
+def test_torch_s_own_draws_of_a_loss_follow_the_entropy_of_the_operating_system(monkeypatch):
+    wanted = torch.rand(5, generator=torch.Generator().manual_seed(int.from_bytes(bytes(range(8)), "little")))
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
+    with sensitive._secret_torch_draws(torch.device("cpu")):
+        assert torch.equal(torch.rand(5), wanted)
 
 
 def test_a_card_that_seeds_itself_is_never_asked_for_less_noise_than_the_door_owes():

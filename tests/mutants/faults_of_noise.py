@@ -237,6 +237,20 @@ RANDOM_SOURCE = (
         ("test_noise.py::test_noise_does_not_run_out",),
     ),
     Fault(
+        "the seed of a draw on CUDA from a clock",
+        RANDOMNESS,
+        'manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))',
+        "manual_seed(__import__('time').time_ns() << 2)",
+        ("test_noise_cells.py::test_noise_on_cuda_has_the_stated_standard_deviation_and_shape",),
+    ),
+    Fault(
+        "the seed of torch's draws in a loss from a clock",
+        DOOR,
+        'source.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))',
+        "source.manual_seed(__import__('time').time_ns())",
+        ("test_noise_cells.py::test_torch_s_own_draws_of_a_loss_follow_the_entropy_of_the_operating_system",),
+    ),
+    Fault(
         "a constant key",
         RANDOMNESS,
         "key = os.urandom(KEY_BYTES) if key is None else key",
