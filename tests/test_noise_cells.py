@@ -66,6 +66,8 @@ ONE = torch.randn(30, 16, generator=torch.Generator().manual_seed(1))
         ({"table": lambda i, z: z * 0}, "standard deviation of table"),
         ({"table": lambda i, z: z * 0.8}, "standard deviation of table"),
         ({"bias": lambda i, z: z / 4}, "standard deviation of bias"),
+        ({"table": lambda i, z: z * math.nan}, "standard deviation of table"),
+        ({"table": lambda i, z: z * math.inf}, "standard deviation of table"),
         ({"kernel": lambda i, z: z[..., :1, :1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 2 of kernel"),
         ({"kernel": lambda i, z: z[:1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 0 of kernel"),
         ({"kernel": lambda i, z: z[:, :1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 1 of kernel"),

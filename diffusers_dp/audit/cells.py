@@ -165,15 +165,11 @@ def noise_p_values(answers: Sequence[Gradients], std: float) -> dict[str, float]
     found: dict[str, float] = {}
     tensors = {name: torch.stack([answer[name] for answer in answers]).double().cpu().numpy() for name in answers[0]}
     for name, values in tensors.items():
-        found[f"standard deviation of {name}"] = std_check(name, values, std).p_value or 0.0
+        found[f"standard deviation of {name}"] = _number(std_check(name, values, std).p_value)
         for axis in range(values.ndim):
             first, second = (np.delete(values, end, axis) for end in (-1, 0))
-            what = (
-                f"correlation of neighbours along axis {axis - 1} of {name}"
-                if axis
-                else f"correlation of answers, {name}"
-            )
-            found[what] = _p_value_of_correlation(first, second)
+            what = f"neighbours along axis {axis - 1} of" if axis else "answers,"
+            found[f"correlation of {what} {name}"] = _p_value_of_correlation(first, second)
     for (name, one), (other_name, other) in itertools.pairwise(tensors.items()):
         one, other = (values.reshape(len(answers), -1) for values in (one, other))
         size = min(one.shape[1], other.shape[1])
@@ -188,4 +184,9 @@ def _p_value_of_correlation(first: np.ndarray, second: np.ndarray) -> float:
     with np.errstate(invalid="ignore", divide="ignore"):
         r = np.corrcoef(first.ravel(), second.ravel())[0, 1]
         statistic = abs(r) * np.sqrt((first.size - 2) / np.maximum(1 - r**2, 1e-30))
-    return float(np.nan_to_num(2 * stats.t.sf(statistic, first.size - 2), nan=0.0))
+    return _number(2 * stats.t.sf(statistic, first.size - 2))
+
+
+def _number(p_value: float | None) -> float:
+    """What is no number is rejected."""
+    return 0.0 if p_value is None or np.isnan(p_value) else float(p_value)

@@ -40,9 +40,7 @@ from .checks import (
 from .mechanism import ANY_EPSILON, NOISE_SCALES
 
 
-NUM_IMAGES = (
-    12  # N of the audit (of units, where a unit has several); the answers are divided by it, or by a share of it
-)
+NUM_IMAGES = 12  # N of the audit, or its units; the answers are divided by it, or by a share of it
 DRAWS_PER_LEDGER = 100
 NUM_TOGETHER = 6  # images that are asked for at once
 MOST_VALUES = 4_000_000  # of noise, per check
