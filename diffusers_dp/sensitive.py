@@ -347,8 +347,8 @@ def _secret_torch_draws(device: torch.device) -> Iterator[None]:
     seed nor moves its state."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         # On a CPU its generator alone: for a card that is not there, `torch.manual_seed` would keep the stack of each call.
-        source = torch.default_generator if device.type == "cpu" else torch
-        source.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))
+        reseed = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
+        reseed(int.from_bytes(os.urandom(8), "little", signed=True))
         yield
 
 

@@ -7,6 +7,7 @@ images move each other is asked of six, without noise.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -124,6 +125,7 @@ def query_runs(
     images = np.full((len(unit_of), *image_shape), 255, dtype=np.uint8)
     labels = None if class_names is None else np.full(len(unit_of), label, dtype=np.int64)
 
+    options: dict[str, Any] = {"units": unit_of, "num_units": NUM_IMAGES} if units else {}
     rate = query.row.sampling_probability
 
     def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
@@ -131,7 +133,7 @@ def query_runs(
         readable = (unit_of == NUM_IMAGES // 2) & present
         door = SensitiveImages(
             images, labels, readable, num_images=len(unit_of), image_shape=image_shape, class_names=class_names,
-            **({"units": unit_of, "num_units": NUM_IMAGES} if units else {}),
+            **options,
         )  # fmt: skip
         door._generator = FaultyNoise(noise_scale)
         parts = []

@@ -64,7 +64,8 @@ def audit_mechanism(
             lambda: additivity_checks(mechanism, own, "the model", model_tolerance(config)),
             lambda: sensitivity_checks(mechanism, own, tight=False, thorough=False),
         ]
-    queries, checks = _queries(config, facts, plan), []
+    queries = _queries(config, facts, plan)
+    checks: list[Check] = []
     total = sum(steps) + STAGES * len(queries) + len(probes)
     with (
         _one_thread(),

@@ -246,8 +246,8 @@ RANDOM_SOURCE = (
     Fault(
         "the seed of torch's draws in a loss from a clock",
         DOOR,
-        'source.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))',
-        "source.manual_seed(__import__('time').time_ns())",
+        'reseed(int.from_bytes(os.urandom(8), "little", signed=True))',
+        "reseed(__import__('time').time_ns())",
         ("test_noise_cells.py::test_torch_s_own_draws_of_a_loss_follow_the_entropy_of_the_operating_system",),
     ),
     Fault(
@@ -274,7 +274,7 @@ RANDOM_SOURCE = (
     Fault(
         "draws of the loss under the public seed",
         DOOR,
-        '        source.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))\n        yield',
+        '        reseed(int.from_bytes(os.urandom(8), "little", signed=True))\n        yield',
         "        yield",
         ("test_sensitive.py::test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone",),
     ),
