@@ -6,6 +6,7 @@ gradients at every backward, and wait for each other where processes have differ
 """
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -139,11 +140,13 @@ class Processes:
         return [outcomes[i % self.count][0][i // self.count] for i in range(len(parts))]
 
     def sum(self, tensors: Tensors) -> Tensors:
-        """The sum over all processes of each tensor, the same bits everywhere. Added up in float32, returned in the type that they had."""
+        """The sum over all processes of each tensor, the same bits everywhere. Added up in float32, or in
+        float64 where one has it, and returned in the type that they had."""
         if self._alone:
             self._refuse_half()
             return tensors
-        flat = torch.cat([tensor.detach().flatten().float() for tensor in tensors.values()])
+        wide = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors.values()), torch.float32)
+        flat = torch.cat([tensor.detach().flatten().to(wide) for tensor in tensors.values()])
         with self._together():
             for bucket in flat.split(BUCKET):
                 distributed.all_reduce(bucket)

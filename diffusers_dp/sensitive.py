@@ -17,7 +17,7 @@ from torch import nn
 
 from . import accounting
 from .dpsgd import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
-from .dpsgd.step import Gradients, PhysicalBatch, RowLoss
+from .dpsgd.step import Gradients, PhysicalBatch, RowLoss, widened
 from .errors import UsageError
 from .leaky_log import LeakyLog
 from .ledger import PrivacyLedger
@@ -128,6 +128,8 @@ class SensitiveImages:
         alone, so the bound holds for all rows together (parallel composition, FETA-Pro Theorem 3). A unit of several images adds the
         mean of their clipped features, each in the row of its class: a mean of vectors no longer than `clip_norm` is no longer.
 
+        Terms and noise are added up in float64; the sum is rounded to float32 when all noise is on it.
+
         Args:
             fn (`Callable`): Images `[b, C, H, W]` in [0, 1] to features `[b, d]`, each row a function of its own image.
             clip_norm (`float`): Bound on the L2 norm of a feature vector; the sensitivity.
@@ -164,7 +166,7 @@ class SensitiveImages:
         answers = []
         for _ in range(repeats):
             blank = fn(torch.zeros(1, *self.image_shape, device=self.device))  # an empty sample has this shape too
-            total = blank.new_zeros(num_rows, blank.shape[1])
+            total = widened(blank.new_zeros(num_rows, blank.shape[1]))
             sample = poisson_sample(self._own_units, sample_rate, generator)
             for images, labels, counted, unit_index in self._batches(sample, QUERY_BATCH_SIZE, generator):
                 with _secret_torch_draws(self.device):
@@ -174,11 +176,13 @@ class SensitiveImages:
                     features = features / unit_index.bincount()[unit_index][:, None]
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
-                total.index_add_(0, labels, features)
+                # By batches: fewer roundings follow each other.
+                total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(features))
             if self.processes.is_first:
-                total = total + generator.normal(total.shape, noise_multiplier * clip_norm, self.device)
-            answers.append(total)
-        answer = self.processes.sum({name: torch.stack(answers)})[name]
+                total = total + generator.normal(total.shape, noise_multiplier * clip_norm, total.device)
+            total = self.processes.sum({name: total})[name]
+            answers.append(total.to(self.device, torch.float32))  # with all of its noise
+        answer = torch.stack(answers)
         ledger.executed(reservation, repeats)
         return answer
 
@@ -259,7 +263,8 @@ class SensitiveImages:
             part = add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
         else:
             part = {name: value / normaliser for name, value in total.items()}
-        return self.processes.sum(part)
+        parameters = dict(model.named_parameters())
+        return {name: value.to(parameters[name]) for name, value in self.processes.sum(part).items()}
 
     def _check_size(self, ledger: PrivacyLedger) -> None:
         if ledger.num_images != self.num_units:
@@ -341,7 +346,9 @@ def _secret_torch_draws(device: torch.device) -> Iterator[None]:
     """What still draws from torch's own generator in here (dropout, a loss of somebody else's) draws neither from the public
     seed nor moves its state."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))
+        # On a CPU its generator alone: for a card that is not there, `torch.manual_seed` would keep the stack of each call.
+        reseed = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
+        reseed(int.from_bytes(os.urandom(8), "little", signed=True))
         yield
 
 

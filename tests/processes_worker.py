@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from accelerate.utils import set_seed
 from diffusers.training_utils import EMAModel
+from noise_questions import NOISE_CELLS, noise_of
 from test_release import make_unet
 from torch import nn
 
@@ -34,6 +35,7 @@ from diffusers_dp.shared_ledger import shared_ledger
 
 SHAPE = (1, 4, 4)
 SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
+LARGE = 2.0**27  # in float32 the next number is 16 away
 CUT_IMAGES, CUT_SIZE, CUT_REPEATS = 40, 20, 400
 
 
@@ -104,6 +106,34 @@ def exact_sums(processes, model):
             **quiet,
         )
     return found
+
+
+class TakesAway(PrivateGenerator):
+    """In the place of noise: what the first image added, so much that float32 would not have the others' beside it."""
+
+    def normal(self, shape, std, device="cpu"):
+        return torch.full(tuple(shape), -LARGE, device=device)
+
+
+def large_sums(processes):
+    """The image of number 0 is the first process's, and adds 2^27; the others add 1."""
+
+    def large_or_one(images):
+        return torch.where(images[:, :1, 0, 0] <= 0, LARGE, 1.0)
+
+    def loss(model, images, labels, generator):
+        return model(large_or_one(images)).squeeze(1)
+
+    arrays = make_arrays(10)
+    arrays.images[1:, 0, 0, 0] = 255
+    door, ledger = make_door(processes, arrays, 10), make_ledger(processes, 10)
+    question = {"noise_multiplier": 1.0, "sample_rate": 1.0, "ledger": ledger, "generator": TakesAway()}
+    answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="question", **question)
+    gradient = door.noisy_gradient(
+        nn.Linear(1, 1, bias=False), loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1,
+        max_physical_batch_size=1, **question,
+    )  # fmt: skip
+    return [answer.item(), gradient["weight"].item()]
 
 
 def noise_alone(processes):
@@ -293,7 +323,9 @@ def measure(processes: Processes, folder: Path) -> dict:
     model = nn.Linear(16, 3)
     found = {
         "exact": exact_sums(processes, model),
+        "large": large_sums(processes),
         "noise": noise_alone(processes),
+        "every way": {cell: noise_of(cell, processes) for cell in NOISE_CELLS if processes.count > 1},
         "taken": who_takes_part(processes),
         "cut": who_remains(processes),
     }

@@ -335,7 +335,9 @@ def test_steps_are_drawn_from_blocks(tmp_path):
         row(30.0, 0.1, name="other", query={"clip_norm": 1.0}),
         row(30.0, 0.1, name="dpsgd", query={"clip_norm": 1.0}, partition="label"),
     ):
-        assert ledger.take_step(other) == len(ledger.rows) - 1, "another question draws on its own reservation"
+        rows = len(ledger.rows)
+        assert ledger.take_step(other) == rows, "another question draws on its own reservation"
+        assert len(ledger.rows) == rows + 1 and ledger.rows[rows]["noise_multiplier"] == other.noise_multiplier
     assert ledger.take_step(question) == 2
 
 

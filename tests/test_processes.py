@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from noise_questions import NOISE_CELLS
 from processes_worker import (
     CLIP_NORM,
     CUT_IMAGES,
@@ -29,6 +30,7 @@ from test_train_dp_diffusion import write_public
 from test_train_feta_pro import independent_epsilon, read_ledger, status, write_images
 from test_train_methods import TINY
 
+from diffusers_dp.audit.cells import noise_p_values
 from diffusers_dp.config import DPDMConfig, load_config
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
 from diffusers_dp.interruption import STOPPED
@@ -93,6 +95,13 @@ def test_sums_are_those_of_one_process(found, count):
 
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))
+def test_a_large_sum_loses_none_of_its_terms(found, count):
+    """Of a query and of a step: nine of ten images can be read, and the first one's part is taken away."""
+    for each in found[count]:
+        assert each["large"] == [8.0, 8.0]
+
+
+@pytest.mark.parametrize("count", (1, *SEVERAL))
 def test_the_noise_of_a_sum_is_one_noise(found, count):
     """Half a million draws: neither one for each process nor a part of one; other draws at each step."""
     noise = found[count][0]["noise"]
@@ -101,6 +110,18 @@ def test_the_noise_of_a_sum_is_one_noise(found, count):
     for name, bound in (("gradient", 0.02), ("answer", 0.08)):
         correlations = torch.corrcoef(noise[name]).fill_diagonal_(0)
         assert correlations.abs().max() < bound
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+@pytest.mark.parametrize("cell", NOISE_CELLS, ids=" ".join)
+def test_noise_of_every_way_to_ask(found, count, cell):
+    """Every parameter of a UNet, every class and repeat: one noise of the declared size, all of it white, in all processes the same."""
+    answers, std = found[count][0]["every way"][cell]
+    assert all(p > 1e-10 for p in noise_p_values(answers, std).values())
+    values = torch.cat([part.flatten() for answer in answers for part in answer.values()]).double() / std
+    assert values.std().item() == pytest.approx(1.0, abs=6.5 / (2 * len(values)) ** 0.5)
+    for each in found[count][1:]:
+        assert_same(dict(enumerate(each["every way"][cell][0])), dict(enumerate(answers)), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))

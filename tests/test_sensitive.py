@@ -630,3 +630,44 @@ def test_a_label_outside_the_label_set_is_a_damaged_record():
 def test_declared_classes_need_labels():
     with pytest.raises(ValueError, match="labels"):
         SensitiveImages(np.zeros((1, 1, 4, 4), dtype=np.uint8), num_images=1, image_shape=(1, 4, 4), class_names=["a"])
+
+
+# Large sums.
+
+LARGE = 2.0**27  # in float32 the next number is 16 away
+
+
+class TakesAway(PrivateGenerator):
+    """In the place of noise: what the one large record added."""
+
+    def normal(self, shape, std, device="cpu"):
+        return torch.full(tuple(shape), -LARGE, device=device)
+
+
+def large_or_one(x):
+    """`[b, C, H, W]` to `[b, 1]`: a white image adds 2^27, every other one 1."""
+    return torch.where(x.flatten(1).amin(1, keepdim=True) == 1, LARGE, 1.0)
+
+
+@pytest.mark.parametrize("units", [None, np.arange(8) // 2], ids=["images", "units"])
+def test_a_large_sum_loses_none_of_its_terms(units):
+    """What one record adds is not rounded away beside a large total, before the noise is on it; of a query and of a step, in which the
+    records lie in several physical batches."""
+    images = np.zeros((8, 1, 2, 2), dtype=np.uint8)
+    images[: 1 if units is None else 2] = 255
+    options = {} if units is None else {"units": units, "num_units": 4}
+    door = SensitiveImages(images, num_images=8, image_shape=(1, 2, 2), **options)
+    ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=door.num_units, accountant="rdp")
+    question = {"noise_multiplier": 1.0, "sample_rate": 1.0, "ledger": ledger, "generator": TakesAway(bytes(16))}
+    model = nn.Linear(1, 1, bias=False)
+
+    def row_loss(model, rows, labels, generator):
+        return model(large_or_one(rows)).squeeze(1)
+
+    answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="x", **question)
+    gradient = door.noisy_gradient(
+        model, row_loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1, **question
+    )["weight"]  # fmt: skip
+    for found in (answer, gradient):
+        assert found.dtype == torch.float32
+        assert found.item() == door.num_units - 1

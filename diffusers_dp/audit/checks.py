@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What an honest DP-SGD looks like from outside, as tests of hypotheses.
 
-Each random check has a significance of 1e-5, and so has the formal bound. An audit of DP-SGD and both queries has at most 42 of them: 17 of
-the honest run, 6 of the samplers of the two broken ones, 14 of the queries, 4 of the parameters' noise and the bound. The Gaussian estimate
-adds 2e-4 for each of the three mechanisms. So an honest implementation is rejected in about one audit of a thousand at most.
+Each random check has a significance of 1e-5, and so has the formal bound. An audit of DP-SGD and three queries has at most 51 of them: 17 of
+the honest run, 6 of the samplers of the two broken ones, 21 of the queries, 4 of the parameters' noise, 2 of the ways to ask and the bound.
+The Gaussian estimate adds 2e-4 for each of the four mechanisms. So an honest implementation is rejected in about one audit of 750 at most.
 """
 
 import math

@@ -42,6 +42,7 @@ class Mechanism:
         truncated (`bool`): Truncated Poisson sampling.
         delta (`float`): Of the claim.
         max_images_per_unit (`int`, *optional*): Where a unit has several images.
+        leaky_logs (`bool`): Whether the run keeps a leaky log.
     """
 
     sample_rate: float
@@ -52,6 +53,7 @@ class Mechanism:
     truncated: bool
     delta: float
     max_images_per_unit: int | None = None
+    leaky_logs: bool = False
 
     @classmethod
     def of(cls, plan: Plan, config: TrainingConfig) -> "Mechanism":
@@ -59,7 +61,7 @@ class Mechanism:
         return cls(
             row.sampling_probability, row.noise_multiplier, config.max_grad_norm, sampling.normaliser,
             config.noise_multiplicity, row.truncated_batch_size is not None, sampling.target_delta,
-            None if config.unit_column is None else config.images_per_unit,
+            None if config.unit_column is None else config.images_per_unit, config.leaky_logs,
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:

@@ -7,6 +7,7 @@ images move each other is asked of six, without noise.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from ..sensitive import SensitiveImages
 from .additivity import additivity_check
 from .bounds import gaussian_estimate
 from .canaries import FaultyNoise
+from .cells import untrained_judge
 from .checks import (
     ESTIMATE_CONFIDENCE,
     ROUNDING,
@@ -39,10 +41,11 @@ from .checks import (
 from .mechanism import ANY_EPSILON, NOISE_SCALES
 
 
-NUM_IMAGES = 100  # N of the audit; the answers are divided by it, or by a share of it
+NUM_IMAGES = 12  # N of the audit, or its units; the answers are divided by it, or by a share of it
 DRAWS_PER_LEDGER = 100
 NUM_TOGETHER = 6  # images that are asked for at once
 MOST_VALUES = 4_000_000  # of noise, per check
+STAGES = 8  # of `query_runs`, for a progress bar
 
 
 @dataclass(frozen=True)
@@ -100,25 +103,38 @@ def frequency_query(row: LedgerRow, features: RandomFourierFeatures) -> Query:
     return Query(row, 1.0, float(NUM_IMAGES), ask)
 
 
+def evaluation_query(row: LedgerRow, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Query:
+    """The question of `--evaluation_reserve`, about images of noise in the place of drawn ones."""
+    judge = untrained_judge(image_shape, class_names)
+
+    def ask(images: SensitiveImages, ledger: PrivacyLedger, draws: int, rate: float) -> np.ndarray:
+        return torch.stack([judge.ask(images, row, ledger) for _ in range(draws)]).double().numpy()
+
+    return Query(row, judge.sensitivity, 1.0, ask)
+
+
 def query_runs(
     query: Query, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, *, delta: float, draws: int,
-    accountant: str = "pld", progress: Callable[[], None] | None = None,
+    accountant: str = "pld", units: bool = False, progress: Callable[[], None] | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """The query honest, with the noise off and with the noise halved; `draws` answers with the image and as many without it, and
-    a tenth of them where the noise is broken."""
+    a tenth of them where the noise is broken. With `units`, the image is a unit of two that are alike."""
     label = len(class_names or ("",)) - 1
-    images = np.full((NUM_IMAGES, *image_shape), 255, dtype=np.uint8)
-    labels = None if class_names is None else np.full(NUM_IMAGES, label, dtype=np.int64)
+    per_unit = 2 if units else 1
+    unit_of = np.arange(per_unit * NUM_IMAGES) // per_unit
+    images = np.full((len(unit_of), *image_shape), 255, dtype=np.uint8)
+    labels = None if class_names is None else np.full(len(unit_of), label, dtype=np.int64)
 
+    options: dict[str, Any] = {"units": unit_of, "num_units": NUM_IMAGES} if units else {}
     rate = query.row.sampling_probability
 
     def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
         """`[count, classes, values]`, times the divisor."""
-        readable = np.zeros(NUM_IMAGES, dtype=bool)
-        readable[NUM_IMAGES // 2] = present
+        readable = (unit_of == NUM_IMAGES // 2) & present
         door = SensitiveImages(
-            images, labels, readable, num_images=NUM_IMAGES, image_shape=image_shape, class_names=class_names
-        )
+            images, labels, readable, num_images=len(unit_of), image_shape=image_shape, class_names=class_names,
+            **options,
+        )  # fmt: skip
         door._generator = FaultyNoise(noise_scale)
         parts = []
         while count > 0:
@@ -126,8 +142,8 @@ def query_runs(
             ledger.affordable_steps(query.row, DRAWS_PER_LEDGER)  # counted once, not anew for every draw
             parts.append(query.ask(door, ledger, min(count, DRAWS_PER_LEDGER), rate) * query.divisor)
             count -= len(parts[-1])
-            if progress is not None:
-                progress()
+        if progress is not None:
+            progress()
         return np.concatenate(parts)
 
     # Enough asks that a Poisson sample holds the image: without noise, an answer is what the image adds, or nothing.

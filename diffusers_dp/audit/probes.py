@@ -115,11 +115,14 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
     blanks = np.zeros((2, *audited.image_shape), dtype=np.uint8)
     labels = None if audited.class_names is None else np.zeros(2, dtype=np.int64)
     std = mechanism.noise_multiplier * mechanism.max_grad_norm
+    units: dict[str, Any] = {}
+    if mechanism.max_images_per_unit is not None:
+        units = {"units": np.arange(2), "num_units": 2}
     answers: list[Gradients] = []
     for sample_rate in (1.0, 1e-9, 1e-9):
         door = SensitiveImages(
             blanks, labels, np.zeros(2, dtype=bool), num_images=2, image_shape=audited.image_shape,
-            class_names=audited.class_names, device=audited.device,
+            class_names=audited.class_names, device=audited.device, **units,
         )  # fmt: skip
         small = replace(mechanism, sample_rate=sample_rate, truncated=False)
         question = {**small.question(2, 2), "noise_multiplicity": min(mechanism.noise_multiplicity, 4)}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
-from .step import Gradients, PhysicalBatch
+from .step import Gradients, PhysicalBatch, widened
 
 
 BatchSum = Callable[[list[PhysicalBatch]], Gradients]
@@ -29,7 +29,7 @@ class FittingParts:
         self.at_most: int | None = None
 
     def total(self, summed: BatchSum, batches: Iterable[PhysicalBatch]) -> Gradients:
-        """The sum over all batches.
+        """The sum over all batches, in float64: they may be many.
 
         Args:
             summed (`Callable`): The sum over some of them; of none, zeros.
@@ -37,7 +37,7 @@ class FittingParts:
         Raises:
             RuntimeError: Not even a single image, or unit, fits; or anything else that `summed` raised.
         """
-        total = summed([])
+        total = {name: widened(value) for name, value in summed([]).items()}
         # Each part has a sum of its own, a copy of the gradient more: a part that failed half-way through adding would be counted twice.
         for batch in batches:
             parts = _cut(batch, self.at_most)
@@ -48,7 +48,7 @@ class FittingParts:
                     parts = [smaller for part in parts for smaller in _cut(part, self.at_most)]
                     continue
                 for name, value in part_sum.items():
-                    total[name] += value
+                    total[name] += value.to(total[name].device)
                 parts.pop(0)
         return total
 

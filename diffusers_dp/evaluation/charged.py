@@ -47,7 +47,7 @@ class Judge:
     Args:
         synthetic (`ImageSet`): Drawn from the model; with labels, a classifier is trained on them.
         seed (`int`, defaults to 0): Of that training.
-        epochs (`int`, *optional*): Of that training; unset: the published number.
+        epochs (`int`, *optional*): Of that training; unset: the published number; 0: none, for an audit of the question alone.
         device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained.
         processes (`Processes`, *optional*): Of the run. The first one trains; the others get the same bits, for each adds its share to one sum
             of one function.
@@ -69,11 +69,12 @@ class Judge:
             train, validation = split_for_training(synthetic)
             channels, height, width = synthetic.images.shape[1:]
             self.classifier = build_classifier(
-                CLASSIFIER, image_shape=(channels, height, width), seed=seed, epochs=epochs, device=device
+                CLASSIFIER, image_shape=(channels, height, width), seed=seed, epochs=epochs or None, device=device
             )
             assert isinstance(self.classifier, NetworkClassifier)
-            processes.on_first(partial(self._train, train, validation))
-            if not processes.is_first:
+            if epochs != 0:
+                processes.on_first(partial(self._train, train, validation))
+            if epochs == 0 or not processes.is_first:
                 self.classifier.prepare(train)
             processes.same_weights(self.classifier.network)
 

@@ -7,20 +7,22 @@ from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
 from .faults_of_no_guarantee import WITHOUT_GUARANTEE
-from .faults_of_noise import NOISE, RANDOM_SOURCE, SAMPLES
+from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
-from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS
+from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
 from .faults_of_units import RELEASES, UNITS
 
 
 FAULTS = (
     *NOISE,
+    *CELLS,
     *RANDOM_SOURCE,
     *SAMPLES,
     *IMAGES,
     *CLIPPING,
     *ENGINE_FAULTS,
+    *LARGE_SUMS,
     *DIVISORS,
     *LEDGER_FAULTS,
     *RELEASED,

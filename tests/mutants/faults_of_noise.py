@@ -15,7 +15,7 @@ NOISE = (
     Fault(
         "noise of an answer halved",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
         "generator.normal(total.shape, noise_multiplier * clip_norm / 2, self.device)",
         ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
@@ -36,7 +36,7 @@ NOISE = (
     Fault(
         "sensitivity left out of the noise",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
         "generator.normal(total.shape, noise_multiplier, self.device)",
         ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
@@ -77,7 +77,7 @@ NOISE = (
     Fault(
         "noise of an answer from torch's generator, under the public seed",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
         "noise_multiplier * clip_norm * torch.randn(total.shape)",
         ("test_noise.py::test_a_run_repeated_under_the_same_seed_has_other_noise",),
     ),
@@ -138,13 +138,95 @@ NOISE = (
     Fault(
         "noise divided by the number of classes",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device)",
-        "generator.normal(total.shape, noise_multiplier * clip_norm, self.device) / num_rows",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device) / num_rows",
         ("test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
 )
 
+CELLS = (
+    Fault(
+        "noise 3 % too small in truncated samples",
+        DOOR,
+        "std=noise_multiplier * max_grad_norm,",
+        "std=noise_multiplier * max_grad_norm * (1 if truncated_batch_size is None else 0.97),",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "noise 3 % too small where a leaky log is kept",
+        DOOR,
+        "std=noise_multiplier * max_grad_norm,",
+        "std=noise_multiplier * max_grad_norm * (1 if self._leaky_log is None else 0.97),",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "noise of the question about a finished model halved",
+        "diffusers_dp/evaluation/charged.py",
+        "            noise_multiplier=row.noise_multiplier,\n            by_label",
+        "            noise_multiplier=row.noise_multiplier / 2,\n            by_label",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "no noise on the class embedding",
+        STEP,
+        "name: (value + generator.normal(value.shape, std, value.device)) / normaliser for",
+        "name: (value + generator.normal(value.shape, std * ('class_embedding' not in name), value.device)) / normaliser for",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "one draw for all taps of a kernel",
+        STEP,
+        "name: (value + generator.normal(value.shape, std, value.device)) / normaliser for",
+        "name: (value + generator.normal(value.shape[:2] + (1, 1) * (value.dim() == 4), std, value.device)) / normaliser for",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "each class has the noise of the first",
+        DOOR,
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
+        "generator.normal(total[:1].shape, noise_multiplier * clip_norm, total.device)",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "each process adds noise to its part of a query",
+        DOOR,
+        "            if self.processes.is_first:\n                total = total + generator",
+        "            if True:\n                total = total + generator",
+        ("test_processes.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "noise halved on CUDA",
+        RANDOMNESS,
+        "device=device).mul_(std)",
+        "device=device).mul_(std / 2)",
+        ("test_noise_cells.py::test_noise_on_cuda_has_the_stated_standard_deviation_and_shape",),
+    ),
+    Fault(
+        "the audit looks at images where a run has units",
+        "diffusers_dp/audit/cells.py",
+        "return Cell(mechanism.max_images_per_unit is not None, mechanism",
+        "return Cell(False, mechanism",
+        ("test_preflight.py::test_it_asks_as_the_run_will",),
+    ),
+)
+
 RANDOM_SOURCE = (
+    Fault(
+        "noise and samples are two streams under one key",
+        RANDOMNESS,
+        "        return self._generator.random(size)",
+        "        if '_second' not in self.__dict__:\n"
+        "            self._second = np.random.Generator(np.random.Philox(key=self._generator.bit_generator.state['state']['key']))\n"
+        "        return self._second.random(size)",
+        ("test_noise_cells.py::test_noise_and_samples_are_one_stream",),
+    ),
+    Fault(
+        "the key from a clock",
+        RANDOMNESS,
+        "key = os.urandom(KEY_BYTES) if key is None else key",
+        "key = __import__('time').time_ns().to_bytes(KEY_BYTES, 'little') if key is None else key",
+        ("test_noise_cells.py::test_the_key_is_the_entropy_of_the_operating_system_and_nothing_else",),
+    ),
     Fault(
         "noise from a pool of a million numbers",
         RANDOMNESS,
@@ -153,6 +235,20 @@ RANDOM_SOURCE = (
         "        noise = rng.permutation(2**20)[np.arange(np.prod(shape, dtype=int)) % 2**20].reshape(tuple(shape))\n"
         "        noise = np.asarray((noise - 2**19) / 302_700, dtype=np.float32)",
         ("test_noise.py::test_noise_does_not_run_out",),
+    ),
+    Fault(
+        "the seed of a draw on CUDA from a clock",
+        RANDOMNESS,
+        'manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))',
+        "manual_seed(__import__('time').time_ns() << 2)",
+        ("test_noise_cells.py::test_noise_on_cuda_has_the_stated_standard_deviation_and_shape",),
+    ),
+    Fault(
+        "the seed of torch's draws in a loss from a clock",
+        DOOR,
+        'reseed(int.from_bytes(os.urandom(8), "little", signed=True))',
+        "reseed(__import__('time').time_ns())",
+        ("test_noise_cells.py::test_torch_s_own_draws_of_a_loss_follow_the_entropy_of_the_operating_system",),
     ),
     Fault(
         "a constant key",
@@ -178,7 +274,7 @@ RANDOM_SOURCE = (
     Fault(
         "draws of the loss under the public seed",
         DOOR,
-        '        torch.manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))\n        yield',
+        '        reseed(int.from_bytes(os.urandom(8), "little", signed=True))\n        yield',
         "        yield",
         ("test_sensitive.py::test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone",),
     ),

@@ -118,7 +118,7 @@ PROCESSES = (
     Fault(
         "the second process asks its images about a classifier of its own",
         "diffusers_dp/evaluation/charged.py",
-        "            if not processes.is_first:\n                self.classifier.prepare(train)\n"
+        "            if epochs == 0 or not processes.is_first:\n                self.classifier.prepare(train)\n"
         "            processes.same_weights(self.classifier.network)\n",
         "            if not processes.is_first:\n                self.classifier.fit(train, validation)\n",
         (FINISHED,),

@@ -240,6 +240,39 @@ ENGINE_FAULTS = (
     ),
 )
 
+LARGE_SUMS = (
+    Fault(
+        "an answer is added up in float32",
+        DOOR,
+        "            total = widened(blank.new_zeros(num_rows, blank.shape[1]))\n",
+        "            total = blank.new_zeros(num_rows, blank.shape[1])\n",
+        ("test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
+        "labels.to(total.device), widened(features))",
+        "labels.to(total.device), features)",
+    ),
+    Fault(
+        "an answer is rounded before the noise is on it",
+        DOOR,
+        "            if self.processes.is_first:\n                total = total + generator",
+        "            total = total.float()\n            if self.processes.is_first:\n                total = total + generator",
+        ("test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
+    ),
+    Fault(
+        "physical batches are added up in float32",
+        "diffusers_dp/dpsgd/out_of_memory.py",
+        "        total = {name: widened(value) for name, value in summed([]).items()}\n",
+        "        total = summed([])\n",
+        ("test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
+    ),
+    Fault(
+        "processes add up in float32",
+        "diffusers_dp/processes.py",
+        "flatten().to(wide) for tensor",
+        "flatten().float() for tensor",
+        ("test_processes.py::test_a_large_sum_loses_none_of_its_terms",),
+    ),
+)
+
 DIVISORS = (
     Fault(
         "divided by the size of the sample",
@@ -266,7 +299,7 @@ DIVISORS = (
     Fault(
         "an image is added to every class",
         DOOR,
-        "total.index_add_(0, labels, features)",
+        "total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(features))",
         "total += features.sum(0)",
         ("test_sensitive.py::test_a_record_changes_the_row_of_its_class_alone",),
     ),

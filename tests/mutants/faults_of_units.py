@@ -13,6 +13,20 @@ UNITS = (
         ("test_units.py::test_one_unit_moves_a_query_by_the_clip_norm_at_most",),
     ),
     Fault(
+        "noise of a gradient halved where units are used",
+        DOOR,
+        "std=noise_multiplier * max_grad_norm,",
+        "std=noise_multiplier * max_grad_norm / (1 if self._units is None else 2),",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
+        "noise of an answer halved where units are used",
+        DOOR,
+        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
+        "generator.normal(total.shape, noise_multiplier * clip_norm / (1 if self._units is None else 2), total.device)",
+        ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
+    ),
+    Fault(
         "a unit's images are looked at without a limit",
         DOOR,
         "        taken = taken[within < self.max_images_per_unit]",

@@ -1,0 +1,192 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The noise of every way to ask the door: images or units, plain or truncated samples, with the leaky log or without, for a step, a
+query and the question about a finished model.
+
+No record can be read, so that an answer is its noise, from the real generator. A fault in one branch of the code shows in one cell only.
+"""
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+from ..dpsgd.step import Gradients
+from ..evaluation.charged import Judge
+from ..evaluation.images import ImageSet
+from ..leaky_log import LeakyLog
+from ..ledger import PrivacyLedger
+from ..ledger_row import LedgerRow
+from ..sensitive import SensitiveImages
+from .checks import Check, random_check, std_check
+from .mechanism import ANY_EPSILON, QUICK_NOISE, STAND_IN_SHAPE, AuditedModel, Mechanism
+
+
+NUM_RECORDS = 4
+QUERY_VALUES = 1000  # of each class
+ASKS = 4
+MOST_VALUES = 200_000  # of a parameter: `parameter_noise_checks` looks at all of them
+FEWEST_VALUES = 30  # whose correlation says something
+STAND_IN_CLASSES = ("a", "b", "c")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way to ask. Truncated samples are of images alone.
+
+    Args:
+        units (`bool`): Of units of several images.
+        truncated (`bool`): Truncated Poisson samples.
+        leaky (`bool`): `--leaky_logs`.
+    """
+
+    units: bool = False
+    truncated: bool = False
+    leaky: bool = False
+
+    @property
+    def name(self) -> str:
+        words = ("units" if self.units else "images", "truncated" * self.truncated, "leaky log" * self.leaky)
+        return ", ".join(filter(None, words))
+
+
+CELLS = tuple(Cell(*flags) for flags in itertools.product((False, True), repeat=3) if not flags[0] or not flags[1])
+
+
+def cell_of(mechanism: Mechanism) -> Cell:
+    """A run's own."""
+    return Cell(mechanism.max_images_per_unit is not None, mechanism.truncated, mechanism.leaky_logs)
+
+
+def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
+    """Standard deviation and whiteness over all questions in these cells: of each the worst p-value, corrected for their number.
+
+    Args:
+        audited (`AuditedModel`): Whose parameters get the noise of a step.
+    """
+    found: dict[str, float] = {}
+    for cell in cells:
+        for words, answers, std in noise_of_cell(mechanism, audited, cell):
+            found |= {f"{name}, {words} ({cell.name})": p for name, p in noise_p_values(answers, std).items()}
+    checks = []
+    for kind in ("standard deviation", "correlation"):
+        p_values = {name: p for name, p in found.items() if name.startswith(kind)}
+        worst = min(p_values, key=lambda name: p_values[name])
+        p_value = min(1.0, p_values[worst] * len(p_values))
+        checks.append(random_check(f"noise at the door: {worst}: p-value", p_values[worst], 1.0, p_value))
+    return checks
+
+
+def noise_of_cell(
+    mechanism: Mechanism, audited: AuditedModel, cell: Cell
+) -> Iterator[tuple[str, list[Gradients], float]]:
+    """Each question's name, its answers, and the standard deviation that they should have."""
+    sigma, clip_norm = mechanism.noise_multiplier, mechanism.max_grad_norm
+    if cell.truncated:  # PLD, which alone counts such samples, is slow where there is little noise
+        sigma = max(sigma, QUICK_NOISE)
+    with tempfile.TemporaryDirectory() as folder:
+        log = LeakyLog(Path(folder), clip_norm) if cell.leaky else None
+        door = blank_door(audited.image_shape, audited.class_names, cell, log, audited.device)
+        question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
+            "noise_multiplier": sigma, "sample_rate": 0.5, "truncated_batch_size": 2 if cell.truncated else None,
+            "noise_multiplicity": min(mechanism.noise_multiplicity, 2),
+            "ledger": ledger_of(cell), "reserve_steps": ASKS,
+        }  # fmt: skip
+        answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
+        yield "a step", answers, sigma * clip_norm / mechanism.normaliser
+        if cell.truncated:  # is for steps
+            return
+        door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell, log)
+        answer = door.noisy_sum(
+            lambda x: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma, sample_rate=0.5,
+            by_label=True, name="query", ledger=ledger_of(cell), repeats=ASKS,
+        )  # fmt: skip
+        yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
+        judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
+        row, ledger = LedgerRow("evaluation_reserve", "gaussian", sigma), ledger_of(cell)
+        asked = [{"classes and values": judge.ask(door, row, ledger)} for _ in range(ASKS)]
+        yield "the question about a finished model", asked, sigma * judge.sensitivity
+
+
+def _part(answer: Gradients) -> Gradients:
+    """The first rows of large parameters."""
+    return {
+        name: (g[: max(1, MOST_VALUES // g[0].numel())] if g.dim() else g.view(1)).clone()
+        for name, g in answer.items()
+    }
+
+
+def blank_door(
+    image_shape: tuple[int, ...],
+    class_names: tuple[str, ...] | None,
+    cell: Cell,
+    leaky_log: LeakyLog | None,
+    device: torch.device | str = "cpu",
+) -> SensitiveImages:
+    """To records of which none can be read."""
+    images = np.zeros((NUM_RECORDS, *image_shape), dtype=np.uint8)
+    labels = None if class_names is None else np.arange(NUM_RECORDS) % len(class_names)
+    units: dict[str, Any] = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS} if cell.units else {}
+    return SensitiveImages(
+        images, labels, np.zeros(NUM_RECORDS, dtype=bool), num_images=NUM_RECORDS, image_shape=image_shape,
+        class_names=class_names, leaky_log=leaky_log, device=device, **units,
+    )  # fmt: skip
+
+
+def ledger_of(cell: Cell) -> PrivacyLedger:
+    return PrivacyLedger(
+        None, target_epsilon=ANY_EPSILON, target_delta=1e-5, num_images=NUM_RECORDS,
+        accountant="pld" if cell.truncated else "rdp",
+    )  # fmt: skip
+
+
+def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Judge:
+    """The question about a finished model, about images of noise; its classifier has learnt nothing, for only the sum is audited."""
+    count = 4 * len(class_names or ("",))
+    images = np.random.default_rng(0).integers(0, 256, (count, *image_shape), dtype=np.uint8)
+    if class_names is None:
+        return Judge(ImageSet(images))
+    return Judge(ImageSet(images, np.arange(count) % len(class_names), class_names), epochs=0)
+
+
+def noise_p_values(answers: Sequence[Gradients], std: float) -> dict[str, float]:
+    """p-values of independent `N(0, std^2)` draws: standard deviation of each tensor; correlation of neighbours in it, along each of its
+    axes (the taps of a kernel are two of them) and from answer to answer; correlation of a tensor and the next.
+
+    Args:
+        answers (`Sequence[dict[str, torch.Tensor]]`): Noise alone, the same shapes in each.
+        std (`float`): That each number should have.
+    """
+    found: dict[str, float] = {}
+    tensors = {name: torch.stack([answer[name] for answer in answers]).double().cpu().numpy() for name in answers[0]}
+    for name, values in tensors.items():
+        found[f"standard deviation of {name}"] = _number(std_check(name, values, std).p_value)
+        for axis in range(values.ndim):
+            first, second = (np.delete(values, end, axis) for end in (-1, 0))
+            what = f"neighbours along axis {axis - 1} of" if axis else "answers,"
+            found[f"correlation of {what} {name}"] = _p_value_of_correlation(first, second)
+    for (name, one), (other_name, other) in itertools.pairwise(tensors.items()):
+        one, other = (values.reshape(len(answers), -1) for values in (one, other))
+        size = min(one.shape[1], other.shape[1])
+        found[f"correlation of {name} and {other_name}"] = _p_value_of_correlation(one[:, :size], other[:, :size])
+    return found
+
+
+def _p_value_of_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Of Pearson's r, which follows a t distribution; 0 where one side is constant, 1 where there are too few numbers."""
+    if first.size < FEWEST_VALUES:
+        return 1.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r = np.corrcoef(first.ravel(), second.ravel())[0, 1]
+        statistic = abs(r) * np.sqrt((first.size - 2) / np.maximum(1 - r**2, 1e-30))
+    return _number(2 * stats.t.sf(statistic, first.size - 2))
+
+
+def _number(p_value: float | None) -> float:
+    """What is no number is rejected."""
+    return 0.0 if p_value is None or np.isnan(p_value) else float(p_value)

@@ -1,0 +1,83 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Ways to ask the door, of one process or several, where no image can be read: what comes out is noise from the real generator."""
+
+import numpy as np
+import torch
+from diffusers import UNet2DModel
+
+from diffusers_dp.audit.cells import untrained_judge
+from diffusers_dp.data import ImageArrays
+from diffusers_dp.image_shares import share_of
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.ledger_row import LedgerRow
+from diffusers_dp.models import EDMDenoiser, EDMLoss
+from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.shared_ledger import shared_ledger
+
+
+SHAPE, CLASSES, NUM_IMAGES = (1, 16, 16), ("a", "b", "c"), 12
+STD = 0.6  # sigma 3, C 0.2
+NOISE_CELLS = (
+    ("step", "images", "plain"),
+    ("step", "images", "truncated"),
+    ("step", "units", "plain"),
+    ("query", "images", "plain"),
+    ("query", "units", "plain"),
+    ("query of all", "images", "plain"),
+    ("query of all", "units", "plain"),
+    ("finished model", "images", "plain"),
+    ("finished model", "units", "plain"),
+)
+
+
+def small_unet():
+    torch.manual_seed(0)
+    return UNet2DModel(
+        sample_size=16, in_channels=1, out_channels=1, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
+        down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2, add_attention=False, num_class_embeds=4,
+    )  # fmt: skip
+
+
+def noise_of(cell, processes, leaky_log=None):
+    """Several answers, each of named tensors, and the standard deviation that they should have."""
+    question, of, sampling = cell
+    arrays = ImageArrays(
+        np.zeros((NUM_IMAGES, *SHAPE), np.uint8), np.arange(NUM_IMAGES) % 3, np.zeros(NUM_IMAGES, bool),
+        np.arange(NUM_IMAGES) // 3 if of == "units" else None,
+    )  # fmt: skip
+    number = NUM_IMAGES if of == "images" else NUM_IMAGES // 3
+    share = share_of(arrays, processes.index, processes.count)
+    door = SensitiveImages(
+        share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, class_names=None if question == "query of all" else CLASSES,
+        units=share.units, num_units=None if of == "images" else number, processes=processes, leaky_log=leaky_log,
+    )  # fmt: skip
+    accountant = "pld" if sampling == "truncated" else "rdp"
+    ledger = shared_ledger(
+        processes,
+        lambda: PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=number, accountant=accountant),
+    )
+    if question == "query of all":
+        answer = door.noisy_sum(
+            lambda x: x.new_zeros(len(x), 12_000), clip_norm=0.2, noise_multiplier=3.0, by_label=False, name="question",
+            ledger=ledger, repeats=6,
+        )  # fmt: skip
+        return [{"all": each} for each in answer], STD
+    if question == "query":
+        answer = door.noisy_sum(
+            lambda x: x.new_zeros(len(x), 4000), clip_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, by_label=True,
+            name="question", ledger=ledger, repeats=6,
+        )  # fmt: skip
+        return [{"classes": each} for each in answer], STD
+    if question == "finished model":
+        judge, row = untrained_judge(SHAPE, CLASSES), LedgerRow("evaluation_reserve", "gaussian", 3.0)
+        return [{"classes": judge.ask(door, row, ledger)} for _ in range(45)], 3.0 * judge.sensitivity
+    model = EDMDenoiser(small_unet())
+    cut = {"truncated_batch_size": 4} if sampling == "truncated" else {}
+    answers = [
+        door.noisy_gradient(
+            model, EDMLoss(0.3), max_grad_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, normaliser=8.0, noise_multiplicity=2,
+            max_physical_batch_size=4, ledger=ledger, reserve_steps=4, **cut,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    return answers, STD / 8.0
