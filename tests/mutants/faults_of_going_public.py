@@ -7,6 +7,7 @@ from .fault import Fault
 PUSH, SHELF, WORDS, PAGE_SERVER = (
     "diffusers_dp/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/plain_words.py", "diffusers_dp/app/server.py",
 )  # fmt: skip
+VERIFIER = "diffusers_dp/verify.py"
 GOING_PUBLIC = (
     Fault(
         "a push takes whatever lies in the folder",
@@ -63,5 +64,47 @@ GOING_PUBLIC = (
         "math.ceil(round(value / unit, 6))",
         "math.floor(value / unit)",
         ("test_plain_words.py::test_a_short_number_is_near_and_never_below",),
+    ),
+    Fault(
+        "a delta that allows to publish records is planned without being asked for",
+        "diffusers_dp/planning.py",
+        "    if config.has_guarantee and not config.allow_large_delta:",
+        "    if False:",
+        ("test_large_delta.py::TestPlan::test_a_delta_that_publishes_images_is_refused_unless_a_flag_takes_it",),
+    ),
+    Fault(
+        "a large delta is called strong",
+        WORDS,
+        "epsilon <= STRONG and delta <= LARGE_DELTA and not outright:",
+        "epsilon <= STRONG and not outright:",
+        ("test_plain_words.py::test_delta_makes_the_words_weaker",),
+    ),
+    Fault(
+        "the words do not mind a delta that allows to publish records",
+        WORDS,
+        "    outright = delta >= 1 / number",
+        "    outright = False",
+        ("test_plain_words.py::test_delta_makes_the_words_weaker",),
+    ),
+    Fault(
+        "the needle stands at epsilon whatever delta is",
+        "diffusers_dp/app/views.py",
+        "max(epsilon, bounds[names.index(words.word)])",
+        "epsilon",
+        ("test_app.py::TestWords::test_a_large_delta_keeps_the_needle_out_of_the_green",),
+    ),
+    Fault(
+        "the verifier says consistent of a delta that allows to publish records, and no more",
+        VERIFIER,
+        "    if not delta >= 1 / number:",
+        "    if not delta >= 1:",
+        ("test_large_delta.py::TestOutright::test_the_verifier_never_says_consistent_without_it",),
+    ),
+    Fault(
+        "a card need not say that its delta allows to publish records",
+        VERIFIER,
+        '    return f"{text} {publishes_records(*about_delta(receipt))}".rstrip()',
+        "    return text",
+        ("test_large_delta.py::TestOutright::test_a_card_without_it_is_not_pushed",),
     ),
 )
