@@ -93,7 +93,12 @@ class PrivacyFlags:
         "Total epsilon of all stages together. 'inf', for comparison alone: no noise anywhere, whatever other flags say, NO guarantee and no "
         "release, but output_dir/no_guarantee/.",
     )
-    target_delta: float | None = flag(None, "delta of the guarantee; unset: 1/(N ln N).")
+    target_delta: float | None = flag(None, "delta of the guarantee, below 1/N; unset: 1/(N ln N).")
+    allow_large_delta: bool = flag(
+        False,
+        "Take a --target_delta of 1/N or more, though it allows to publish some records outright; "
+        "plan, card, page and `verify` then say so.",
+    )
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
     evaluation_reserve: float | None = flag(
         None,

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import IntegrityError, UsageError
-from .verify import NO_CARD, RECEIPT_NAME, Damaged, Unreadable, card_agrees, check_files, read_receipt, verify
+from .verify import (
+    NO_CARD,
+    RECEIPT_NAME,
+    Damaged,
+    Unreadable,
+    about_delta,
+    card_agrees,
+    check_files,
+    publishes_records,
+    read_receipt,
+    verify,
+)
 
 
 if TYPE_CHECKING:
@@ -153,6 +164,9 @@ def load_verified(
         logger.warning("'%s' is NOT verified, do not take it for private: %s", release, problem)
     if not problems and not card_agrees(folder, receipt):
         logger.warning("'%s': %s, so trust the receipt and not the card.", release, NO_CARD)
+    outright = "" if problems else publishes_records(*about_delta(receipt))
+    if outright:
+        logger.warning("'%s': %s", release, outright)
     from .pipelines import DPImagePipeline
 
     return DPImagePipeline.from_pretrained(folder, **{**arguments, "use_safetensors": True})

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .receipt import canonical_json
+from .verify import LARGE_DELTA, about_delta, delta_in_words
 
 
 @dataclass(frozen=True)
 class Strength:
-    """How an epsilon is spoken of.
+    """How an epsilon and its delta are spoken of.
 
     Args:
         word (`str`): `strong`, `moderate` or `weak`.
@@ -27,24 +28,36 @@ class Strength:
 STRONG, MODERATE = 1.0, 10.0
 
 
-def strength(epsilon: float) -> Strength:
-    """The words for an epsilon. They speak of the proof; what an actual attack achieves may be far less."""
-    if epsilon <= STRONG:
+def strength(epsilon: float, delta: float, number: int) -> Strength:
+    """The words for a guarantee. They speak of the proof; what an actual attack achieves may be far less.
+
+    Epsilon has tiers, and delta can only make the word weaker. Above `LARGE_DELTA` nothing is strong. A delta of 1/number
+    or more allows to publish records outright, and is weak whatever epsilon is. Near epsilon 10 `best_guess` decides.
+
+    Args:
+        epsilon, delta (`float`): Of the guarantee.
+        number (`int`): N, the number of units, above 0.
+    """
+    outright = delta >= 1 / number
+    if epsilon <= STRONG and delta <= LARGE_DELTA and not outright:
         return Strength(
             "strong",
             "learns almost the same about you whether or not",
             "The proof alone hides well who was among them.",
         )
-    if epsilon <= MODERATE:
+    limited = best_guess(epsilon, delta) <= best_guess(MODERATE, LARGE_DELTA)
+    if epsilon <= MODERATE and limited and not outright:
         return Strength(
             "moderate",
             "can tell only within a proven limit whether",
-            "A real limit, and a wide one: towards epsilon 10 the proof alone does not exclude a confident guess.",
+            f"A real limit, and a wide one: towards epsilon 10, or with a delta above {LARGE_DELTA:g}, the proof alone "
+            "does not exclude a confident guess.",
         )
     return Strength(
         "weak",
         "can tell only within a proven limit, too wide to reassure by itself, whether",
-        "The proof alone excludes little: ask for an audit, and for a smaller epsilon where people can be harmed.",
+        "The proof alone excludes little: ask for an audit, and for a smaller epsilon or delta where people can be "
+        "harmed.",
     )
 
 
@@ -64,6 +77,12 @@ def best_guess(epsilon: float, delta: float) -> float:
     return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
 
 
+def strength_of(receipt: dict[str, Any]) -> Strength:
+    """The words for a receipt."""
+    delta, number, _ = about_delta(receipt)
+    return strength(claimed(receipt), delta, number)
+
+
 def claimed(receipt: dict[str, Any]) -> float:
     """Epsilon by the run's own accountant."""
     return float(receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"])
@@ -78,13 +97,14 @@ def short_number(value: float) -> str:
 
 
 def plain_guarantee(receipt: dict[str, Any]) -> str:
-    """The guarantee in one sentence that needs no mathematics."""
-    unit, epsilon = receipt["unit_of_privacy"], claimed(receipt)
+    """The guarantee in one sentence that needs no mathematics, and one more where its delta is large."""
+    unit = receipt["unit_of_privacy"]
     whose = "your image was" if unit == "image" else f"the images of your {unit} were"
     return (
-        f"Whoever sees this model {strength(epsilon).claim} {whose} used: epsilon {short_number(epsilon)}, "
-        f"delta {short_number(receipt['delta'])}, per {unit}."
-    )
+        f"Whoever sees this model {strength_of(receipt).claim} {whose} used: "
+        f"epsilon {short_number(claimed(receipt))}, delta {short_number(receipt['delta'])}, per {unit}. "
+        f"{delta_in_words(*about_delta(receipt))}"
+    ).rstrip()
 
 
 def guess_in_words(receipt: dict[str, Any]) -> str:

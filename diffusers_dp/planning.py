@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What a run will ask and what it will cost, worked out before an image is read. Nothing here loads torch, but for PRV."""
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,12 +16,11 @@ from .ledger import PrivacyLedger
 from .ledger_file import Release, other_releases
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
 from .no_guarantee import UnprotectedLedger
+from .verify import delta_in_words, publishes_records
 
 
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
 NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,16 @@ class Plan:
     @property
     def table(self) -> str:
         """All of it for a person to read."""
-        return "\n".join([*_table(self.ledger, self.rows), *_limits(self.ledger)])
+        about_delta = [self.about_delta] if self.about_delta else []
+        return "\n".join([*_table(self.ledger, self.rows), *about_delta, *_limits(self.ledger)])
+
+    @property
+    def about_delta(self) -> str:
+        """What a large delta means, see `delta_in_words`; nothing of a run without guarantee."""
+        ledger = self.ledger
+        if not ledger.has_guarantee:
+            return ""
+        return delta_in_words(ledger.target_delta, ledger.num_images, ledger.header["unit_of_privacy"])
 
     def epsilon_by_accountant(self) -> dict[str, float | None]:
         """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling, or its delta.
@@ -103,20 +110,15 @@ class Plan:
 
 def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what they
-    leave of the budget. A delta of 1/N or more is only warned of, here and nowhere else.
+    leave of the budget.
 
     Raises:
-        UsageError: The queries alone exceed the budget, other releases of the data set leave too little of it, or a flag is out of
-            range.
+        UsageError: delta is 1/N or more without `--allow_large_delta`, the queries alone exceed the budget, other releases
+            of the data set leave too little of it, or a flag is out of range.
     """
     sampling = resolve(config, facts.num_units)
-    if sampling.target_delta >= 1 / facts.num_units:
-        logger.warning(
-            "--target_delta %g is not below 1/N = %g: such a guarantee allows to publish one %s outright.",
-            sampling.target_delta,
-            1 / facts.num_units,
-            config.unit_of_privacy,
-        )
+    if config.has_guarantee and not config.allow_large_delta:
+        _refuse_large_delta(sampling, config.unit_of_privacy)
     ledger = new_ledger(
         None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
     )
@@ -253,6 +255,16 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
                 f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now.get(key)}: resume with the "
                 "flags of the first start."
             )
+
+
+def _refuse_large_delta(sampling: SamplingFacts, unit: str) -> None:
+    """Raises `UsageError` where delta is 1/N or more, as its default is for N = 2."""
+    delta, number = sampling.target_delta, sampling.num_units
+    if publishes_records(delta, number, unit):
+        raise UsageError(
+            f"--target_delta {delta:.4g} is not below 1 / {number:,} {unit}s and allows to publish some of them outright: "
+            "give a smaller one, or add --allow_large_delta, and the release says so."
+        )
 
 
 def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> float:

@@ -31,6 +31,7 @@ MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that 
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
+LARGE_DELTA = 1e-4  # above it delta is spoken of: it is too likely for something that must not happen
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
 NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (epsilon is infinite)"
@@ -445,7 +446,47 @@ def guarantee(receipt: dict[str, Any]) -> str:
         total = _rounded_up(receipt["dataset"]["epsilon_of_all_releases"]["pld"])
         others = len(receipt["prior_releases"])
         text += f" With {others} other release(s) from the same data the sum is epsilon = {total}."
-    return text
+    return f"{text} {publishes_records(*about_delta(receipt))}".rstrip()
+
+
+def publishes_records(delta: float, number: int, unit: str) -> str:
+    """One sentence where delta is 1/number or more, else an empty string.
+
+    Whoever publishes one unit, drawn evenly, and does nothing else, is (0, 1/number)-private.
+
+    Args:
+        delta (`float`): Of the guarantee.
+        number (`int`): N, the number of units, above 0.
+        unit (`str`): The unit of privacy.
+    """
+    if not delta >= 1 / number:
+        return ""
+    outright = "some of them" if unit == "image" else f"all images of some {unit}s"
+    return (
+        f"A delta of {delta:.4g} is not below 1 / {number:,} {unit}s: "
+        f"such a guarantee allows to publish {outright} outright."
+    )
+
+
+def delta_in_words(delta: float, number: int, unit: str) -> str:
+    """What a delta above `LARGE_DELTA` means, or one of 1/number and more, in one sentence; else an empty string.
+
+    A mechanism that publishes each unit with probability delta, and never two, is (0, delta)-private: one of them is
+    published with probability `number * delta`. The arguments are those of `publishes_records`.
+    """
+    outright = publishes_records(delta, number, unit)
+    if outright or not delta > LARGE_DELTA:
+        return outright
+    return (
+        f"A delta of {delta:.4g} is large: it alone allows to publish each of the {number:,} {unit}s with that "
+        f"probability, so one of them with probability {number * delta:.2g}."
+    )
+
+
+def about_delta(receipt: dict[str, Any]) -> tuple[float, int, str]:
+    """The arguments of `delta_in_words`."""
+    facts = receipt["public_facts"]
+    return receipt["delta"], facts.get("num_units", facts.get("num_images")), receipt["unit_of_privacy"]
 
 
 def _rounded_up(epsilon: float) -> str:
@@ -511,7 +552,8 @@ def report(folder: str | Path, check_signature: Callable[[dict[str, Any]], tuple
     claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     unit = receipt.get("unit_of_privacy", "record")
     found = "numbers consistent" if vouched else consistency(folder)
-    print(f"{found}: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}.")
+    found = f"{found}: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}."
+    print(f"{found} {delta_in_words(*about_delta(receipt))}".rstrip())
     if receipt.get("dataset"):
         together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
         others = len(receipt.get("prior_releases", []))

@@ -22,6 +22,7 @@ from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Released, Shelf
 from diffusers_dp.commands import sample
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.plain_words import strength
 
 
 LIMITS = Limits(max_images=8, max_steps=6, max_model_mb=10)
@@ -284,8 +285,15 @@ class TestWords:
         assert "losses" in shown and "read 2 times" in shown and "card does not carry" in shown
 
     def test_the_needle_moves_to_the_right(self):
-        tips = [views.dial(epsilon)["tip"][0] for epsilon in (0.01, 0.5, 1, 5, 10, 50, 1e9)]
+        epsilons = (0.01, 0.5, 1, 5, 10, 50, 1e9)
+        tips = [views.dial(epsilon, strength(epsilon, 1e-6, 1000))["tip"][0] for epsilon in epsilons]
         assert tips == sorted(tips) and tips[0] == 44 and tips[-1] == 176
+
+    def test_a_large_delta_keeps_the_needle_out_of_the_green(self):
+        """Amber begins at a third of the half circle, red at two thirds."""
+        for epsilon in (0.01, 0.5, 1.0):
+            amber, red = (views.dial(epsilon, strength(epsilon, delta, 50))["tip"] for delta in (0.0051, 0.02))
+            assert amber == [77.0, 52.8] and red == [143.0, 52.8]
 
     def test_an_image_in_the_grid_saves_itself(self):
         drawn = Drawn(Released("m", None, {}, (), ("a", "b"), False), order_of(count=2), (1, 0), (b"x", b"y"))

@@ -30,10 +30,39 @@ def test_a_short_number_is_near_and_never_below(value):
     ("epsilon", "word"), [(0.1, "strong"), (1, "strong"), (1.01, "moderate"), (10, "moderate"), (10.1, "weak")]
 )
 def test_the_words_follow_epsilon(receipt, epsilon, word):
-    assert strength(epsilon).word == word
+    assert strength(epsilon, 1e-4, 9999).word == strength(epsilon, 0, 1).word == word
     said = plain_guarantee(with_epsilon(receipt, epsilon))
     assert ("almost the same about you whether or not your image was used" in said) == (word == "strong")
     assert ("too wide to reassure" in said) == (word == "weak") and "per image." in said
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "number", "word"),
+    [
+        (0.1, 1.001e-4, 9000, "moderate"),  # large
+        (0.1, 0.0051, 50, "moderate"),  # the default of 50
+        (0.1, 0.02, 50, "weak"), (0.1, 0.5, 50, "weak"), (5, 0.5, 50, "weak"),  # 1/N and more
+        (0.1, 1e-4, 10_000, "weak"), (0.1, 5e-5, 60_000, "weak"),  # and where that is little
+        (0.1, math.nextafter(1e-4, 0), 10_000, "strong"),
+        (9.9, 1e-4, 1000, "moderate"), (9.99, 0.02, 40, "weak"),  # the best guess is beyond epsilon 10's
+        (20, 1e-6, 1000, "weak"),
+        (0.1, math.nan, 50, "weak"), (math.nan, 1e-6, 50, "weak"),
+    ],
+)  # fmt: skip
+def test_delta_makes_the_words_weaker(epsilon, delta, number, word):
+    assert strength(epsilon, delta, number).word == word
+
+
+def test_no_word_is_better_for_a_larger_epsilon_or_delta():
+    order = ["strong", "moderate", "weak"]
+    for number in (1, 3, 50, 1437, 60_000):
+        found = np.array(
+            [
+                [order.index(strength(epsilon, delta, number).word) for epsilon in np.geomspace(0.01, 100, 41)]
+                for delta in [0.0, *np.geomspace(1e-9, 1, 60)]
+            ]
+        )
+        assert (np.diff(found, axis=0) >= 0).all() and (np.diff(found, axis=1) >= 0).all()
 
 
 def test_the_unit_is_named(receipt):

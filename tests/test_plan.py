@@ -116,6 +116,18 @@ def test_every_recipe_can_be_planned_without_its_images(recipe):
     assert plan.epsilon == pytest.approx(config.target_epsilon, rel=1e-3)
 
 
+def test_what_a_large_delta_means_is_told_of_one_plan_and_of_a_sweep(capsys):
+    sentence = (
+        "A delta of 0.5 is not below 1 / 1,000 images: such a guarantee allows to publish some of them outright."
+    )
+    flags = [*SMALL, "--curriculum", "none", "--max_train_steps", "1"]
+    large = [*flags, "--target_delta", "0.5", "--allow_large_delta"]
+    assert planned(*large).table.count(sentence) == 1
+    assert output(capsys, *large, "--sweep", "target_epsilon=1,2").count(sentence) == 1
+    swept = output(capsys, *flags, "--sweep", "target_delta=0.5,1e-3,1e-5")
+    assert "target_delta=0.5: --target_delta 0.5 is not below" in swept and swept.count("--allow_large_delta") == 2
+
+
 def test_the_method_is_told_or_named_by_the_recipe(capsys):
     lines = output(capsys, "--method", "dpdm", *SMALL).splitlines()
     assert [line.split()[0] for line in lines[2:4]] == ["dp_sgd", "total"]
@@ -207,6 +219,7 @@ def test_a_value_that_cannot_be_planned_has_a_reason(capsys):
         (["stray"], ["stray"]),
         (["--config", "nowhere.yaml"], ["--config nowhere.yaml"]),
         (["--train_batch_size", "2000"], ["--train_batch_size 2000", "1437"]),
+        (["--target_delta", "0.5"], ["--target_delta 0.5", "1 / 1,437 images", "--allow_large_delta"]),
         (["--train_data_dir", "nowhere", "--class_names", "a"], ["--train_data_dir nowhere", "--num_train_images"]),
         (["--picture", "a.pdf"], ["--picture a.pdf", ".png"]),
         (["--picture", "nowhere/a.png"], ["--picture nowhere/a.png", "folder"]),

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The plan: never over the target, shares as asked, and refusals that name the way out."""
 
-import logging
 import re
 from dataclasses import replace
 
@@ -219,14 +218,6 @@ def test_a_delta_too_small_for_an_accountant_is_refused_by_its_flag_and_left_out
         plan(accountant="pld", **tiny)
     totals = plan(**tiny)[1].epsilon_by_accountant()
     assert 9.9 < totals["rdp"] <= 10 and totals["prv"] is None
-
-
-def test_a_large_delta_is_warned_of_once(caplog):
-    with caplog.at_level(logging.WARNING):
-        config, result = plan(target_delta=0.01)
-        new_ledger(None, config, FACTS)
-    assert result.sampling.target_delta == 0.01
-    assert [record.getMessage().startswith("--target_delta 0.01") for record in caplog.records] == [True]
 
 
 def test_dp_sgd_gets_what_the_queries_left():

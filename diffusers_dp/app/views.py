@@ -7,8 +7,18 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from ..plain_words import MODERATE, STRONG, claimed, guess_in_words, plain_guarantee, questions, short_number, strength
-from ..verify import consistency
+from ..plain_words import (
+    MODERATE,
+    STRONG,
+    Strength,
+    claimed,
+    guess_in_words,
+    plain_guarantee,
+    questions,
+    short_number,
+    strength_of,
+)
+from ..verify import about_delta, consistency, publishes_records
 from .downloads import file_name
 from .drawing import Drawn, Preview, names_of
 from .shelf import Released
@@ -41,7 +51,7 @@ def guarantee(released: Released) -> str:
     receipt = released.receipt
     try:
         words = _words(receipt) if receipt else {}
-    except (KeyError, TypeError, ValueError, AttributeError):  # a receipt that does not match can hold anything
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):  # what does not match can hold anything
         receipt, words = {}, {}
     return str(
         _template("app_guarantee.html").render(
@@ -56,13 +66,13 @@ def guarantee(released: Released) -> str:
 
 
 def _words(receipt: dict[str, Any]) -> dict[str, Any]:
-    epsilon = claimed(receipt)
+    epsilon, words = claimed(receipt), strength_of(receipt)
     together = receipt.get("dataset") and receipt.get("prior_releases")
     return {
         "epsilon": short_number(epsilon),
         "delta": short_number(receipt["delta"]),
-        "strength": strength(epsilon),
-        "dial": dial(epsilon),
+        "strength": words,
+        "dial": dial(epsilon, words),
         "plain": plain_guarantee(receipt),
         "guess": guess_in_words(receipt),
         "rows": questions(receipt["events"]),
@@ -71,19 +81,22 @@ def _words(receipt: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def dial(epsilon: float) -> dict[str, Any]:
-    """Half a circle, from the left (little is learned) to the right, in three arcs; pixels of a 220 x 132 drawing."""
+def dial(epsilon: float, words: Strength) -> dict[str, Any]:
+    """Half a circle, from the left (little is learned) to the right, in three arcs; pixels of a 220 x 132 drawing.
+
+    The needle stands at epsilon, and where delta makes the word weaker, at the beginning of the word's arc.
+    """
     bounds = (DIAL[0], STRONG, MODERATE, DIAL[1])
-    words = ("strong", "moderate", "weak")
+    names = ("strong", "moderate", "weak")
     arcs = [
         {"word": word, "path": _arc(_turn(low) + 0.008, _turn(high) - 0.008)}
-        for word, low, high in zip(words, bounds, bounds[1:], strict=False)
+        for word, low, high in zip(names, bounds, bounds[1:], strict=False)
     ]
     marks = []
     for value in bounds:
         x, y = _point(_turn(value), 101)
         marks.append({"x": round(x, 1), "y": round(y + 4, 1), "text": f"{value:g}"})
-    tip = _point(_turn(epsilon), 66)
+    tip = _point(_turn(max(epsilon, bounds[names.index(words.word)])), 66)
     return {"arcs": arcs, "marks": marks, "tip": [round(tip[0], 1), round(tip[1], 1)]}
 
 
@@ -136,8 +149,11 @@ def short_guarantee(released: Released) -> str:
     """One line, for a comparison."""
     if released.problems:
         return "Does NOT match its receipt: do not take it for private."
-    epsilon = claimed(released.receipt)
-    return f"epsilon {short_number(epsilon)} ({strength(epsilon).word}), per {released.receipt['unit_of_privacy']}; {consistency(released.folder)}"
+    receipt = released.receipt
+    epsilon, unit = short_number(claimed(receipt)), receipt["unit_of_privacy"]
+    found = f"epsilon {epsilon} ({strength_of(receipt).word}), per {unit}; {consistency(released.folder)}"
+    outright = publishes_records(*about_delta(receipt))
+    return f"{found}. {outright}" if outright else found
 
 
 def saved(content: bytes, name: str, kind: str) -> str:

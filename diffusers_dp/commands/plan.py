@@ -126,6 +126,7 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
             notes.append(f"{name}={value}: {error}")
     if not plans:
         raise UsageError(" ".join(notes))
+    notes = [*filter(None, dict.fromkeys(plan.about_delta for plan, _ in plans.values())), *notes]
     stages = list(dict.fromkeys(stage for plan, _ in plans.values() for stage in plan.rows))
     stages = [*(stage for stage in stages if stage not in LAST), "dp_sgd"]
     head = [name, "epsilon", *stages, "batch", "steps", "signal/noise"]

@@ -8,6 +8,7 @@ PUSH, SHELF, WORDS, PAGE_SERVER, SIGNING = (
     "diffusers_dp/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/plain_words.py", "diffusers_dp/app/server.py",
     "diffusers_dp/signing.py",
 )  # fmt: skip
+VERIFIER = "diffusers_dp/verify.py"
 GOING_PUBLIC = (
     Fault(
         "a push takes whatever lies in the folder",
@@ -92,5 +93,47 @@ GOING_PUBLIC = (
         "not signature_fits(folder, receipt)",
         "False",
         ("test_signing.py::test_a_signature_goes_to_the_hub_if_it_fits",),
+    ),
+    Fault(
+        "a delta that allows to publish records is planned without being asked for",
+        "diffusers_dp/planning.py",
+        "    if config.has_guarantee and not config.allow_large_delta:",
+        "    if False:",
+        ("test_large_delta.py::TestPlan::test_a_delta_that_publishes_images_is_refused_unless_a_flag_takes_it",),
+    ),
+    Fault(
+        "a large delta is called strong",
+        WORDS,
+        "epsilon <= STRONG and delta <= LARGE_DELTA and not outright:",
+        "epsilon <= STRONG and not outright:",
+        ("test_plain_words.py::test_delta_makes_the_words_weaker",),
+    ),
+    Fault(
+        "the words do not mind a delta that allows to publish records",
+        WORDS,
+        "    outright = delta >= 1 / number",
+        "    outright = False",
+        ("test_plain_words.py::test_delta_makes_the_words_weaker",),
+    ),
+    Fault(
+        "the needle stands at epsilon whatever delta is",
+        "diffusers_dp/app/views.py",
+        "max(epsilon, bounds[names.index(words.word)])",
+        "epsilon",
+        ("test_app.py::TestWords::test_a_large_delta_keeps_the_needle_out_of_the_green",),
+    ),
+    Fault(
+        "the verifier says consistent of a delta that allows to publish records, and no more",
+        VERIFIER,
+        "    if not delta >= 1 / number:",
+        "    if not delta >= 1:",
+        ("test_large_delta.py::TestOutright::test_the_verifier_never_says_consistent_without_it",),
+    ),
+    Fault(
+        "a card need not say that its delta allows to publish records",
+        VERIFIER,
+        '    return f"{text} {publishes_records(*about_delta(receipt))}".rstrip()',
+        "    return text",
+        ("test_large_delta.py::TestOutright::test_a_card_without_it_is_not_pushed",),
     ),
 )
