@@ -103,7 +103,7 @@ class TestRefusals:
         with open(release / "unet" / "diffusion_pytorch_model.safetensors", "ab") as weights:
             weights.truncate(11_000_000)
         monkeypatch.setattr("diffusers_dp.app.shelf.verify", None)
-        self.refused(release, "has 11 MB, .* up to 10 MB", error=UsageError)
+        self.refused(release, "is too large: .* up to 10 MB", error=UsageError)
 
     def test_images_that_are_too_large(self, release):
         config = json.loads((release / "unet" / "config.json").read_text())

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The models that the page may open: found, measured, fetched, verified, and only then loaded. torch is loaded with a model alone."""
 
-import json
 import os
 import threading
 from collections import OrderedDict
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..components import check_components
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..hub import fetch_snapshot, load_verified
 from ..hub_errors import one_sentence
@@ -131,9 +131,9 @@ class Shelf:
             receipt, problems = {}, [str(error)]
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
-        check_components(name, folder)
+        found = check_components(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
         agrees = bool(problems) or card_agrees(folder, receipt)
-        return Released(name, folder, receipt, tuple(problems), read_class_names(folder), agrees)
+        return Released(name, folder, receipt, tuple(problems), found.class_names, agrees)
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""
@@ -173,45 +173,5 @@ class Shelf:
     def _refuse_large(self, name: str, size: int) -> None:
         if size > self.limits.max_model_mb * 1_000_000:
             raise UsageError(
-                f"'{name}' has {size / 1e6:,.0f} MB, and this page takes models of up to {self.limits.max_model_mb:,} MB "
-                "(--max_model_mb)."
+                f"'{name}' is too large: this page takes models of up to {self.limits.max_model_mb:,} MB (--max_model_mb)."
             )
-
-
-def check_components(name: str, folder: Path) -> None:
-    """A model index may name any class that is installed; ours name these, and nothing else is looked up.
-
-    Raises:
-        IntegrityError: The folder holds another kind of pipeline, or images that are too large, or classes that are too many.
-    """
-    try:
-        index = json.loads((folder / "model_index.json").read_bytes())
-        library, scheduler = index["scheduler"]
-        plain = index["_class_name"] == "DPImagePipeline" and index["unet"] == ["diffusers", "UNet2DModel"]
-        plain = plain and library == "diffusers" and str(scheduler).endswith("Scheduler")
-        plain = plain and isinstance(index.get("id2label"), dict | None)
-        config = json.loads((folder / "unet" / "config.json").read_bytes())
-        side, rows = config["sample_size"], config.get("num_class_embeds")
-        largest = int(max(side if isinstance(side, list) else [side])) * int(index.get("patch_size", 1))
-        classes = 0 if rows is None else int(rows) - 1
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        plain, largest, classes = False, 0, 0
-    if not plain:
-        raise IntegrityError(f"'{name}' is not opened: it holds no model of this library.")
-    if largest > LARGEST_SIDE:
-        raise IntegrityError(
-            f"'{name}' is not opened: its images have {largest} pixels a side, and {LARGEST_SIDE} is the most here."
-        )
-    if classes > MOST_CLASSES:
-        raise IntegrityError(
-            f"'{name}' is not opened: it has {classes:,} classes, and {MOST_CLASSES:,} is the most here."
-        )
-
-
-def read_class_names(folder: Path) -> tuple[str, ...] | None:
-    """Names by class id, `None` for a model without classes; the id where it has no name."""
-    rows = json.loads((folder / "unet" / "config.json").read_bytes()).get("num_class_embeds")
-    if rows is None:
-        return None
-    names = json.loads((folder / "model_index.json").read_bytes()).get("id2label") or {}
-    return tuple(str(names.get(str(i), i)) for i in range(int(rows) - 1))
