@@ -9,8 +9,10 @@ import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from ..errors import DiffusersDPError, UsageError
+from .doors import Doors
 from .limits import SESSIONS_KEPT, Limits
 from .shelf import Shelf
 
@@ -49,6 +51,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=EVERYWHERE if "SPACE_ID" in os.environ else HERE,
         help="Address to listen at; this machine alone, but on a Space.",
     )
+    parser.add_argument(
+        "--host_names",
+        default=os.environ.get("SPACE_HOST", ""),
+        help="Names that visitors use for the page besides its address, comma-separated, as behind a proxy.",
+    )
     parser.add_argument("--server_port", type=int, default=7860, help="Port.")
     parser.add_argument(
         "--allow_unverified",
@@ -82,6 +89,14 @@ def build_shelf(args: argparse.Namespace) -> Shelf:
     )
 
 
+def middleware(args: argparse.Namespace) -> list[Any]:
+    """What stands before Gradio, for its FastAPI app."""
+    from starlette.middleware import Middleware
+
+    names = [name.strip() for name in args.host_names.split(",") if name.strip()]
+    return [Middleware(Doors, server_name=args.server_name, host_names=names)]
+
+
 def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
     """Starts the server and, behind it, loads what the first visitor will need. Returns its address."""
     logging.getLogger("absl").setLevel(logging.ERROR)  # dp_accounting warns of RDP orders that it leaves out
@@ -113,6 +128,7 @@ def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
             theme=theme(),
             css=files("diffusers_dp").joinpath("templates", "app.css").read_text(encoding="utf-8"),
             footer_links=[],
+            app_kwargs={"middleware": middleware(args)},
         )
     except OSError:
         raise UsageError(f"--server_port {args.server_port} is taken or not allowed; give another.") from None

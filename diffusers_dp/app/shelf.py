@@ -62,7 +62,8 @@ class Shelf:
         allow_unverified: bool = False,
         folders_by_visitors: bool = False,
     ) -> None:
-        self.names = tuple(names)
+        self._given = label(names)
+        self.names = tuple(self._given)
         self.limits = limits
         self.allow_unverified = allow_unverified
         self.folders_by_visitors = folders_by_visitors
@@ -81,6 +82,7 @@ class Shelf:
             IntegrityError: It is not what its receipt says, or has none, and `allow_unverified` is not set.
         """
         name = (name or "").strip()
+        name = next((short for short, given in self._given.items() if given == name), name)
         if not name:
             raise UsageError("Choose a model, or type the Hub id of one.")
         with self._opening:
@@ -129,6 +131,7 @@ class Shelf:
             receipt, problems = verify(folder)
         except Unreadable as error:
             receipt, problems = {}, [str(error)]
+        problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]  # a visitor sees no path of ours
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
         found = check_components(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
@@ -137,10 +140,10 @@ class Shelf:
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""
-        if os.path.isdir(name) and (name in self.names or self.folders_by_visitors):
-            folder = Path(name)
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            self._refuse_large(name, size)
+        folder = Path(self._given.get(name, name))
+        if os.path.isdir(folder) and (name in self.names or self.folders_by_visitors):
+            if self._is_large(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())):
+                raise UsageError(f"'{name}' is too large: {self._largest()}.")
             return folder
         if name not in self.names and name not in self._fetched and len(self._fetched) >= MODELS_FETCHED:
             raise UsageError(
@@ -159,7 +162,8 @@ class Shelf:
         with one_sentence(f"'{name}'", "a model"):
             found = HfApi().model_info(name, files_metadata=True, token=token)
         files = {file.rfilename: file.size or 0 for file in found.siblings or ()}
-        self._refuse_large(name, sum(files.values()))
+        if self._is_large(size := sum(files.values())):
+            raise UsageError(f"'{name}' has {size / 1e6:,.0f} MB, and {self._largest()}.")
         if RECEIPT_NAME not in files and not self.allow_unverified:
             raise IntegrityError(
                 f"'{name}' is not opened: it holds no {RECEIPT_NAME}, so nothing is known of its privacy."
@@ -170,8 +174,19 @@ class Shelf:
             )
         return str(found.sha)
 
-    def _refuse_large(self, name: str, size: int) -> None:
-        if size > self.limits.max_model_mb * 1_000_000:
-            raise UsageError(
-                f"'{name}' is too large: this page takes models of up to {self.limits.max_model_mb:,} MB (--max_model_mb)."
-            )
+    def _is_large(self, size: int) -> bool:
+        return size > self.limits.max_model_mb * 1_000_000
+
+    def _largest(self) -> str:
+        return f"this page takes models of up to {self.limits.max_model_mb:,} MB (--max_model_mb)"
+
+
+def label(names: Sequence[str]) -> dict[str, str]:
+    """What the page calls each model: its name, and of an absolute path the end alone, for visitors see it."""
+    labels: dict[str, str] = {}
+    for name in names:
+        short = "/".join(Path(name).parts[-2:]) if os.path.isabs(name) else name
+        while labels.get(short, name) != name:
+            short += "'"
+        labels[short] = name
+    return labels
