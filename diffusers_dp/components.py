@@ -96,7 +96,9 @@ def check_model(name: str, components: Components) -> None:
         if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != components.shapes:
             raise WrongModel("its weights are not those that unet/config.json describes")
         side = unet.config.sample_size
-        image = torch.empty(1, unet.config.in_channels, *((side, side) if isinstance(side, int) else side), device="meta")
+        image = torch.empty(
+            1, unet.config.in_channels, *((side, side) if isinstance(side, int) else side), device="meta"
+        )
         labels = None if components.class_names is None else torch.empty(1, dtype=torch.int64, device="meta")
         with torch.no_grad():
             drawn = unet(image, torch.empty((), device="meta"), class_labels=labels).sample
@@ -200,7 +202,9 @@ def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> N
         most = LARGEST_SIDE if key == "sample_size" else widest
         for number in _numbers(value):
             if not abs(number) <= most:  # NaN is not
-                raise WrongModel(f"{key} in unet/config.json is {_short(number)}, and its weights have room for {most}")
+                raise WrongModel(
+                    f"{key} in unet/config.json is {_short(number)}, and its weights have room for {most}"
+                )
     layers, levels = config.get("layers_per_block", 2), config.get("block_out_channels", (1,) * 4)
     if not whole(layers) or not isinstance(levels, list | tuple) or layers * len(levels) > len(shapes):
         raise WrongModel("unet/config.json describes more layers than its weights have")

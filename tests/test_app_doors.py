@@ -95,7 +95,9 @@ def test_this_machine_is_ours_by_any_port(client, host):
     assert join(client, Host=host, Origin=f"http://{host}").status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:7860", "x", "http://[::1"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:7860", "x", "http://[::1"]
+)
 def test_another_site_asks_for_nothing(client, origin):
     assert join(client, Origin=origin).status_code == 403
     assert client.get("/config", headers={"Origin": origin}).status_code == 403

@@ -23,7 +23,9 @@ def test_a_trap_is_refused_in_one_sentence(release, trap):
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 2_000
 
 
-@pytest.mark.parametrize("trap", ["a scheduler that is not ours", "a schedule of another class", "many layers", "large padding"])
+@pytest.mark.parametrize(
+    "trap", ["a scheduler that is not ours", "a schedule of another class", "many layers", "large padding"]
+)
 def test_nothing_is_loaded_though_the_receipt_is_consistent(release, trap):
     tamper, words = HOSTILE[trap]
     spoil(release, tamper)

@@ -61,7 +61,7 @@ class Doors:
 
         headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not self._is_ours(host := _host(f"//{hosts[0]}")):
+        if len(hosts) != 1 or not self._is_ours(_host(f"//{hosts[0]}")):
             return 403, "This page does not answer to that name; whoever starts it can add names with --host_names."
         for origin in origins:
             if origin.partition("://")[2].lower() != hosts[0].lower() and _host(origin) not in self.host_names:

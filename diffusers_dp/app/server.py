@@ -70,8 +70,14 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=defaults.max_model_mb,
         help="Size of a model, asked for before it is fetched.",
     )
+    parser.add_argument(
+        "--max_seconds",
+        type=int,
+        default=defaults.max_seconds,
+        help="For loading a model, and for one drawing, at most.",
+    )
     args = parser.parse_args(argv)
-    for name in ("max_images", "max_steps", "max_model_mb"):
+    for name in ("max_images", "max_steps", "max_model_mb", "max_seconds"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
     return args
@@ -83,7 +89,7 @@ def build_shelf(args: argparse.Namespace) -> Shelf:
     names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
     return Shelf(
         list(dict.fromkeys(names)),
-        Limits(args.max_images, args.max_steps, args.max_model_mb),
+        Limits(args.max_images, args.max_steps, args.max_model_mb, args.max_seconds),
         allow_unverified=args.allow_unverified,
         folders_by_visitors=args.server_name in (HERE, "localhost", "::1"),
     )
@@ -143,6 +149,6 @@ def warm_up(shelf: Shelf) -> None:
     """Loads torch and the first model, so that the first drawing need not wait for them."""
     try:
         if shelf.names:
-            shelf.pipeline(shelf.open(shelf.names[0]))
+            shelf.painter(shelf.open(shelf.names[0]))
     except DiffusersDPError:  # the page says it to whoever asks for that model
         return

@@ -1,47 +1,23 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The models that the page may open: found, measured, fetched, verified, and only then loaded. torch is loaded with a model alone."""
+"""The models that the page may open: found, measured, fetched, verified, and only then loaded, each by a
+process of its own. torch is loaded there alone."""
 
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ..components import check_components
-from ..errors import DiffusersDPError, IntegrityError, UsageError
-from ..hub import fetch_snapshot, load_verified
+from ..errors import IntegrityError, UsageError
+from ..hub import fetch_snapshot
 from ..hub_errors import one_sentence
 from ..receipt import RECEIPT_NAME
 from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
-from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, PIPELINES_KEPT, Limits
-
-
-if TYPE_CHECKING:
-    from ..pipelines import DPImagePipeline
-
-
-@dataclass(frozen=True)
-class Released:
-    """A model whose files are here.
-
-    Args:
-        name (`str`): As it was asked for.
-        folder (`Path`): Of the files.
-        receipt (`dict`): Empty where there is none that can be read.
-        problems (tuple of `str`): What the verifier found; none if all is consistent.
-        class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
-        card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
-    """
-
-    name: str
-    folder: Path
-    receipt: dict[str, Any]
-    problems: tuple[str, ...]
-    class_names: tuple[str, ...] | None
-    card_agrees: bool
+from .drawing import Released
+from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT, Limits
+from .painter import Painter
 
 
 class Shelf:
@@ -67,12 +43,13 @@ class Shelf:
         self.limits = limits
         self.allow_unverified = allow_unverified
         self.folders_by_visitors = folders_by_visitors
-        # Two locks: who reads a guarantee does not wait for torch.
-        self._opening, self._loading = threading.Lock(), threading.Lock()
+        # Who opens one model waits neither for another's files nor for torch.
+        self._opening = [threading.Lock() for _ in range(OPENED_AT_ONCE)]
+        self._loading, self._counting = threading.Lock(), threading.Lock()
         self._opened: dict[str, Released] = {}
         self._fetched: set[str] = set()
         self._budgets: dict[str, tuple[bytes, str, str]] = {}
-        self._pipelines: OrderedDict[str, DPImagePipeline] = OrderedDict()
+        self._painters: OrderedDict[str, Painter] = OrderedDict()
 
     def open(self, name: str) -> Released:
         """The model of this name, verified; a second time from memory.
@@ -85,22 +62,25 @@ class Shelf:
         name = next((short for short, given in self._given.items() if given == name), name)
         if not name:
             raise UsageError("Choose a model, or type the Hub id of one.")
-        with self._opening:
+        with self._opening[hash(name) % OPENED_AT_ONCE]:
             if name not in self._opened:
                 self._opened[name] = self._open(name)
             return self._opened[name]
 
-    def pipeline(self, released: Released) -> "DPImagePipeline":
-        """The pipeline of an opened model, on the CPU or a GPU if there is one."""
+    def painter(self, released: Released) -> Painter:
+        """The process that draws from an opened model, on the CPU or a GPU if there is one.
+
+        Raises:
+            DiffusersDPError: The model cannot be loaded, or not within the limits.
+        """
         with self._loading:
-            if released.name in self._pipelines:
-                self._pipelines.move_to_end(released.name)
-                return self._pipelines[released.name]
-            while len(self._pipelines) >= PIPELINES_KEPT:
-                self._pipelines.popitem(last=False)
-            pipeline = self._load(released)
-            self._pipelines[released.name] = pipeline
-            return pipeline
+            kept = self._painters.pop(released.name, None)
+            if kept is None or not kept.is_alive:
+                while len(self._painters) >= PIPELINES_KEPT:
+                    self._painters.popitem(last=False)[1].close()
+                kept = Painter(released, require_dp=not self.allow_unverified, seconds=self.limits.max_seconds)
+            self._painters[released.name] = kept
+            return kept
 
     def budget(self, released: Released) -> tuple[bytes, str, str]:
         """The budget picture of a model, the same in words, and the plan's table; a second time from memory."""
@@ -110,28 +90,15 @@ class Shelf:
             self._budgets[released.name] = draw(plan), words, plain_table(plan)
         return self._budgets[released.name]
 
-    def _load(self, released: Released) -> "DPImagePipeline":
-        import torch
-
-        try:
-            pipeline = load_verified(released.folder, require_dp=not self.allow_unverified)
-        except (DiffusersDPError, MemoryError):
-            raise
-        except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
-            raise IntegrityError(
-                f"'{released.name}' cannot be loaded: {type(error).__name__} in its files. Ask whoever made it."
-            ) from error
-        pipeline.set_progress_bar_config(disable=True)
-        pipeline.unet.eval()
-        return pipeline.to("cuda" if torch.cuda.is_available() else "cpu")
-
     def _open(self, name: str) -> Released:
         folder = self._find(name)
         try:
             receipt, problems = verify(folder)
         except Unreadable as error:
             receipt, problems = {}, [str(error)]
-        problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]  # a visitor sees no path of ours
+        problems = [
+            problem.replace(str(folder), f"'{name}'") for problem in problems
+        ]  # a visitor sees no path of ours
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
         found = check_components(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
@@ -145,15 +112,21 @@ class Shelf:
             if self._is_large(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())):
                 raise UsageError(f"'{name}' is too large: {self._largest()}.")
             return folder
-        if name not in self.names and name not in self._fetched and len(self._fetched) >= MODELS_FETCHED:
-            raise UsageError(
-                f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more until it is started again."
-            )
         token = None if name in self.names else False  # what a visitor types is asked for without the owner's token
-        folder = fetch_snapshot(name, self._ask_hub(name, token), token=token)
-        if name not in self.names:
-            self._fetched.add(name)
-        return folder
+        is_new = name not in self.names and name not in self._fetched
+        if is_new:
+            with self._counting:
+                if len(self._fetched) >= MODELS_FETCHED:
+                    raise UsageError(
+                        f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more until it is started again."
+                    )
+                self._fetched.add(name)
+        try:
+            return fetch_snapshot(name, self._ask_hub(name, token), token=token)
+        except BaseException:
+            if is_new:
+                self._fetched.discard(name)
+            raise
 
     def _ask_hub(self, name: str, token: bool | None) -> str:
         """The commit to fetch, after a look at what it holds."""
