@@ -142,6 +142,12 @@ def test_a_visitor_sees_no_path_and_no_size_of_ours(release):
         assert str(release.parent) not in str(refusal.value) and "2 MB" not in str(refusal.value)
 
 
+def test_a_relative_folder_is_named_as_it_was_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(server.DiffusersDPError, match=r"'\.' is not opened: \. holds no privacy_receipt\.json\."):
+        Shelf([], Limits(), folders_by_visitors=True).open(".")
+
+
 def test_two_folders_of_one_name_are_two_models(tmp_path):
     names = [str(tmp_path / part / "a" / "release") for part in "xy"]
     assert Shelf(names, Limits()).names == ("a/release", "a/release'")

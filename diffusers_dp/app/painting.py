@@ -58,7 +58,7 @@ def _load(name: str, folder: Path, require_dp: bool, memory: int | None) -> DPIm
     try:
         pipeline = load_verified(folder, require_dp=require_dp)
     except DiffusersDPError as error:
-        raise type(error)(str(error).replace(str(folder), name)) from None
+        raise type(error)(str(error).replace(f"'{folder}'", f"'{name}'")) from None
     except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
         raise IntegrityError(f"'{name}' cannot be loaded: {_reason(error)}.") from None
     pipeline.set_progress_bar_config(disable=True)
