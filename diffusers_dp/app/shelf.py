@@ -96,9 +96,8 @@ class Shelf:
             receipt, problems = verify(folder)
         except Unreadable as error:
             receipt, problems = {}, [str(error)]
-        problems = [
-            problem.replace(str(folder), f"'{name}'") for problem in problems
-        ]  # a visitor sees no path of ours
+        if folder.is_absolute():  # a visitor sees no path of ours
+            problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
         found = check_components(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
