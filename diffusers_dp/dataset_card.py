@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from .errors import IntegrityError
 from .plain_words import plain_guarantee
 from .verify import guarantee
 
 
 CARD_NAME = "README.md"
+#: What words about a receipt raise, which can hold anything where the verifier does not look.
+UNSAYABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
 def dataset_card(
@@ -30,8 +33,12 @@ def dataset_card(
 
     Returns:
         `str`: Markdown, with metadata that the Hub's filters find.
+
+    Raises:
+        IntegrityError: The receipt holds what there are no words for.
     """
     from huggingface_hub import DatasetCard, DatasetCardData
+    from jinja2 import TemplateError
 
     data = DatasetCardData(
         task_categories=["unconditional-image-generation"] if class_names is None else ["image-classification"],
@@ -39,18 +46,25 @@ def dataset_card(
         size_categories=size_category(num_images),
         configs=[{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*.parquet"}]}],
     )
-    card = DatasetCard.from_template(
-        data,
-        template_str=files("diffusers_dp").joinpath("templates", "dataset_card.md").read_text(encoding="utf-8"),
-        receipt=receipt,
-        num_images=num_images,
-        class_names=class_names,
-        balance=balance,
-        parameters=parameters,
-        plain=plain_guarantee(receipt),
-        guarantee=guarantee(receipt),
-    )
-    return f"{card}\n"
+    try:
+        card = DatasetCard.from_template(
+            data,
+            template_str=files("diffusers_dp").joinpath("templates", "dataset_card.md").read_text(encoding="utf-8"),
+            receipt=receipt,
+            num_images=num_images,
+            class_names=class_names,
+            balance=balance,
+            parameters=parameters,
+            plain=plain_guarantee(receipt),
+            guarantee=guarantee(receipt),
+        )
+        written = f"{card}\n"
+        written.encode()
+    except (*UNSAYABLE, TemplateError):
+        raise IntegrityError(
+            "The receipt of the release holds what no receipt of this library does, so that no card can be written."
+        ) from None
+    return written
 
 
 def size_category(num_images: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .components import check_components, check_model
 from .errors import IntegrityError, UsageError
 from .verify import (
     NO_CARD,
@@ -150,7 +151,8 @@ def load_verified(
         `DPImagePipeline`: On the CPU. What was verified is "numbers consistent, unsigned": see `verify`.
 
     Raises:
-        IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee.
+        IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee. Whatever
+            `require_dp` is: the model is none of this library, or its configuration is not one of its weights (`components`).
         UsageError: There is no such folder, and no such repository.
     """
     folder = fetch_release(release, revision)
@@ -167,6 +169,12 @@ def load_verified(
     outright = "" if problems else publishes_records(*about_delta(receipt))
     if outright:
         logger.warning("'%s': %s", release, outright)
+    check_model(str(release), check_components(str(release), folder))
+    from safetensors import SafetensorError
+
     from .pipelines import DPImagePipeline
 
-    return DPImagePipeline.from_pretrained(folder, **{**arguments, "use_safetensors": True})
+    try:
+        return DPImagePipeline.from_pretrained(folder, **{**arguments, "use_safetensors": True})
+    except SafetensorError:
+        raise IntegrityError(f"'{release}' was not loaded: its weights are damaged.") from None

@@ -48,6 +48,11 @@ def free_bytes(device: torch.device) -> int:
     return free
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether it says that there was too little memory; for a CPU torch has no class of its own."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
     """Highest sum of live bytes that `step` allocated through torch."""
     if device.type == "cuda":

@@ -19,6 +19,20 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 from diffusers.utils import logging
 from torch import nn
 
+from .components import (
+    DDIM,
+    EDM_SCHEDULERS,
+    UNET,
+    WRONG,
+    WrongModel,
+    build_empty,
+    check_class_name,
+    check_schedule,
+    check_sizes,
+    component,
+    read_json,
+    read_shapes,
+)
 from .data import PublicFacts
 from .dpsgd import per_example_gradients
 from .errors import IntegrityError, UsageError
@@ -40,9 +54,7 @@ KEPT_NAME, ORIGIN_NAME = "pretrained", "origin.json"
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All that is fetched from the Hub: a pickle beside the weights never comes here.
 FILES = ("model_index.json", "README.md", RECEIPT_NAME, "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
-DDPM_SCHEDULERS, EDM_SCHEDULERS = (
-    ("DDPMScheduler", "DDIMScheduler"), ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler")
-)  # fmt: skip
+DDPM_SCHEDULERS = ("DDPMScheduler", DDIM)  # the first is read as the second
 PREDICTIONS = {"ddpm": ("epsilon", "sample", "v_prediction"), "edm": ("epsilon",)}
 _LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
 
@@ -205,13 +217,18 @@ def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") 
 
 
 def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Scheduler]:
-    kind = _component(index, "scheduler")
+    kind = component(index, "scheduler")
     if kind not in DDPM_SCHEDULERS + EDM_SCHEDULERS:
         raise UsageError(
             f"{FLAG} {name} has the scheduler {kind}; choose a pipeline with one of {', '.join(DDPM_SCHEDULERS + EDM_SCHEDULERS)}."
         )
     path = folder / "scheduler" / "scheduler_config.json"
     config = _read_json(path if path.exists() else folder / "scheduler_config.json", name)
+    try:
+        check_class_name(config, DDPM_SCHEDULERS + EDM_SCHEDULERS, path.name)
+        check_schedule(config)
+    except WrongModel as error:
+        raise UsageError(f"{FLAG} {name} is not taken: {error}; choose another.") from None
     objective = "ddpm" if kind in DDPM_SCHEDULERS else "edm"
     if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
         raise UsageError(
@@ -230,7 +247,7 @@ def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Sch
 
 
 def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, Path]:
-    if _component(index, "unet") != "UNet2DModel":
+    if component(index, "unet") != UNET:
         raise UsageError(f"{FLAG} {name} is no pipeline of a UNet2DModel; choose one that is, such as a DDPMPipeline.")
     place = folder / "unet" if (folder / "unet").is_dir() else folder
     if not (place / WEIGHTS).is_file():
@@ -242,10 +259,14 @@ def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, 
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # what would be missing is said below, in one sentence
     try:
+        config, shapes = read_json(place / "config.json"), read_shapes(place / WEIGHTS)
+        check_class_name(config, (UNET,), "its config.json")
+        check_sizes(config, shapes)
+        build_empty(config, shapes)
         unet, loading = UNet2DModel.from_pretrained(
             place, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
         )
-    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+    except (*WRONG, WrongModel, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None
     finally:
@@ -262,22 +283,13 @@ def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, 
     return unet.float(), place / WEIGHTS
 
 
-def _component(index: dict[str, Any], name: str) -> str:
-    """The class of a component of a pipeline, if it is one of Diffusers itself."""
-    entry = index.get(name)
-    if isinstance(entry, list) and len(entry) == 2 and entry[0] == "diffusers":
-        return str(entry[1])
-    return "none of Diffusers"
-
-
 def _read_json(path: Path, name: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        content = None
-    if not isinstance(content, dict):
-        raise UsageError(f"{FLAG} {name} holds no {path.name} that can be read; give a saved pipeline of Diffusers.")
-    return content
+        return read_json(path)
+    except WrongModel:
+        raise UsageError(
+            f"{FLAG} {name} holds no {path.name} that can be read; give a saved pipeline of Diffusers."
+        ) from None
 
 
 def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:

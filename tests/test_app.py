@@ -15,11 +15,12 @@ import pytest
 from PIL import Image
 from test_release import make_release
 
+from diffusers_dp import load_verified
 from diffusers_dp.app import budget, server, views
 from diffusers_dp.app.downloads import archive_name, dataset_zip, file_name, images_zip
-from diffusers_dp.app.drawing import Drawn, Preview, labels_of, read_order, sheet_of, watch
+from diffusers_dp.app.drawing import Drawn, Preview, Released, labels_of, read_order, sheet_of
 from diffusers_dp.app.limits import Limits
-from diffusers_dp.app.shelf import Released, Shelf
+from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands import sample
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.plain_words import strength
@@ -44,7 +45,7 @@ def opened(shelf):
 
 
 def draw(shelf, opened, order):
-    *previews, drawn = watch(shelf.pipeline(opened), opened, order)
+    *previews, drawn = shelf.painter(opened).watch(order)
     return previews, drawn
 
 
@@ -104,7 +105,7 @@ class TestRefusals:
         with open(release / "unet" / "diffusion_pytorch_model.safetensors", "ab") as weights:
             weights.truncate(11_000_000)
         monkeypatch.setattr("diffusers_dp.app.shelf.verify", None)
-        self.refused(release, "has 11 MB, .* up to 10 MB", error=UsageError)
+        self.refused(release, "is too large: .* up to 10 MB", error=UsageError)
 
     def test_images_that_are_too_large(self, release):
         config = json.loads((release / "unet" / "config.json").read_text())
@@ -170,7 +171,7 @@ class TestDrawing:
         assert [(found.done, found.total) for found in previews] == [(1, 4), (2, 4), (3, 4)]
         assert all(isinstance(found, Preview) for found in previews)
         assert Image.open(io.BytesIO(previews[0].sheet)).size == (16, 16)  # three of 8x8, two in a row
-        pipeline = shelf.pipeline(opened)
+        pipeline = load_verified(opened.folder)
         args = server.argparse.Namespace(batch_size=3, seed=5, num_inference_steps=4, solver="dpm", guidance_scale=1.0)
         others = np.stack([np.asarray(image) for image in sample.draw_images(pipeline, range(3), args)])
         assert np.abs(pixels(drawn).astype(int) - others).max() <= 1 and drawn.labels == (0, 1, 2)
@@ -187,10 +188,12 @@ class TestDrawing:
         assert np.abs(pixels(three)[0].astype(int) - pixels(one)[0]).max() <= 1 and three.labels == (1, 1, 1)
 
     def test_one_that_is_left_stops(self, shelf, opened):
-        drawing = watch(shelf.pipeline(opened), opened, order_of(steps=6))
+        painter = shelf.painter(opened)
+        drawing = painter.watch(order_of(steps=6))
         assert isinstance(next(drawing), Preview)
         drawing.close()
-        assert list(drawing) == []
+        assert list(drawing) == [] and painter.is_alive
+        assert len([*painter.watch(order_of())][-1].images) == 3  # it takes the next order
 
     def test_without_classes(self, tmp_path):
         release = make_release(tmp_path, num_classes=None)
@@ -227,8 +230,9 @@ class TestDrawing:
     def test_only_two_models_are_kept(self, honest, tmp_path):
         names = [str(shutil.copytree(honest, tmp_path / str(i))) for i in range(3)]
         shelf = Shelf(names, LIMITS)
-        pipelines = [shelf.pipeline(shelf.open(name)) for name in names]
-        assert shelf.pipeline(shelf.open(names[2])) is pipelines[2] and len(shelf._pipelines) == 2
+        painters = [shelf.painter(shelf.open(name)) for name in names]
+        assert shelf.painter(shelf.open(names[2])) is painters[2]
+        assert [painter.is_alive for painter in painters] == [False, True, True]
 
 
 @pytest.fixture(scope="module")
@@ -283,6 +287,13 @@ class TestWords:
         receipt = {**opened.receipt, "leaky_outputs": ["losses"], "private_evaluations": 2}
         shown = views.guarantee(replace(opened, receipt=receipt, card_agrees=False))
         assert "losses" in shown and "read 2 times" in shown and "card does not carry" in shown
+
+    def test_a_receipt_that_there_are_no_words_for(self, opened):
+        for change in ({"assumptions": None}, {"unit_of_privacy": "\ud800"}, {"claimed_epsilon": []}):
+            stranger = replace(opened, receipt={**opened.receipt, **change})
+            shown = views.guarantee(stranger)
+            assert "Does NOT match" in shown and "no words for it" in shown and "Numbers consistent" not in shown
+            shown.encode()
 
     def test_the_needle_moves_to_the_right(self):
         epsilons = (0.01, 0.5, 1, 5, 10, 50, 1e9)

@@ -58,7 +58,7 @@ def test_what_does_not_match_raises_or_warns_loudly(release, tampering, caplog, 
 
 def test_no_pickle_is_ever_loaded(release):
     (release / WEIGHTS).rename(release / "unet" / "diffusion_pytorch_model.bin")
-    with pytest.raises(OSError, match="safetensors"):
+    with pytest.raises(IntegrityError, match="no diffusion_pytorch_model.safetensors that can be read"):
         load_verified(release, require_dp=False)
 
 

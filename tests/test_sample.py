@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp sample`: a dataset that loads, images that depend on seed and number alone, and runs that go on."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import sys
 import datasets
 import numpy as np
 import pytest
+import torch
+from hostile import HOSTILE, INDEX, edit, spoil
 from test_release import make_release
 
 from diffusers_dp import cli
@@ -244,3 +247,46 @@ def test_help_needs_no_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--num_images" in done.stdout
+
+
+@pytest.mark.parametrize("trap", ["many layers", "large padding", "an unknown prediction", "half a character"])
+def test_a_stranger_s_release_is_refused_though_it_is_consistent(honest, tmp_path, trap, capsys):
+    """In one sentence, and nothing is written."""
+    hostile = spoil(shutil.copytree(honest, tmp_path / "release"), HOSTILE[trap][0])
+    with pytest.raises(SystemExit) as refusal:
+        run(hostile, tmp_path / "out")
+    said = capsys.readouterr().err
+    assert (
+        refusal.value.code == 4 and said.count("error:") == 1 and "is not opened" in said and "Traceback" not in said
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_receipt_that_there_are_no_words_for_is_refused(honest, tmp_path, capsys):
+    def tamper(folder):
+        path = folder / "privacy_receipt.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "assumptions": None}))
+
+    hostile = shutil.copytree(honest, tmp_path / "release")
+    spoil(hostile, tamper)
+    with pytest.raises(SystemExit) as refusal:
+        run(hostile, tmp_path / "out")
+    assert refusal.value.code == 4 and "no card can be written" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_of_two_classes_is_told_apart(honest, tmp_path):
+    twice = edit(INDEX, id2label={"0": "crane", "1": "crane"})
+    folder = spoil(shutil.copytree(honest, tmp_path / "release"), twice)
+    _, _, features = run(folder, tmp_path / "out")
+    assert features["label"].names == ["crane (0)", "crane (1)", "2"]
+
+
+def test_too_little_memory_for_a_batch_names_the_flag(honest, tmp_path, monkeypatch, capsys):
+    def too_large(self, **arguments):
+        return torch.empty(1 << 60, dtype=torch.uint8)
+
+    monkeypatch.setattr(DPImagePipeline, "__call__", too_large)
+    with pytest.raises(SystemExit) as refusal:
+        run(honest, tmp_path / "out", "--batch_size", "4")
+    assert refusal.value.code == 2 and "--batch_size 4 takes more memory" in capsys.readouterr().err

@@ -1,28 +1,44 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Draws images and shows them on the way. Drawing is post-processing: it costs no privacy."""
+"""What is asked for, what was drawn, and how it is shown on the way. Drawing is post-processing: it costs no privacy."""
 
 import io
 import math
-import queue
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .limits import Limits
-from .shelf import Released
 
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ..pipelines import DPImagePipeline
-
 SOLVERS = {"dpm": "DPM-Solver++ (fast)", "heun": "Heun (twice the work per step)"}
 PREVIEWS = 12  # pictures on the way, at most
 LARGEST_SEED = 2**53  # what a page can hold exactly
+
+
+@dataclass(frozen=True)
+class Released:
+    """A model whose files are here.
+
+    Args:
+        name (`str`): As it was asked for.
+        folder (`Path`): Of the files.
+        receipt (`dict`): Empty where there is none that can be read.
+        problems (tuple of `str`): What the verifier found; none if all is consistent.
+        class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
+        card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
+    """
+
+    name: str
+    folder: Path
+    receipt: dict[str, Any]
+    problems: tuple[str, ...]
+    class_names: tuple[str, ...] | None
+    card_agrees: bool
 
 
 @dataclass(frozen=True)
@@ -124,72 +140,6 @@ def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
         raise UsageError(f"'{unknown[0]}' is no class of '{released.name}': choose from {shown}.")
     chosen = [names.index(name) for name in order.classes] or list(range(len(names)))
     return tuple(chosen[i % len(chosen)] for i in range(order.count))
-
-
-def watch(pipeline: "DPImagePipeline", released: Released, order: Order) -> Iterator[Preview | Drawn]:
-    """Draws, and yields some previews on the way and `Drawn` at the end. Closing the iterator stops the drawing after its step.
-
-    Raises:
-        UsageError: The model cannot draw this.
-    """
-    labels = labels_of(order, released)
-    steps: queue.Queue[Preview | Future[Drawn]] = queue.Queue()
-    stopped = threading.Event()
-    executor = ThreadPoolExecutor(1, thread_name_prefix="drawing")
-    executor.submit(_draw, pipeline, released, order, labels, steps, stopped).add_done_callback(steps.put)
-    try:
-        while not isinstance(found := steps.get(), Future):
-            yield found
-        try:
-            yield found.result()
-        except ValueError as error:  # a sentence of the pipeline's, on what it cannot do
-            raise UsageError(str(error).replace("`", "")) from error
-    finally:
-        stopped.set()
-        executor.shutdown(wait=False)
-
-
-class _Stopped(Exception):
-    """The visitor left."""
-
-
-def _draw(
-    pipeline: "DPImagePipeline",
-    released: Released,
-    order: Order,
-    labels: tuple[int, ...] | None,
-    steps: "queue.Queue[Any]",
-    stopped: threading.Event,
-) -> Drawn:
-    import torch
-
-    from ..image_seeds import generators
-
-    every = math.ceil(order.steps / PREVIEWS)
-
-    def on_step_end(pipe: Any, step: int, timestep: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        if stopped.is_set():
-            raise _Stopped
-        if step % every == 0 and step + 1 < order.steps:
-            steps.put(Preview(step + 1, order.steps, to_png(preview_sheet(pipe, step, kwargs["latents"]))))
-        return kwargs
-
-    # The scheduler counts steps: each drawing has its own.
-    own = type(pipeline)(
-        pipeline.unet, type(pipeline.scheduler).from_config(pipeline.scheduler.config), pipeline.config.id2label,
-        pipeline.config.patch_size,
-    )  # fmt: skip
-    own.set_progress_bar_config(disable=True)
-    with torch.no_grad():
-        images = own(
-            batch_size=order.count,
-            class_labels=None if labels is None else list(labels),
-            generator=generators(order.seed, range(order.count)),
-            num_inference_steps=order.steps,
-            solver=order.solver,
-            callback_on_step_end=on_step_end,
-        ).images
-    return Drawn(released, order, labels, tuple(to_png(image) for image in images))
 
 
 def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":

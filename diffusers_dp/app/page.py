@@ -10,8 +10,8 @@ import gradio as gr
 from ..errors import DiffusersDPError, UsageError
 from . import budget, views
 from .downloads import archive_name, dataset_zip, images_zip
-from .drawing import SOLVERS, Drawn, Preview, read_order, watch
-from .limits import QUEUE_LENGTH, SECONDS_KEPT
+from .drawing import SOLVERS, Drawn, Preview, read_order
+from .limits import OPENED_AT_ONCE, QUEUE_LENGTH, SECONDS_KEPT
 from .shelf import Shelf
 
 
@@ -80,7 +80,7 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         for event in (page.load, model.change):
             opening = event(
                 _open(shelf), [model], [found], api_name="open" if event is model.change else None, api_visibility="public" if event is model.change else "private",
-                concurrency_id="open", show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
+                concurrency_id="open", concurrency_limit=OPENED_AT_ONCE, show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
             )  # fmt: skip
             opening.then(
                 None, [found, model], [facts, controls[0], *buttons], js=_for_all(buttons, ANSWERED, "found.ready")
@@ -242,7 +242,7 @@ def _draw(shelf: Shelf) -> Callable[..., Iterator[tuple[Any, Any]]]:
             order = read_order(values, shelf.limits)
             released = shelf.open(name)
             yield views.note("Loading the model ..."), None
-            for found in watch(shelf.pipeline(released), released, order):
+            for found in shelf.painter(released).watch(order):
                 if isinstance(found, Preview):
                     yield views.preview(found), gr.skip()
                 else:
@@ -260,7 +260,7 @@ def _compare(shelf: Shelf) -> Callable[..., Iterator[str]]:
             order = read_order(values, shelf.limits)
             both = [shelf.open(first), shelf.open(second)]
             for released in both:
-                for found in watch(shelf.pipeline(released), released, order):
+                for found in shelf.painter(released).watch(order):
                     shown = views.preview(found) if isinstance(found, Preview) else _column(found)
                     yield views.side_by_side([*columns, shown])
                 columns.append(shown)

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from ..errors import DiffusersDPError, UsageError
+from .doors import Doors
 from .limits import SESSIONS_KEPT, Limits
 from .shelf import Shelf
 
@@ -49,6 +51,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=EVERYWHERE if "SPACE_ID" in os.environ else HERE,
         help="Address to listen at; this machine alone, but on a Space.",
     )
+    parser.add_argument(
+        "--host_names",
+        default=os.environ.get("SPACE_HOST", ""),
+        help="Names that visitors use for the page besides its address, comma-separated, as behind a proxy.",
+    )
     parser.add_argument("--server_port", type=int, default=7860, help="Port.")
     parser.add_argument(
         "--allow_unverified",
@@ -63,8 +70,14 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=defaults.max_model_mb,
         help="Size of a model, asked for before it is fetched.",
     )
+    parser.add_argument(
+        "--max_seconds",
+        type=int,
+        default=defaults.max_seconds,
+        help="For loading a model, and for one drawing, at most.",
+    )
     args = parser.parse_args(argv)
-    for name in ("max_images", "max_steps", "max_model_mb"):
+    for name in ("max_images", "max_steps", "max_model_mb", "max_seconds"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
     return args
@@ -76,10 +89,18 @@ def build_shelf(args: argparse.Namespace) -> Shelf:
     names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
     return Shelf(
         list(dict.fromkeys(names)),
-        Limits(args.max_images, args.max_steps, args.max_model_mb),
+        Limits(args.max_images, args.max_steps, args.max_model_mb, args.max_seconds),
         allow_unverified=args.allow_unverified,
         folders_by_visitors=args.server_name in (HERE, "localhost", "::1"),
     )
+
+
+def middleware(args: argparse.Namespace) -> list[Any]:
+    """What stands before Gradio, for its FastAPI app."""
+    from starlette.middleware import Middleware
+
+    names = [name.strip() for name in args.host_names.split(",") if name.strip()]
+    return [Middleware(Doors, server_name=args.server_name, host_names=names)]
 
 
 def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
@@ -113,6 +134,7 @@ def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
             theme=theme(),
             css=files("diffusers_dp").joinpath("templates", "app.css").read_text(encoding="utf-8"),
             footer_links=[],
+            app_kwargs={"middleware": middleware(args)},
         )
     except OSError:
         raise UsageError(f"--server_port {args.server_port} is taken or not allowed; give another.") from None
@@ -127,6 +149,6 @@ def warm_up(shelf: Shelf) -> None:
     """Loads torch and the first model, so that the first drawing need not wait for them."""
     try:
         if shelf.names:
-            shelf.pipeline(shelf.open(shelf.names[0]))
+            shelf.painter(shelf.open(shelf.names[0]))
     except DiffusersDPError:  # the page says it to whoever asks for that model
         return

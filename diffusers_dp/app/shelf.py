@@ -1,47 +1,23 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The models that the page may open: found, measured, fetched, verified, and only then loaded. torch is loaded with a model alone."""
+"""The models that the page may open: found, measured, fetched, verified, and only then loaded, each by a
+process of its own. torch is loaded there alone."""
 
-import json
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from ..errors import DiffusersDPError, IntegrityError, UsageError
-from ..hub import fetch_snapshot, load_verified
+from ..components import check_components
+from ..errors import IntegrityError, UsageError
+from ..hub import fetch_snapshot
 from ..hub_errors import one_sentence
 from ..receipt import RECEIPT_NAME
 from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
-from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, PIPELINES_KEPT, Limits
-
-
-if TYPE_CHECKING:
-    from ..pipelines import DPImagePipeline
-
-
-@dataclass(frozen=True)
-class Released:
-    """A model whose files are here.
-
-    Args:
-        name (`str`): As it was asked for.
-        folder (`Path`): Of the files.
-        receipt (`dict`): Empty where there is none that can be read.
-        problems (tuple of `str`): What the verifier found; none if all is consistent.
-        class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
-        card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
-    """
-
-    name: str
-    folder: Path
-    receipt: dict[str, Any]
-    problems: tuple[str, ...]
-    class_names: tuple[str, ...] | None
-    card_agrees: bool
+from .drawing import Released
+from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT, Limits
+from .painter import Painter
 
 
 class Shelf:
@@ -62,16 +38,18 @@ class Shelf:
         allow_unverified: bool = False,
         folders_by_visitors: bool = False,
     ) -> None:
-        self.names = tuple(names)
+        self._given = label(names)
+        self.names = tuple(self._given)
         self.limits = limits
         self.allow_unverified = allow_unverified
         self.folders_by_visitors = folders_by_visitors
-        # Two locks: who reads a guarantee does not wait for torch.
-        self._opening, self._loading = threading.Lock(), threading.Lock()
+        # Who opens one model waits neither for another's files nor for torch.
+        self._opening = [threading.Lock() for _ in range(OPENED_AT_ONCE)]
+        self._loading, self._counting = threading.Lock(), threading.Lock()
         self._opened: dict[str, Released] = {}
         self._fetched: set[str] = set()
         self._budgets: dict[str, tuple[bytes, str, str]] = {}
-        self._pipelines: OrderedDict[str, DPImagePipeline] = OrderedDict()
+        self._painters: OrderedDict[str, Painter] = OrderedDict()
 
     def open(self, name: str) -> Released:
         """The model of this name, verified; a second time from memory.
@@ -81,24 +59,28 @@ class Shelf:
             IntegrityError: It is not what its receipt says, or has none, and `allow_unverified` is not set.
         """
         name = (name or "").strip()
+        name = next((short for short, given in self._given.items() if given == name), name)
         if not name:
             raise UsageError("Choose a model, or type the Hub id of one.")
-        with self._opening:
+        with self._opening[hash(name) % OPENED_AT_ONCE]:
             if name not in self._opened:
                 self._opened[name] = self._open(name)
             return self._opened[name]
 
-    def pipeline(self, released: Released) -> "DPImagePipeline":
-        """The pipeline of an opened model, on the CPU or a GPU if there is one."""
+    def painter(self, released: Released) -> Painter:
+        """The process that draws from an opened model, on the CPU or a GPU if there is one.
+
+        Raises:
+            DiffusersDPError: The model cannot be loaded, or not within the limits.
+        """
         with self._loading:
-            if released.name in self._pipelines:
-                self._pipelines.move_to_end(released.name)
-                return self._pipelines[released.name]
-            while len(self._pipelines) >= PIPELINES_KEPT:
-                self._pipelines.popitem(last=False)
-            pipeline = self._load(released)
-            self._pipelines[released.name] = pipeline
-            return pipeline
+            kept = self._painters.pop(released.name, None)
+            if kept is None or not kept.is_alive:
+                while len(self._painters) >= PIPELINES_KEPT:
+                    self._painters.popitem(last=False)[1].close()
+                kept = Painter(released, require_dp=not self.allow_unverified, seconds=self.limits.max_seconds)
+            self._painters[released.name] = kept
+            return kept
 
     def budget(self, released: Released) -> tuple[bytes, str, str]:
         """The budget picture of a model, the same in words, and the plan's table; a second time from memory."""
@@ -108,49 +90,42 @@ class Shelf:
             self._budgets[released.name] = draw(plan), words, plain_table(plan)
         return self._budgets[released.name]
 
-    def _load(self, released: Released) -> "DPImagePipeline":
-        import torch
-
-        try:
-            pipeline = load_verified(released.folder, require_dp=not self.allow_unverified)
-        except (DiffusersDPError, MemoryError):
-            raise
-        except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
-            raise IntegrityError(
-                f"'{released.name}' cannot be loaded: {type(error).__name__} in its files. Ask whoever made it."
-            ) from error
-        pipeline.set_progress_bar_config(disable=True)
-        pipeline.unet.eval()
-        return pipeline.to("cuda" if torch.cuda.is_available() else "cpu")
-
     def _open(self, name: str) -> Released:
         folder = self._find(name)
         try:
             receipt, problems = verify(folder)
         except Unreadable as error:
             receipt, problems = {}, [str(error)]
+        if folder.is_absolute():  # a visitor sees no path of ours
+            problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
-        check_components(name, folder)
+        found = check_components(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
         agrees = bool(problems) or card_agrees(folder, receipt)
-        return Released(name, folder, receipt, tuple(problems), read_class_names(folder), agrees)
+        return Released(name, folder, receipt, tuple(problems), found.class_names, agrees)
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""
-        if os.path.isdir(name) and (name in self.names or self.folders_by_visitors):
-            folder = Path(name)
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            self._refuse_large(name, size)
+        folder = Path(self._given.get(name, name))
+        if os.path.isdir(folder) and (name in self.names or self.folders_by_visitors):
+            if self._is_large(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())):
+                raise UsageError(f"'{name}' is too large: {self._largest()}.")
             return folder
-        if name not in self.names and name not in self._fetched and len(self._fetched) >= MODELS_FETCHED:
-            raise UsageError(
-                f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more until it is started again."
-            )
         token = None if name in self.names else False  # what a visitor types is asked for without the owner's token
-        folder = fetch_snapshot(name, self._ask_hub(name, token), token=token)
-        if name not in self.names:
-            self._fetched.add(name)
-        return folder
+        is_new = name not in self.names and name not in self._fetched
+        if is_new:
+            with self._counting:
+                if len(self._fetched) >= MODELS_FETCHED:
+                    raise UsageError(
+                        f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more until it is started again."
+                    )
+                self._fetched.add(name)
+        try:
+            return fetch_snapshot(name, self._ask_hub(name, token), token=token)
+        except BaseException:
+            if is_new:
+                self._fetched.discard(name)
+            raise
 
     def _ask_hub(self, name: str, token: bool | None) -> str:
         """The commit to fetch, after a look at what it holds."""
@@ -159,7 +134,8 @@ class Shelf:
         with one_sentence(f"'{name}'", "a model"):
             found = HfApi().model_info(name, files_metadata=True, token=token)
         files = {file.rfilename: file.size or 0 for file in found.siblings or ()}
-        self._refuse_large(name, sum(files.values()))
+        if self._is_large(size := sum(files.values())):
+            raise UsageError(f"'{name}' has {size / 1e6:,.0f} MB, and {self._largest()}.")
         if RECEIPT_NAME not in files and not self.allow_unverified:
             raise IntegrityError(
                 f"'{name}' is not opened: it holds no {RECEIPT_NAME}, so nothing is known of its privacy."
@@ -170,48 +146,19 @@ class Shelf:
             )
         return str(found.sha)
 
-    def _refuse_large(self, name: str, size: int) -> None:
-        if size > self.limits.max_model_mb * 1_000_000:
-            raise UsageError(
-                f"'{name}' has {size / 1e6:,.0f} MB, and this page takes models of up to {self.limits.max_model_mb:,} MB "
-                "(--max_model_mb)."
-            )
+    def _is_large(self, size: int) -> bool:
+        return size > self.limits.max_model_mb * 1_000_000
+
+    def _largest(self) -> str:
+        return f"this page takes models of up to {self.limits.max_model_mb:,} MB (--max_model_mb)"
 
 
-def check_components(name: str, folder: Path) -> None:
-    """A model index may name any class that is installed; ours name these, and nothing else is looked up.
-
-    Raises:
-        IntegrityError: The folder holds another kind of pipeline, or images that are too large, or classes that are too many.
-    """
-    try:
-        index = json.loads((folder / "model_index.json").read_bytes())
-        library, scheduler = index["scheduler"]
-        plain = index["_class_name"] == "DPImagePipeline" and index["unet"] == ["diffusers", "UNet2DModel"]
-        plain = plain and library == "diffusers" and str(scheduler).endswith("Scheduler")
-        plain = plain and isinstance(index.get("id2label"), dict | None)
-        config = json.loads((folder / "unet" / "config.json").read_bytes())
-        side, rows = config["sample_size"], config.get("num_class_embeds")
-        largest = int(max(side if isinstance(side, list) else [side])) * int(index.get("patch_size", 1))
-        classes = 0 if rows is None else int(rows) - 1
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        plain, largest, classes = False, 0, 0
-    if not plain:
-        raise IntegrityError(f"'{name}' is not opened: it holds no model of this library.")
-    if largest > LARGEST_SIDE:
-        raise IntegrityError(
-            f"'{name}' is not opened: its images have {largest} pixels a side, and {LARGEST_SIDE} is the most here."
-        )
-    if classes > MOST_CLASSES:
-        raise IntegrityError(
-            f"'{name}' is not opened: it has {classes:,} classes, and {MOST_CLASSES:,} is the most here."
-        )
-
-
-def read_class_names(folder: Path) -> tuple[str, ...] | None:
-    """Names by class id, `None` for a model without classes; the id where it has no name."""
-    rows = json.loads((folder / "unet" / "config.json").read_bytes()).get("num_class_embeds")
-    if rows is None:
-        return None
-    names = json.loads((folder / "model_index.json").read_bytes()).get("id2label") or {}
-    return tuple(str(names.get(str(i), i)) for i in range(int(rows) - 1))
+def label(names: Sequence[str]) -> dict[str, str]:
+    """What the page calls each model: its name, and of an absolute path the end alone, for visitors see it."""
+    labels: dict[str, str] = {}
+    for name in names:
+        short = "/".join(Path(name).parts[-2:]) if os.path.isabs(name) else name
+        while labels.get(short, name) != name:
+            short += "'"
+        labels[short] = name
+    return labels

@@ -7,6 +7,9 @@ from functools import cache
 from html import escape
 from typing import Any
 
+from jinja2 import TemplateError
+
+from ..dataset_card import UNSAYABLE
 from ..plain_words import (
     MODERATE,
     STRONG,
@@ -20,10 +23,10 @@ from ..plain_words import (
 )
 from ..verify import about_delta, consistency, publishes_records
 from .downloads import file_name
-from .drawing import Drawn, Preview, names_of
-from .shelf import Released
+from .drawing import Drawn, Preview, Released, names_of
 
 
+UNSAID = "The receipt holds what no receipt of this library does, and there are no words for it."
 DIAL = (0.1, 100.0)  # ends of the scale, which is logarithmic
 
 
@@ -48,21 +51,23 @@ def note(sentence: str) -> str:
 
 def guarantee(released: Released) -> str:
     """The dial, the badge, the words and the questions."""
-    receipt = released.receipt
     try:
-        words = _words(receipt) if receipt else {}
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):  # what does not match can hold anything
-        receipt, words = {}, {}
-    return str(
-        _template("app_guarantee.html").render(
-            name=released.name,
-            receipt=receipt,
-            problems=released.problems,
-            card_agrees=released.card_agrees,
-            consistency=consistency(released.folder).capitalize(),
-            **words,
-        )
+        return _guarantee(released, released.receipt, released.problems)
+    except (*UNSAYABLE, TemplateError):  # a receipt can hold anything where no check looks
+        return _guarantee(released, {}, released.problems or (UNSAID,))
+
+
+def _guarantee(released: Released, receipt: dict[str, Any], problems: tuple[str, ...]) -> str:
+    words = _words(receipt) if receipt else {}
+    shown = _template("app_guarantee.html").render(
+        name=released.name,
+        receipt=receipt,
+        problems=problems,
+        card_agrees=released.card_agrees,
+        consistency=consistency(released.folder).capitalize(),
+        **words,
     )
+    return str(shown.encode().decode())  # half a character cannot be sent
 
 
 def _words(receipt: dict[str, Any]) -> dict[str, Any]:
@@ -149,11 +154,14 @@ def short_guarantee(released: Released) -> str:
     """One line, for a comparison."""
     if released.problems:
         return "Does NOT match its receipt: do not take it for private."
-    receipt = released.receipt
-    epsilon, unit = short_number(claimed(receipt)), receipt["unit_of_privacy"]
-    found = f"epsilon {epsilon} ({strength_of(receipt).word}), per {unit}; {consistency(released.folder)}"
-    outright = publishes_records(*about_delta(receipt))
-    return f"{found}. {outright}" if outright else found
+    try:
+        receipt = released.receipt
+        epsilon, unit = short_number(claimed(receipt)), receipt["unit_of_privacy"]
+        found = f"epsilon {epsilon} ({strength_of(receipt).word}), per {unit}; {consistency(released.folder)}"
+        outright = publishes_records(*about_delta(receipt))
+        return f"{found}. {outright}" if outright else found
+    except UNSAYABLE:
+        return UNSAID
 
 
 def saved(content: bytes, name: str, kind: str) -> str:

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -249,19 +250,28 @@ def begin(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline") 
 
 
 def draw_images(pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any = None) -> list[Any]:
-    """The images of these numbers, as PIL makes them."""
+    """The images of these numbers, as PIL makes them. Raises `UsageError` where the memory is too small for a batch."""
+    from ..memory import is_out_of_memory
+
     images: list[Any] = []
     labels = labels_of(pipeline, indices, args)
     for start in range(0, len(indices), args.batch_size):
         part = indices[start : start + args.batch_size]
-        images += pipeline(
-            batch_size=len(part),
-            class_labels=None if labels is None else labels[start : start + args.batch_size],
-            generator=generators(args.seed, part),
-            num_inference_steps=args.num_inference_steps,
-            solver=args.solver,
-            guidance_scale=args.guidance_scale,
-        ).images
+        try:
+            images += pipeline(
+                batch_size=len(part),
+                class_labels=None if labels is None else labels[start : start + args.batch_size],
+                generator=generators(args.seed, part),
+                num_inference_steps=args.num_inference_steps,
+                solver=args.solver,
+                guidance_scale=args.guidance_scale,
+            ).images
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UsageError(
+                f"--batch_size {args.batch_size} takes more memory than there is; give a smaller one, the same command goes on."
+            ) from None
         if bar is not None:
             bar.update(len(part))
     return images
@@ -301,5 +311,9 @@ def labels_of(pipeline: "DPImagePipeline", indices: range, args: argparse.Namesp
 
 
 def class_names(pipeline: "DPImagePipeline") -> list[str]:
+    """By class id, each once, as `datasets` needs them: one that several classes have is followed by the class id."""
     id2label = {int(key): value for key, value in (pipeline.config.id2label or {}).items()}
-    return [id2label.get(i, str(i)) for i in range(pipeline.num_classes)]
+    names = [id2label.get(i, str(i)) for i in range(pipeline.num_classes)]
+    counts = Counter(names)
+    unique = [name if counts[name] == 1 else f"{name} ({i})" for i, name in enumerate(names)]
+    return unique if len(set(unique)) == len(unique) else [str(i) for i in range(len(names))]

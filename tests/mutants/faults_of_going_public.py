@@ -4,9 +4,9 @@
 from .fault import Fault
 
 
-PUSH, SHELF, WORDS, PAGE_SERVER, SIGNING = (
+PUSH, SHELF, WORDS, PAGE_SERVER, SIGNING, HUB, COMPONENTS, DOORS = (
     "diffusers_dp/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/plain_words.py", "diffusers_dp/app/server.py",
-    "diffusers_dp/signing.py",
+    "diffusers_dp/signing.py", "diffusers_dp/hub.py", "diffusers_dp/components.py", "diffusers_dp/app/doors.py",
 )  # fmt: skip
 VERIFIER = "diffusers_dp/verify.py"
 GOING_PUBLIC = (
@@ -58,6 +58,48 @@ GOING_PUBLIC = (
         "        folders_by_visitors=args.server_name in (HERE, ",
         "        folders_by_visitors=args.server_name in (HERE, EVERYWHERE, ",
         ("test_app.py::TestServer::test_it_listens_to_this_machine_alone_unless_it_is_a_space",),
+    ),
+    Fault(
+        "a stranger's model is loaded unseen",
+        HUB,
+        "    check_model(str(release), check_components(str(release), folder))\n",
+        "",
+        ("test_components.py::test_nothing_is_loaded_though_the_receipt_is_consistent",),
+    ),
+    Fault(
+        "a model may name any scheduler",
+        COMPONENTS,
+        'component(index, "unet") != UNET or kind not in SCHEDULERS',
+        'component(index, "unet") != UNET',
+        ("test_components.py::test_a_trap_is_refused_in_one_sentence",),
+    ),
+    Fault(
+        "a configuration may describe more layers than there are weights",
+        COMPONENTS,
+        " or layers * len(levels) > len(shapes)",
+        "",
+        ("test_components.py::test_a_trap_is_refused_in_one_sentence",),
+    ),
+    Fault(
+        "the page answers to any name",
+        DOORS,
+        "return host in self.names or (self.any_address and _is_address(host))",
+        "return True",
+        ("test_app_doors.py::test_a_name_that_is_not_ours_gets_no_answer",),
+    ),
+    Fault(
+        "another site may ask the page",
+        DOORS,
+        "        for origin in origins:",
+        "        for origin in ():",
+        ("test_app_doors.py::test_another_site_asks_for_nothing",),
+    ),
+    Fault(
+        "the page takes files",
+        DOORS,
+        'ASKED = (f"{API}/queue/join",',
+        'ASKED = (f"{API}/upload", f"{API}/queue/join",',
+        ("test_app_doors.py::test_no_files_are_taken_and_none_are_served",),
     ),
     Fault(
         "epsilon is shown rounded down",

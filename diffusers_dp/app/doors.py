@@ -1,0 +1,106 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Which requests come through to Gradio: by a name of this page, from this page, to what the page needs, and small.
+
+Gradio has many routes, some of which take files or serve them. A site that a visitor looks at elsewhere can have its own name point to
+this machine (DNS rebinding), so that the browser takes this page for that site's.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+HERE, EVERYWHERE = ("127.0.0.1", "localhost", "::1"), ("0.0.0.0", "::", "")
+API = "/gradio_api"
+#: Exact paths, and beginnings of paths, that end with a slash. Nothing else is answered.
+READ = (
+    "/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
+    f"{API}/info", f"{API}/startup-events", f"{API}/app_id", f"{API}/queue/data", f"{API}/heartbeat/", f"{API}/call/",
+)  # fmt: skip
+ASKED = (f"{API}/queue/join", f"{API}/cancel", f"{API}/reset", f"{API}/call/")
+LARGEST_REQUEST = 100_000  # bytes: names, numbers and classes
+
+
+class Doors:
+    """ASGI middleware.
+
+    Args:
+        app: What answers.
+        server_name (`str`): Address that the page listens at.
+        host_names (sequence of `str`): Further names that visitors use for it.
+    """
+
+    def __init__(self, app: "ASGIApp", server_name: str, host_names: Sequence[str] = ()) -> None:
+        self.app = app
+        self.any_address = server_name in EVERYWHERE
+        own = (socket.gethostname(), socket.getfqdn()) if self.any_address else (server_name,)
+        self.host_names = {name.lower() for name in host_names}
+        self.names = {*HERE, *(name.lower() for name in own), *self.host_names}
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            refusal = self.refusal(scope)
+            if refusal is None:
+                await self.app(scope, receive, send)
+            else:
+                from starlette.responses import PlainTextResponse
+
+                await PlainTextResponse(refusal[1], refusal[0])(scope, receive, send)
+        # Nothing on the page speaks by websocket: the server closes it.
+
+    def refusal(self, scope: "Scope") -> tuple[int, str] | None:
+        """Status and sentence, `None` for what comes through."""
+        from starlette.datastructures import Headers
+
+        headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not self._is_ours(_host(f"//{hosts[0]}")):
+            return 403, "This page does not answer to that name; whoever starts it can add names with --host_names."
+        for origin in origins:
+            if origin.partition("://")[2].lower() != hosts[0].lower() and _host(origin) not in self.host_names:
+                return 403, "This page takes no requests from other sites."
+        if not origins and headers.get("sec-fetch-site") == "cross-site" and method not in ("GET", "HEAD"):
+            return 403, "This page takes no requests from other sites."
+        routes = {"GET": READ, "HEAD": READ, "POST": ASKED}.get(method, ())
+        if ".." in path.split("/") or not any(_leads(path, route) for route in routes):
+            return 404, "There is nothing here."
+        if method == "POST" and (
+            "transfer-encoding" in headers or not 0 <= _number(headers.get("content-length")) <= LARGEST_REQUEST
+        ):
+            return 413, "That is more than this page asks for."
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        return host in self.names or (self.any_address and _is_address(host))  # an address has no name to rebind
+
+
+def _leads(path: str, route: str) -> bool:
+    """Whether the path is this route, or lies below it where that ends with a slash."""
+    return path.rstrip("/") == route.rstrip("/") or (route.endswith("/") and route != "/" and path.startswith(route))
+
+
+def _host(address: str) -> str:
+    """Name or number, without the port; empty where there is none."""
+    try:
+        return (urlsplit(address).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else -1

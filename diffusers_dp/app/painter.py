@@ -1,0 +1,127 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""One model in a process of its own, which can be ended: a stranger's model may take more time or memory than anybody foresees."""
+
+import multiprocessing
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from ..errors import DiffusersDPError, IntegrityError
+from .drawing import Drawn, Order, Preview, Released, labels_of
+
+
+POLL_SECONDS, STOP_SECONDS = 0.1, 5.0
+
+
+@cache
+def _processes() -> Any:
+    """Where there is a fork server, it imports torch once for all models; the page itself never does."""
+    if sys.platform == "win32":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["diffusers_dp.app.painting"])
+    return context
+
+
+class Painter:
+    """Loads a model and draws from it, elsewhere.
+
+    Args:
+        released (`Released`): The model.
+        require_dp (`bool`): See `load_verified`.
+        seconds (`float`): For loading it, and for one drawing.
+        memory (`int`, *optional*): Bytes for it; unset: most of what is free.
+
+    Raises:
+        DiffusersDPError: It cannot be loaded, or not within these limits; no process is left.
+    """
+
+    def __init__(self, released: Released, *, require_dp: bool, seconds: float, memory: int | None = None) -> None:
+        self.released, self._seconds = released, seconds
+        self._drawing = threading.Lock()  # generators are closed by other threads than they began in
+        context = _processes()
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, released.name, released.folder, require_dp, memory)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        found = self._receive("loaded", time.monotonic() + seconds)
+        if isinstance(found, Exception):
+            self.close()
+            raise found
+
+    @property
+    def is_alive(self) -> bool:
+        return bool(self._process.is_alive())
+
+    def watch(self, order: Order) -> Iterator[Preview | Drawn]:
+        """Draws, and yields some previews on the way and `Drawn` at the end. Closing the iterator stops the drawing after its step.
+
+        Raises:
+            UsageError: The model cannot draw this.
+            IntegrityError: It took too much time or memory, and was ended.
+        """
+        labels = labels_of(order, self.released)
+        with self._drawing:
+            end, found = time.monotonic() + self._seconds, None
+            self._send((order, labels))
+            try:
+                while isinstance(found := self._receive("drawn from", end), Preview):
+                    yield found
+            finally:
+                if isinstance(found, Preview):
+                    self._stop()
+        if isinstance(found, Exception):
+            raise found
+        yield Drawn(self.released, order, labels, found)
+
+    def close(self) -> None:
+        """Ends the process, whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def _stop(self) -> None:
+        """The visitor left: after this step the process takes orders again, or it is ended."""
+        try:
+            self._send(None)
+            while isinstance(self._receive("stopped", time.monotonic() + STOP_SECONDS), Preview):
+                pass
+        except DiffusersDPError:  # it was ended
+            return
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._pipe.send(message)
+        except OSError:
+            raise self._ended("drawn from") from None
+
+    def _receive(self, what: str, end: float) -> Any:
+        try:
+            while not self._pipe.poll(POLL_SECONDS):
+                if time.monotonic() > end:
+                    self.close()
+                    raise IntegrityError(
+                        f"'{self.released.name}' cannot be {what} here within {self._seconds:g} seconds (--max_seconds): ask for less, "
+                        "or for another model."
+                    )
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._ended(what) from None
+
+    def _ended(self, what: str) -> DiffusersDPError:
+        self.close()
+        return IntegrityError(
+            f"'{self.released.name}' cannot be {what} here: its process ended, as for want of memory. Choose another model."
+        )
+
+
+def _serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None) -> None:
+    from .painting import serve
+
+    serve(pipe, name, folder, require_dp, memory)

@@ -1,0 +1,136 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What runs in a model's own process: it loads the model, then draws what is ordered, until the other end of the pipe closes.
+
+Importing this imports torch, which the fork server does once for all models.
+"""
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from ..errors import DiffusersDPError, IntegrityError, UsageError
+from ..hub import load_verified
+from ..image_seeds import generators
+from ..memory import free_bytes, is_out_of_memory
+from ..pipelines import DPImagePipeline
+from .drawing import PREVIEWS, Order, Preview, preview_sheet, to_png
+
+
+SHARE_OF_FREE_MEMORY = 0.8
+
+
+class Stopped(Exception):
+    """The visitor left."""
+
+
+def serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None) -> None:
+    """Answers `None` when the model is loaded, then each order with previews and the PNG files; what cannot be with an error.
+
+    Args:
+        pipe (`Connection`): Orders with labels come in; whatever comes while a drawing is on stops it.
+        name (`str`): Of the model, for messages.
+        folder (`Path`): Of its files.
+        require_dp (`bool`): See `load_verified`.
+        memory (`int`, *optional*): Bytes that this process may take beside what it has; unset: most of what is free.
+    """
+    with contextlib.suppress(EOFError, OSError):  # the page has ended
+        try:
+            pipeline = _load(name, folder, require_dp, memory)
+        except DiffusersDPError as error:
+            pipe.send(error)
+            return
+        pipe.send(None)
+        while True:
+            pipe.send(_answer(pipe, pipeline, name, *pipe.recv()))
+
+
+def _load(name: str, folder: Path, require_dp: bool, memory: int | None) -> DPImagePipeline:
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        _limit_memory(memory)
+    try:
+        pipeline = load_verified(folder, require_dp=require_dp)
+    except DiffusersDPError as error:
+        raise type(error)(str(error).replace(f"'{folder}'", f"'{name}'")) from None
+    except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
+        raise IntegrityError(f"'{name}' cannot be loaded: {_reason(error)}.") from None
+    pipeline.set_progress_bar_config(disable=True)
+    pipeline.unet.eval()
+    return pipeline.to("cuda" if on_gpu else "cpu")
+
+
+def _limit_memory(memory: int | None) -> None:
+    """For Linux, where the limit holds for all private memory; elsewhere the system decides."""
+    if not sys.platform.startswith("linux"):
+        return
+    import resource
+
+    limit = memory if memory is not None else int(free_bytes(torch.device("cpu")) * SHARE_OF_FREE_MEMORY)
+    limit += psutil.Process().memory_info().data
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    with contextlib.suppress(OSError):  # the kernel ends this process before the page's
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _answer(
+    pipe: Connection, pipeline: DPImagePipeline, name: str, order: Order, labels: tuple[int, ...] | None
+) -> Any:
+    try:
+        return draw(pipeline, order, labels, pipe.send, pipe.poll)
+    except Stopped as stopped:
+        pipe.recv()
+        return stopped
+    except ValueError as error:  # a sentence of the pipeline's, on what it cannot do
+        return UsageError(str(error).replace("`", ""))
+    except Exception as error:
+        return UsageError(f"'{name}' cannot draw this: {_reason(error)}. Ask for fewer images, or another model.")
+
+
+def _reason(error: Exception) -> str:
+    if is_out_of_memory(error):
+        return "it takes more memory than there is for it"
+    return f"{type(error).__name__} in its files"
+
+
+def draw(
+    pipeline: DPImagePipeline,
+    order: Order,
+    labels: tuple[int, ...] | None,
+    show: Callable[[Preview], None],
+    is_stopped: Callable[[], bool],
+) -> tuple[bytes, ...]:
+    """The PNG files of an order.
+
+    Args:
+        show: Takes previews on the way.
+        is_stopped: Asked after each step.
+
+    Raises:
+        Stopped: It was.
+    """
+    every = math.ceil(order.steps / PREVIEWS)
+
+    def on_step_end(pipe: Any, step: int, timestep: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        if is_stopped():
+            raise Stopped
+        if step % every == 0 and step + 1 < order.steps:
+            show(Preview(step + 1, order.steps, to_png(preview_sheet(pipe, step, kwargs["latents"]))))
+        return kwargs
+
+    with torch.no_grad():
+        images = pipeline(
+            batch_size=order.count,
+            class_labels=None if labels is None else list(labels),
+            generator=generators(order.seed, range(order.count)),
+            num_inference_steps=order.steps,
+            solver=order.solver,
+            callback_on_step_end=on_step_end,
+        ).images
+    return tuple(to_png(image) for image in images)

@@ -1,0 +1,153 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Which requests the page answers: asked of Gradio's real app, with what stands before it."""
+
+import re
+
+import pytest
+
+from diffusers_dp.app import server
+from diffusers_dp.app.limits import Limits
+from diffusers_dp.app.shelf import Shelf
+
+
+pytest.importorskip("gradio", reason="Gradio is not installed")
+testclient = pytest.importorskip("starlette.testclient")
+HERE = "http://127.0.0.1:7860"
+
+
+def client_of(*flags):
+    from diffusers_dp.app.page import build_page
+
+    page, more = build_page(Shelf([], Limits())), {"middleware": server.middleware(server.parse(list(flags)))}
+    page.launch(prevent_thread_lock=True, quiet=True, _frontend=False, ssr_mode=False, app_kwargs=more)
+    return page, testclient.TestClient(page.app, base_url=HERE, raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def client():
+    page, client = client_of()
+    yield client
+    page.close(verbose=False)
+
+
+def join(client, **headers):
+    body = {"data": [100, 1, 10, 2], "fn_index": 0, "session_hash": "a"}
+    return client.post("/gradio_api/queue/join", json=body, headers=headers)
+
+
+@pytest.mark.parametrize("path", ["/", "/config", "/theme.css", "/gradio_api/info", "/gradio_api/app_id"])
+def test_the_page_itself_is_answered(client, path):
+    assert client.get(path).status_code == 200
+    assert client.get(path, headers={"Origin": HERE}).status_code == 200
+
+
+def test_what_the_page_loads_is_answered(client):
+    """All of its scripts and styles."""
+    found = re.findall(r'(?:src|href)="(?:\./)?/?((?:assets|static|svelte|theme)[^"]*)"', client.get("/").text)
+    assert found
+    for path in set(found):
+        assert client.get(f"/{path}").status_code == 200, path
+
+
+def test_the_page_s_own_requests_come_through(client):
+    asked = client.post("/gradio_api/call/plan", json={"data": [5, 1, 1, 1]}, headers={"Origin": HERE})
+    assert asked.status_code == 200 and asked.json()["event_id"]
+    assert join(client, Origin=HERE).status_code == 200
+
+
+FILES = [
+    ("POST", "/gradio_api/upload"), ("POST", "/gradio_api/upload/"), ("POST", "//gradio_api/upload"), ("POST", "/upload"),
+    ("POST", "/assets/../gradio_api/upload"), ("GET", "/gradio_api/upload_progress?upload_id=a"),
+    ("GET", "/gradio_api/file=/etc/passwd"), ("HEAD", "/gradio_api/file=/etc/passwd"), ("GET", "/gradio_api/file/etc/passwd"),
+    ("GET", "/gradio_api/file=https://example.org/a"), ("GET", "/gradio_api/proxy=https://a.hf.space/b"),
+    ("GET", "/file=/etc/passwd"), ("GET", "/gradio_api/stream/a/b/c/playlist.m3u8"), ("POST", "/gradio_api/stream/a"),
+    ("POST", "/gradio_api/process_recording"), ("POST", "/gradio_api/component_server"), ("GET", "/gradio_api/custom_component/a/client/b/c.js"),
+    ("POST", "/gradio_api/run/plan"), ("POST", "/gradio_api/api/plan"), ("POST", "/login"), ("GET", "/gradio_api/vibe-code"),
+    ("GET", "/monitoring"), ("GET", "/gradio_api/dev/reload"), ("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/gradio_api/runs"),
+    ("PUT", "/"), ("DELETE", "/gradio_api/queue/join"), ("TRACE", "/"), ("GET", "/gradio_api/deep_link"),
+    ("GET", "/assets/../../etc/passwd"), ("GET", "/static/..%2f..%2f..%2fsetup.cfg"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path"), FILES)
+def test_no_files_are_taken_and_none_are_served(client, method, path):
+    files = {"files": ("a.html", b"<script>")} if method == "POST" else None
+    for headers in ({}, {"Origin": HERE}, {"Origin": "https://evil.example"}):
+        answer = client.request(method, f"{HERE}{path}", headers=headers, files=files)
+        assert answer.status_code in (403, 404) and "root:" not in answer.text and "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7860", "127.0.0.1.evil.example", "localhost.evil.example", "127.0.0.1@evil.example",
+             "192.168.0.7", "[::1", "", "user@", "127.0.0.1 evil", "0x7f.1"],
+)  # fmt: skip
+def test_a_name_that_is_not_ours_gets_no_answer(client, host):
+    """DNS rebinding: the browser sends the name that it believes in."""
+    for path in ("/", "/config", "/gradio_api/info"):
+        answer = client.get(path, headers={"Host": host})
+        assert answer.status_code == 403 and "--host_names" in answer.text
+    assert join(client, Host=host, Origin=f"http://{host}").status_code == 403
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1", "[::1]:7860", "LOCALHOST:7860"])
+def test_this_machine_is_ours_by_any_port(client, host):
+    assert client.get("/config", headers={"Host": host}).status_code == 200
+    assert join(client, Host=host, Origin=f"http://{host}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:7860", "x", "http://[::1"]
+)
+def test_another_site_asks_for_nothing(client, origin):
+    assert join(client, Origin=origin).status_code == 403
+    assert client.get("/config", headers={"Origin": origin}).status_code == 403
+    asked = client.post("/gradio_api/call/plan", json={"data": [5, 1, 1, 1]}, headers={"Origin": origin})
+    assert asked.status_code == 403
+    assert join(client, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+
+
+def test_a_request_is_small(client):
+    assert client.post("/gradio_api/queue/join", content=b"0" * 200_000).status_code == 413
+    assert client.post("/gradio_api/queue/join", content=iter([b"0"])).status_code == 413
+
+
+def test_names_that_the_page_was_given():
+    page, client = client_of("--server_name", "0.0.0.0", "--host_names", "scans.example, other.example")
+    for host in ("scans.example", "other.example:443", "192.168.0.7:7860", "localhost"):
+        assert client.get("/config", headers={"Host": host}).status_code == 200
+    assert client.get("/config", headers={"Host": "evil.example"}).status_code == 403
+    proxied = {"Host": "127.0.0.1:7860", "Origin": "https://scans.example"}  # as a proxy hands it on
+    assert join(client, **proxied).status_code == 200
+    page.close(verbose=False)
+    page, client = client_of("--server_name", "scans.example")
+    assert client.get("/config", headers={"Host": "scans.example:7860"}).status_code == 200
+    page.close(verbose=False)
+
+
+def test_the_name_of_a_space(monkeypatch):
+    monkeypatch.setenv("SPACE_HOST", "someone-scans.hf.space")
+    assert server.parse([]).host_names == "someone-scans.hf.space"
+
+
+def test_a_visitor_sees_no_path_and_no_size_of_ours(release):
+    shelf = Shelf([str(release)], Limits(max_model_mb=1), folders_by_visitors=True)
+    assert shelf.names == (f"{release.parent.name}/release",)
+    assert shelf.open(shelf.names[0]) is shelf.open(str(release))
+    (release / "privacy_receipt.json").unlink()
+    for problem in ("receipt", "size"):
+        if problem == "size":
+            (release / "large").write_bytes(b"0" * 1_500_000)
+        with pytest.raises(server.DiffusersDPError) as refusal:
+            Shelf([str(release)], Limits(max_model_mb=1)).open(str(release))
+        assert str(release.parent) not in str(refusal.value) and "2 MB" not in str(refusal.value)
+
+
+def test_a_relative_folder_is_named_as_it_was_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(server.DiffusersDPError, match=r"'\.' is not opened: \. holds no privacy_receipt\.json\."):
+        Shelf([], Limits(), folders_by_visitors=True).open(".")
+
+
+def test_two_folders_of_one_name_are_two_models(tmp_path):
+    names = [str(tmp_path / part / "a" / "release") for part in "xy"]
+    assert Shelf(names, Limits()).names == ("a/release", "a/release'")
