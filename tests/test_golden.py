@@ -18,6 +18,10 @@ from diffusers_dp.verify import epsilon, report
 CASES = runs.cases()
 RESUME = ["--resume_from_checkpoint", "latest"]
 RELEASED = [name for name, case in CASES.items() if "release/privacy_receipt.json" in case["finished"]["files"]]
+#: One process, and no numbers that take long.
+QUICK = [name for name, case in CASES.items() if case["processes"] == 1]
+#: A weight whose gradient is little but rounding moves anywhere: 4 % with another number of threads, 90 % with other draws.
+MOST_APART = 0.25
 #: Claims may be computed finer; everything else is equal, but for what the date, the versions and the noise say.
 CLOSE = ("claimed_epsilon", "epsilon_of_all_releases")
 OF_THE_DAY = ("created_utc", "versions", "library", "release_id", "files", "evaluation")
@@ -97,11 +101,12 @@ def test_a_run_is_planned_and_its_ledger_read_as_before(name, data, tmp_path):
     for state in ("stopped", "finished"):
         place = tmp_path / state
         runs.put(name, state, place)
-        found = runs.said_before(case["method"], runs.flags(case, place, data, RESUME))
+        given = runs.flags(case, place, data, RESUME)
         if state == "stopped":
-            check_contained(case["plan"]["rows"], found["plan"]["rows"], "plan")
-            check_subsequence(case["plan"]["table"], found["plan"]["table"])
-        ledger = found["ledger"]
+            found = runs.planned(case["method"], given)
+            check_contained(case["plan"]["rows"], found["rows"], "plan")
+            check_subsequence(case["plan"]["table"], found["table"])
+        ledger = runs.read_back(case["method"], given, min(40, case[state]["next_steps"] + 1))
         assert [[row["stage"], row["steps_reserved"]] for row in ledger["rows"]] == case[state]["rows"]
         assert ledger["next_steps"] == case[state]["next_steps"]
         check_contained(case[state]["epsilon"], ledger["epsilon"], "epsilon", 1e-9)
@@ -113,8 +118,8 @@ def test_a_run_is_planned_and_its_ledger_read_as_before(name, data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [name if case["processes"] == 1 else pytest.param(name, marks=pytest.mark.slow) for name, case in CASES.items()]
-)  # fmt: skip
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_a_stopped_run_goes_on_to_the_same_end(name, data, tmp_path, monkeypatch):
     """The same questions, receipt and files; and the same public draws: what is learned from stored answers is the same."""
     case, place, golden = CASES[name], tmp_path / "golden", runs.GOLDEN / name
@@ -162,7 +167,7 @@ def check_learned(folder, place, name=None):
     found = runs.learned(place)
     for path in [*folder.glob("*.safetensors"), *folder.glob("*.png")]:
         apart = runs.share_apart(runs.read_learned(path), found[name or path.stem])
-        assert apart <= 0.01, f"{apart:.0%} of {path.name} differ from the earlier version's: public draws changed"
+        assert apart <= MOST_APART, f"{apart:.0%} of {path.name} differ from the earlier version's: public draws changed"
 
 
 def test_it_is_noticed_when_another_seed_is_drawn(data, tmp_path, monkeypatch):

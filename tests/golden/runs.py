@@ -18,11 +18,11 @@ import numpy as np
 from PIL import Image
 from safetensors.numpy import load_file
 
-from diffusers_dp.config import CONFIGS, load_config
+from diffusers_dp.config import CONFIGS, load_config, resolve
 from diffusers_dp.data import public_facts
 from diffusers_dp.errors import DiffusersDPError, Interrupted
 from diffusers_dp.identity import read_identity
-from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -30,8 +30,6 @@ GOLDEN = Path(__file__).resolve().parent
 #: Every release of one version holds the same `pipeline.py`; it is kept once, and not as code that tools would rewrite.
 PIPELINE = GOLDEN / "pipeline_of_the_releases.txt"
 NAMES = ("left", "empty", "right")
-#: Steps that a ledger is asked for: more than any golden run has left.
-MANY = 40
 
 
 def script(method: str) -> Path:
@@ -141,30 +139,28 @@ def exit_code(train: Any, given: list[str]) -> int:
 # What is read of it.
 
 
-def said_before(method: str, given: list[str]) -> dict[str, Any]:
-    """What a command line plans, and what the ledger of its run says, opened as a run that goes on opens it.
+def planned(method: str, given: list[str]) -> dict[str, Any]:
+    """What a command line plans: `rows` by name, and the lines of the `table`."""
+    config = load_config(given, CONFIGS[method])
+    plan = plan_run(config, public_facts(config))
+    return {"rows": {name: asdict(row) for name, row in plan.rows.items()}, "table": plan.table.splitlines()}
+
+
+def read_back(method: str, given: list[str], at_most: int) -> dict[str, Any]:
+    """What the ledger of a run says, opened as a run that goes on opens it.
 
     Returns:
-        `dict`: `plan`, with `rows` by name and the lines of the `table`; `ledger`, with its `rows`, `epsilon` (`None` without guarantee) and
-        `next_steps`, as many more steps as it can pay for, at most 40.
+        `dict`: Its `rows`, `epsilon` (`None` without guarantee), and `next_steps`: as many more steps as it can pay for, at most `at_most`.
     """
     config = load_config(given, CONFIGS[method])
     facts = public_facts(config)
-    plan = plan_run(config, facts)
     identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
     ledger = new_ledger(config.ledger_path, config, facts, identity)
     try:
-        return {
-            "plan": {
-                "rows": {name: asdict(row) for name, row in plan.rows.items()},
-                "table": plan.table.splitlines(),
-            },
-            "ledger": {
-                "rows": ledger.rows,
-                "epsilon": ledger.epsilon() if ledger.has_guarantee else None,
-                "next_steps": ledger.affordable_steps(dp_sgd_row(config, plan, ledger), MANY),
-            },
-        }
+        plan = Plan(resolve(config, facts.num_units), {}, ledger)
+        step = dp_sgd_row(config, plan, ledger)
+        epsilon = ledger.epsilon() if ledger.has_guarantee else None
+        return {"rows": ledger.rows, "epsilon": epsilon, "next_steps": ledger.affordable_steps(step, at_most)}
     finally:
         ledger.close()
 
