@@ -1,7 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Runs that an earlier version stopped go on to their end, as that version went on with them; its releases verify (`golden/make_golden.py`).
+"""Runs that an earlier version stopped go on to their end as that version did; its releases verify
+(`golden/make_golden.py`).
 
-What may be new: fields of a receipt, lines of a plan. What is random in a receipt: the numbers of an evaluation, the hashes of weights.
+What may be new: fields of a receipt, lines of a plan. Random in a receipt: numbers of an evaluation, hashes of
+weights.
 """
 
 import importlib.util
@@ -20,7 +22,8 @@ RESUME = ["--resume_from_checkpoint", "latest"]
 RELEASED = [name for name, case in CASES.items() if "release/privacy_receipt.json" in case["finished"]["files"]]
 #: One process, and no numbers that take long.
 QUICK = [name for name, case in CASES.items() if case["processes"] == 1]
-#: A weight whose gradient is little but rounding moves anywhere: 4 % with another number of threads, 90 % with other draws.
+#: Share of weights, or of pixels, that may differ. One whose gradient is little but rounding moves anywhere: with
+#: another number of threads 4 % differ, with other draws nearly all.
 MOST_APART = 0.25
 #: Claims may be computed finer; everything else is equal, but for what the date, the versions and the noise say.
 CLOSE = ("claimed_epsilon", "epsilon_of_all_releases")
@@ -121,7 +124,7 @@ def test_a_run_is_planned_and_its_ledger_read_as_before(name, data, tmp_path):
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
 def test_a_stopped_run_goes_on_to_the_same_end(name, data, tmp_path, monkeypatch):
-    """The same questions, receipt and files; and the same public draws: what is learned from stored answers is the same."""
+    """The same questions, receipt and files; and the same public draws: stored answers teach the same."""
     case, place, golden = CASES[name], tmp_path / "golden", runs.GOLDEN / name
     runs.put(name, "stopped", place)
     before = runs.rows_in(runs.ledger_of(case, place)) if runs.ledger_of(case, place).exists() else []
@@ -167,7 +170,7 @@ def check_learned(folder, place, name=None):
     found = runs.learned(place)
     for path in [*folder.glob("*.safetensors"), *folder.glob("*.png")]:
         apart = runs.share_apart(runs.read_learned(path), found[name or path.stem])
-        assert apart <= MOST_APART, f"{apart:.0%} of {path.name} differ from the earlier version's: public draws changed"
+        assert apart <= MOST_APART, f"{apart:.0%} of {path.name} differ: public draws changed"
 
 
 def test_it_is_noticed_when_another_seed_is_drawn(data, tmp_path, monkeypatch):

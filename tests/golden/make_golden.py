@@ -1,16 +1,20 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Makes the golden runs of this folder, with the code as it stands: `PYTHONPATH=tests python -m golden.make_golden [NAME ...]`.
+"""Makes the golden runs of this folder, with the code as it stands: `PYTHONPATH=tests python -m golden.make_golden
+[NAME ...]`.
 
-They are made once, before code moves, and stay: `case.json` says by which commit. To make one anew is to give up what it proves.
+They are made once, before code moves, and stay: `case.json` says by which commit. To make one anew is to give up
+what it proves.
 
-Each case is a run that a signal stopped (`stopped/`), and its end, reached with `--resume_from_checkpoint latest` (`finished/`).
-`case.json` holds the command line, where it was stopped, the plan, and what the ledger says before and after. Paths are placeholders, `{run}` and
-so on, which `runs.put` fills in. Left out are what is made anew (decoded images, the pipeline's code, which stands in
-`pipeline_of_the_releases.txt`), locks, and of finished runs what nobody reads again.
+Each case is a run that a signal stopped (`stopped/`), and its end, reached with `--resume_from_checkpoint latest`
+(`finished/`). `case.json` holds the command line, where it was stopped, the plan, and what the ledger says before
+and after. Paths are placeholders, `{run}` and so on, which `runs.put` fills in. Left out are what is made anew
+(decoded images, the pipeline's code, which stands in `pipeline_of_the_releases.txt`), locks, and of finished runs
+what nobody reads again.
 
-**Public draws** are pinned by weights (`learned/*.safetensors`). A stopped run holds its noisy answers, so what a warm-up learns from
-them depends on `--seed` alone. With `--learning_rate 1e-9` (`STILL`) DP-SGD takes its noisy steps and moves nothing: then the released weights and
-`samples.png` depend on the seed alone, too. With the same answers a run can go on in another way (`variants`), whose draws are pinned likewise.
+**Public draws** are pinned by weights (`learned/*.safetensors`). A stopped run holds its noisy answers, so what a
+warm-up learns from them depends on `--seed` alone. With `--learning_rate 1e-9` (`STILL`) DP-SGD takes its noisy
+steps and moves nothing: then the released weights and `samples.png` depend on the seed alone, too. With the same
+answers a run can go on in another way (`variants`), whose draws are pinned likewise.
 """
 
 import json
@@ -31,15 +35,19 @@ from . import runs, stop_at
 
 
 SHARED = (
-    "--output_dir {run} --block_out_channels 4 --resolution 8 --num_channels 1 --num_inference_steps 2 --skip_preflight "
-    "--noise_multiplicity 2 --train_batch_size 8 --target_epsilon 3 --max_train_steps 4 --checkpointing_steps 2 --checkpoints_total_limit 1 "
+    "--output_dir {run} --block_out_channels 4 --resolution 8 --num_channels 1 --num_inference_steps 2 "
+    "--skip_preflight "
+    "--noise_multiplicity 2 --train_batch_size 8 --target_epsilon 3 --max_train_steps 4 "
+    "--checkpointing_steps 2 --checkpoints_total_limit 1 "
 )
 STILL = "--learning_rate 1e-9 "
 LABELLED = "--train_data_dir {data}/folders --class_names left,empty,right --num_train_images 40 --target_delta 1e-3 "
 PLAIN = "--dataset_name {data}/plain --num_train_images 40 --target_delta 1e-3 "
 FETA_PRO = (
-    "--spatial_steps 2 --spatial_batch_size 6 --num_central_images 2 --frequency_steps 2 --frequency_batch_size 6 --generator_steps 2 "
-    "--generator_batch_size 6 --generator_channels 4 --num_auxiliary_images 9 --num_frequency_features 10 --auxiliary_inference_steps 2 "
+    "--spatial_steps 2 --spatial_batch_size 6 --num_central_images 2 --frequency_steps 2 "
+    "--frequency_batch_size 6 --generator_steps 2 "
+    "--generator_batch_size 6 --generator_channels 4 --num_auxiliary_images 9 --num_frequency_features 10 "
+    "--auxiliary_inference_steps 2 "
 )
 SPATIAL = "--spatial_steps 2 --spatial_batch_size 6 --num_central_images 2 "
 PUBLIC = "--public_data_dir {data}/public --public_steps 2 --public_batch_size 6 "
@@ -64,8 +72,9 @@ CASES: dict[str, dict[str, Any]] = {
             "private.warmed_up_spatial", "private.auxiliary_generator",
         ],
         "variants": {
-            "mix": "--curriculum mix", "reversed": "--curriculum frequency,spatial", "diffusion": "--auxiliary diffusion",
-            "no_auxiliary": "--auxiliary none", "patches": "--patch_size 2 --objective ddpm --timestep_mixture 0-500:0.7,500-1000:0.3",
+            "mix": "--curriculum mix", "reversed": "--curriculum frequency,spatial",
+            "diffusion": "--auxiliary diffusion", "no_auxiliary": "--auxiliary none",
+            "patches": "--patch_size 2 --objective ddpm --timestep_mixture 0-500:0.7,500-1000:0.3",
         },
     },
     # Killed in two processes in the middle of a reservation, behind a checkpoint.
@@ -76,8 +85,10 @@ CASES: dict[str, dict[str, Any]] = {
     # Patients, mode images, PRV, losses written down.
     "dp_feta_mode_patients": {
         "method": "dp_feta", "same_release": True, "stop": [WARMING, 1, "term"],
-        "flags": SHARED + SPATIAL + "--central_images mode --accountant prv --leaky_logs --dataset_name {data}/patients "
-        "--unit_column patient_id --num_train_units 13 --num_train_images 40 --max_images_per_unit 3 --target_delta 1e-3 " + STILL,
+        "flags": SHARED + SPATIAL + "--central_images mode --accountant prv --leaky_logs "
+        "--dataset_name {data}/patients "
+        "--unit_column patient_id --num_train_units 13 --num_train_images 40 --max_images_per_unit 3 "
+        "--target_delta 1e-3 " + STILL,
         "learned": ["private.warmed_up_spatial"],
     },
     # Central and public images as one set, in two processes.
@@ -172,7 +183,8 @@ def make(name: str, case: dict[str, Any], temporary: Path, data: Path) -> None:
 
 
 def start(case: dict[str, Any], given: list[str], *, stopping: bool = False) -> int:
-    """Runs the script, in a copy of this process where one is enough: what is imported here need not be imported there. The exit code."""
+    """Runs the script, in a copy of this process where one is enough: what is imported here need not be imported
+    there. The exit code."""
     script = str(runs.script(case["method"]))
     if case["processes"] > 1:
         stop = [str(runs.GOLDEN / "stop_at.py"), *map(str, case["stop"])] if stopping else []

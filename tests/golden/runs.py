@@ -1,7 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What `make_golden.py` and `test_golden.py` do with a golden run: its data, its copy with real paths, its command, what is read of it.
+"""What `make_golden.py` and `test_golden.py` do with a golden run: its data, its copy with real paths, its
+command, what is read of it.
 
-What these lines import of the library is all that a golden test knows of its rooms: where code moves, the names change here and nowhere else.
+What these lines import of the library is all that a golden test knows of its rooms: where code moves, the names
+change here and nowhere else.
 """
 
 import json
@@ -27,7 +29,8 @@ from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GOLDEN = Path(__file__).resolve().parent
-#: Every release of one version holds the same `pipeline.py`; it is kept once, and not as code that tools would rewrite.
+#: Every release of one version holds the same `pipeline.py`; it is kept once, and not as code that tools would
+#: rewrite.
 PIPELINE = GOLDEN / "pipeline_of_the_releases.txt"
 NAMES = ("left", "empty", "right")
 
@@ -50,7 +53,8 @@ def _images(count: int, seed: int) -> list[Image.Image]:
 
 
 def write_data(folder: Path) -> Path:
-    """40 images in folders by class (one class has none), 40 of 7 patients, 40 without labels, and 12 public ones in two folders."""
+    """40 images in folders by class (one class has none), 40 of 7 patients, 40 without labels, and 12 public ones in
+    two folders."""
     for name, classes, count in (("folders", NAMES, 40), ("public", ("circle", "square"), 12)):
         for label in classes:
             (folder / name / label).mkdir(parents=True)
@@ -150,7 +154,8 @@ def read_back(method: str, given: list[str], at_most: int) -> dict[str, Any]:
     """What the ledger of a run says, opened as a run that goes on opens it.
 
     Returns:
-        `dict`: Its `rows`, `epsilon` (`None` without guarantee), and `next_steps`: as many more steps as it can pay for, at most `at_most`.
+        `dict`: Its `rows`, `epsilon` (`None` without guarantee), and `next_steps`: as many more steps as it can
+        pay for, at most `at_most`.
     """
     config = load_config(given, CONFIGS[method])
     facts = public_facts(config)
@@ -201,8 +206,9 @@ def read_learned(path: Path) -> dict[str, np.ndarray]:
 
 
 def share_apart(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    """The share of a model's weights that differ by more than 1e-5, or of pixels by more than one grey level. Other shapes differ
-    everywhere. A weight whose gradient is nothing but rounding moves anywhere on another machine, so that a few may differ."""
+    """The share of a model's weights that differ by more than 1e-5, or of pixels by more than one grey level.
+    Other shapes differ everywhere. A weight whose gradient is nothing but rounding moves anywhere on another
+    machine, so that a few may differ."""
     if {name: array.shape for name, array in one.items()} != {name: array.shape for name, array in other.items()}:
         return 1.0
     most = {name: 1 if array.dtype == np.uint8 else 1e-5 for name, array in one.items()}

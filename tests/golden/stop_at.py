@@ -1,7 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Runs a training script and stops it, for `make_golden.py`: `python stop_at.py FUNCTION TIME term|kill SCRIPT FLAGS ...`.
+"""Runs a training script and stops it, for `make_golden.py`: `python stop_at.py FUNCTION TIME term|kill SCRIPT
+FLAGS ...`.
 
-SIGTERM comes when the call returns, in every process; SIGKILL before the call, and of several processes to the second one.
+SIGTERM comes when the call returns, in every process; SIGKILL before the call, and of several processes to the
+second one.
 """
 
 import os
