@@ -21,6 +21,7 @@ SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.p
 LONGEST = (
     "test_train_feta_pro", "test_processes", "test_app_browser", "test_crash", "test_preflight", "test_train_methods", "test_worker_pool",
     "test_planning", "test_examples", "test_sample_datasets", "test_evaluate_options", "test_audit_run", "test_train_releases",
+    "test_golden",
 )  # fmt: skip
 
 
