@@ -226,7 +226,7 @@ def _digest(path: Path) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
         return digest.hexdigest()
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         return "cannot be read, or is not JSON"
 
 
