@@ -175,7 +175,8 @@ def cost(
 
     That is where the target is below 0.2 (one interval for the whole ledger, so that calibration sees no jump near
     its target) or the result below 0.1. The latter is dear with little noise and decides nothing at such targets:
-    whoever only compares with the target says `refine=False`. PRV's answer is never below PLD's: PRV is an estimate, and PLD is a bound.
+    whoever only compares with the target says `refine=False`. PRV's answer is never below PLD's: the one is an
+    estimate, the other a bound.
     """
     value = epsilon(composition, delta, accountant, _interval(target_epsilon))
     if accountant == "prv":
@@ -186,7 +187,7 @@ def cost(
 
 
 def pld_interval(composition: Composition, target_epsilon: float, delta: float) -> float:
-    """The interval at which `cost` computed PLD's epsilon. A receipt states it, so that a verifier computes the same number."""
+    """The interval at which `cost` computed PLD's epsilon. A receipt states it, for whoever computes again."""
     interval = _interval(target_epsilon)
     if epsilon(composition, delta, "pld", interval) < 0.1:
         interval = PLD_FINE_INTERVAL

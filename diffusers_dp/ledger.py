@@ -143,7 +143,7 @@ class PrivacyLedger:
         return accounting.cost(self._with_others(self._composition(extra)), self.sum_target, self.target_delta, "pld")
 
     def pld_interval(self, *, all_releases: bool = False) -> float:
-        """The interval at which PLD's epsilon was computed, of this release or of all releases of the data set: see `accounting.pld_interval`."""
+        """PLD's interval behind `epsilon("pld")`, or behind `epsilon_of_all_releases`: see `accounting.pld_interval`."""
         if all_releases:
             return accounting.pld_interval(self._with_others(self._composition()), self.sum_target, self.target_delta)
         return accounting.pld_interval(self._composition(), *self._target)

@@ -5,7 +5,8 @@ This one file needs `pip install dp-accounting` and nothing else. It rebuilds th
 and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a receipt is the trainer's statement, and
 nobody can see from the weights whether the events are all that happened.
 
-A folder may come from a stranger: only regular files are read, what is read and computed is bounded, and no code of the folder is run.
+A folder may come from a stranger: only regular files are read, reading and computing are bounded, and no code
+of the folder is run.
 
 Exit codes: 0 consistent, 2 nothing to check, 4 something does not match or is damaged; each mismatch is one line.
 """
@@ -141,7 +142,7 @@ def _content(path: Path) -> bytes:
 
 
 def _json(path: Path) -> Any:
-    """Raises `ValueError` also for what programs read in different ways: a name that occurs twice, NaN, other encodings."""
+    """Raises `ValueError` also for what programs read in different ways: a name that occurs twice, NaN, other text."""
     content = _content(path)
     try:
         layer = [json.loads(content.decode("utf-8"), object_pairs_hook=_object, parse_constant=_object)]
@@ -190,7 +191,8 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         yield f"The folder cannot be read: {error.strerror}."
         return
     if max(len(entries), len(stated)) > MOST_FILES or size > MOST_HASHED:
-        yield f"The release has more than {MOST_FILES} files or {MOST_HASHED / 1e9:g} GB: it was not compared with its hashes."
+        most = f"{MOST_FILES} files or {MOST_HASHED / 1e9:g} GB"
+        yield f"The release has more than {most}: it was not compared with its hashes."
         return
     for name in sorted({*stated, *found}):
         if name not in found:
@@ -203,7 +205,7 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The name and path of all that lies in the folder, but in those that lie outside; links to folders are not followed."""
+    """The name and path of all that lies in the folder, but not below `FOLDERS_OUTSIDE` nor behind links."""
     pending = [""]
     while pending:
         below = pending.pop()
@@ -453,7 +455,8 @@ def _compare(found: str, computed: float, claim: float, interval: float, slack: 
     if not computed - slack <= claim:
         yield f"{found}, but the receipt claims {claim:.8g}."
     elif claim > computed + max(TOLERANCE, 10 * interval):
-        yield f"{found}, but the receipt claims {claim:.8g}: a larger claim weakens no guarantee, but one of the two was edited."
+        harmless = "a larger claim weakens no guarantee, but one of the two was edited"
+        yield f"{found}, but the receipt claims {claim:.8g}: {harmless}."
 
 
 def _claims_version(receipt: dict[str, Any]) -> int:
@@ -621,7 +624,8 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
     slack = max(_slack(receipt, grid["value_discretization_interval"]) for grid in grids)
     theirs, here = _versions(receipt)
     if _claims_version(receipt) == 1:
-        yield "Judged by the rule of its age: the true epsilon may be larger than claimed by 0.001 (PRV: 1 %; above 60: 0.002 %)."
+        room = "0.001 (by PRV 1 %, above epsilon 60 a little more)"
+        yield f"Judged by the rule of its age: the true epsilon may be larger than claimed by {room}."
     elif theirs == here:
         yield f"No claim lies more than {slack:.2g} below what the events cost."
     else:

@@ -395,7 +395,7 @@ LOWERED = {"pld": 5e-4, "rdp": 5e-4, "prv": 5e-3, "sum": 5e-4}
 
 @pytest.mark.parametrize("name", LOWERED)
 def test_a_claim_that_is_a_little_too_small_is_refused(second, tmp_path, name, capsys):
-    """On the receipt's own grid, with its own dp_accounting; receipts of before `claims_version` keep the rule of then."""
+    """On the receipt's own grid, with its own dp_accounting; receipts without `claims_version` keep their rule."""
     release = Path(shutil.copytree(second, tmp_path / "release"))
     assert forge(release, lowered(name, 5e-7)) == []
     assert verify.report(release) == 0 and "No claim lies more than 1e-06 below" in capsys.readouterr().out
@@ -431,7 +431,7 @@ def test_a_rule_that_does_not_exist_is_damage(release, version):
 
 
 def test_the_published_pipeline_is_known_code(release, capsys):
-    """After a change of `pipelines/pipeline_dp_image.py` its new SHA-256 joins `PIPELINES` in `verify.py`; none ever leaves it."""
+    """After a change of `pipelines/pipeline_dp_image.py` its new SHA-256 joins `PIPELINES` in `verify.py`; none leaves it."""
     pipeline = Path(__file__).resolve().parent.parent / "pipelines" / "pipeline_dp_image.py"
     assert hashlib.sha256(pipeline.read_bytes()).hexdigest() in verify.PIPELINES
     assert len(verify.PIPELINES) >= 2
