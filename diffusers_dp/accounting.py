@@ -144,7 +144,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
         raise UsageError(f"--accountant {accountant} cannot count truncated Poisson sampling; give --accountant pld.")
     if accountant == "rdp":
         return rdp_epsilon(composition, delta)[0]
-    rough, _ = rdp_epsilon(untruncated(composition), delta, _QUICK_ORDERS)
+    rough = _rough(composition, delta)
     if not rough <= _HOPELESS:
         return math.inf if is_truncated(composition) else rough
     if accountant == "prv":
@@ -163,7 +163,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, max(interval, rough / _MAX_GRID))
+    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, _widened(interval, rough))
     pld.compose(to_event(composition))
     return float(pld.get_epsilon(delta))
 
@@ -175,16 +175,36 @@ def cost(
 
     That is where the target is below 0.2 (one interval for the whole ledger, so that calibration sees no jump near
     its target) or the result below 0.1. The latter is dear with little noise and decides nothing at such targets:
-    whoever only compares with the target says `refine=False`.
+    whoever only compares with the target says `refine=False`. PRV's answer is never below PLD's: the one is an
+    estimate, the other a bound.
     """
     value = epsilon(composition, delta, accountant, _interval(target_epsilon))
+    if accountant == "prv":
+        return max(value, cost(composition, target_epsilon, delta, "pld", refine=refine))
     if accountant == "pld" and value < 0.1 and refine:
         value = epsilon(composition, delta, accountant, PLD_FINE_INTERVAL)
     return value
 
 
+def pld_interval(composition: Composition, target_epsilon: float, delta: float) -> float:
+    """The interval at which `cost` computed PLD's epsilon. A receipt states it, for whoever computes again."""
+    interval = _interval(target_epsilon)
+    if epsilon(composition, delta, "pld", interval) < 0.1:
+        interval = PLD_FINE_INTERVAL
+    return _widened(interval, _rough(composition, delta))
+
+
 def _interval(target_epsilon: float) -> float:
     return PLD_FINE_INTERVAL if target_epsilon < 0.2 else PLD_INTERVAL
+
+
+def _rough(composition: Composition, delta: float) -> float:
+    """RDP's epsilon at few orders: it says how wide PLD's grid must be."""
+    return rdp_epsilon(untruncated(composition), delta, _QUICK_ORDERS)[0]
+
+
+def _widened(interval: float, rough: float) -> float:
+    return max(interval, rough / _MAX_GRID)
 
 
 def calibrate(

@@ -51,7 +51,7 @@ def fetch_release(
     """
     folder = Path(release)
     if os.path.exists(folder):  # `Path.exists` raises where a name is too long
-        if not (folder / RECEIPT_NAME).is_file() and (folder / "release" / RECEIPT_NAME).is_file():
+        if not os.path.isfile(folder / RECEIPT_NAME) and os.path.isfile(folder / "release" / RECEIPT_NAME):
             named = folder if flag is None else f"{flag} {folder}"
             raise UsageError(f"{named} is the folder of a run; give its release, {folder / 'release'}.")
         return folder

@@ -142,6 +142,12 @@ class PrivacyLedger:
         """As `epsilon`, with what the other releases of the data set asked. By PLD, which alone can count every question."""
         return accounting.cost(self._with_others(self._composition(extra)), self.sum_target, self.target_delta, "pld")
 
+    def pld_interval(self, *, all_releases: bool = False) -> float:
+        """PLD's interval behind `epsilon("pld")`, or behind `epsilon_of_all_releases`: see `accounting.pld_interval`."""
+        if all_releases:
+            return accounting.pld_interval(self._with_others(self._composition()), self.sum_target, self.target_delta)
+        return accounting.pld_interval(self._composition(), *self._target)
+
     @property
     def sum_target(self) -> float:
         """The smaller of the two bounds: it decides how fine the grid is on which releases are added up."""

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .accounting import PLD_FINE_INTERVAL, PLD_INTERVAL, RDP_ORDERS
+from .accounting import RDP_ORDERS
 from .errors import UsageError
 from .ledger import PrivacyLedger
 from .methods import Method
-from .verify import LOWERED_STATUS
+from .verify import CLAIMS_VERSION, LOWERED_STATUS
 
 
 RECEIPT_NAME = "privacy_receipt.json"
@@ -105,7 +105,7 @@ def build_receipt(
 
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
-        run's own accountant.
+        run's own accountant, and `claims_version` by which rule `verify` judges them.
 
     Raises:
         UsageError: The method has no guarantee, or the run has none, so that nothing can be claimed for it.
@@ -131,6 +131,7 @@ def build_receipt(
         "target_epsilon": ledger.target_epsilon,
         "accountant": ledger.accountant,
         "claimed_epsilon": _claims(ledger),
+        "claims_version": CLAIMS_VERSION,
         "status": LOWERED_STATUS if leaky_outputs else method.status,
         "assumptions": _assumptions(unit, public_inputs),
         "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
@@ -183,22 +184,19 @@ def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
     """What all releases of the data set cost together, where the run has a name for it."""
     if ledger.header["dataset_id"] is None:
         return None
-    together = ledger.epsilon_of_all_releases()
     return {
         "id": ledger.header["dataset_id"],
         "target_epsilon": ledger.dataset_epsilon,
-        "epsilon_of_all_releases": {"pld": together},
-        "value_discretization_interval": PLD_FINE_INTERVAL
-        if ledger.sum_target < 0.2 or together < 0.1
-        else PLD_INTERVAL,
+        "epsilon_of_all_releases": {"pld": ledger.epsilon_of_all_releases()},
+        "value_discretization_interval": ledger.pld_interval(all_releases=True),
     }
 
 
 def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
     pld = ledger.epsilon("pld")
-    # The ledger's rule; it widens the interval above an RDP epsilon of 60, which is still an upper bound.
-    interval = PLD_FINE_INTERVAL if ledger.target_epsilon < 0.2 or pld < 0.1 else PLD_INTERVAL
-    claims: dict[str, dict[str, Any]] = {"pld": {"epsilon": pld, "value_discretization_interval": interval}}
+    claims: dict[str, dict[str, Any]] = {
+        "pld": {"epsilon": pld, "value_discretization_interval": ledger.pld_interval()}
+    }
     if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # else RDP has no bound
         claims["rdp"] = {
             "epsilon": ledger.epsilon("rdp"),

@@ -5,33 +5,42 @@ This one file needs `pip install dp-accounting` and nothing else. It rebuilds th
 and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a receipt is the trainer's statement, and
 nobody can see from the weights whether the events are all that happened.
 
+A folder may come from a stranger: only regular files are read, reading and computing are bounded, and no code
+of the folder is run.
+
 Exit codes: 0 consistent, 2 nothing to check, 4 something does not match or is damaged; each mismatch is one line.
 """
 
 import hashlib
+import itertools
 import json
 import logging
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 
 RECEIPT_NAME, CARD_NAME, SIGNATURE_NAME = "privacy_receipt.json", "README.md", "privacy_receipt.json.sig"
 NEWEST_SCHEMA = 1
-TOLERANCE = 1e-3
+CLAIMS_VERSION = 2  # 1, or no such field: a claim may lie TOLERANCE below what the events cost, and PRV's 1 %
+TOLERANCE, EXACT = 1e-3, 1e-6
 OUTSIDE = (CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
 FOLDERS_OUTSIDE = (".cache", ".git")
 # A stranger's receipt must not keep this machine busy for days.
-MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 10_000_000, 1_000
+MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 6_000_000, 200
+MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 10_000_000
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
 MOST_EPSILON, GRID = 1000, 600_000
 LARGE_DELTA = 1e-4  # above it delta is spoken of: it is too likely for something that must not happen
+QUICK_ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # with them the ledger decides how wide PLD's grid must be
+MOST_WORK = 16_000_000  # in steps of about 1.6 microseconds, see `_work`; PLD takes about 200 bytes a step
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
 NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (epsilon is infinite)"
@@ -42,6 +51,12 @@ MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
+# SHA-256 of every `pipeline.py` that releases of this library have had.
+PIPELINES = (
+    "3dc8a9c59ac13cd874bd7344f843e02ad4397ffd152421c6902fdf0c6b45ce6a",
+    "5d99e31fe7b0b7460de01125c80b4e90f63a939a9f9ab6a46e1c1d3c589b083c",
+)
+UNKNOWN_CODE = "UNKNOWN code, which diffusers_dp never published: read it first"
 EDITED = f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, and its hash differs."
 
 
@@ -78,8 +93,8 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
     try:
         absl.setLevel(quiet)  # dp_accounting warns of RDP orders that it leaves out, which changes nothing
         problems += wrong or list(check_claims(receipt))
-    except (ArithmeticError, ValueError) as error:  # numbers within bounds that dp_accounting has no answer for
-        problems.append(f"Epsilon cannot be computed from these events: {error}.")
+    except (ArithmeticError, ValueError, MemoryError) as error:  # too dear, or dp_accounting has no answer
+        problems.append(f"Epsilon cannot be computed from these events: {error or 'too little memory'}.")
     finally:
         absl.setLevel(level)
     return receipt, sorted(problems, key=EDITED.__eq__)  # what explains least comes last
@@ -90,18 +105,20 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     if not os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         raise Unreadable(f"{folder} is not a folder here.")
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise Damaged(f"{path} has more than {MOST_BYTES} bytes, which no receipt has.")
-        receipt = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
+        receipt = _json(path)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise Unreadable(f"{path} cannot be read: {error.strerror}.") from None
         if without_guarantee(folder):
             raise Unreadable(f"{folder} was {WITHOUT}: it is no release, and it stays in the house.") from None
         raise Unreadable(f"{folder} holds no {RECEIPT_NAME}.") from None
-    except (ValueError, RecursionError):
-        raise Damaged(f"{path} is damaged: it is not valid JSON.") from None
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: {error}.") from None
     if not isinstance(receipt, dict) or not _whole(receipt.get("schema_version"), 1):
         raise Damaged(f"{path} is damaged: it is not a privacy receipt.")
-    if receipt["schema_version"] > NEWEST_SCHEMA:
+    if not _whole(receipt.get("claims_version", 1), 1):
+        raise Damaged(f"{path} is damaged: it does not say how its claims are judged.")
+    if receipt["schema_version"] > NEWEST_SCHEMA or receipt.get("claims_version", 1) > CLAIMS_VERSION:
         raise Unreadable(f"A newer version wrote {path} (schema {receipt['schema_version']}): update this program.")
     return receipt
 
@@ -109,9 +126,45 @@ def read_receipt(folder: Path) -> dict[str, Any]:
 def without_guarantee(folder: Path) -> bool:
     """Whether a pipeline says of itself that `--target_epsilon inf` made it."""
     try:
-        return bool(json.loads((folder / "model_index.json").read_bytes())["privacy"]["status"] == NO_GUARANTEE)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return bool(_json(folder / "model_index.json")["privacy"]["status"] == NO_GUARANTEE)
+    except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _content(path: Path) -> bytes:
+    """Of a regular file: a pipe or a device may have no end."""
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise ValueError("it is no regular file")
+    with open(path, "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return content
+
+
+def _json(path: Path) -> Any:
+    """Raises `ValueError` also for what programs read in different ways: a name that occurs twice, NaN, other text."""
+    content = _content(path)
+    try:
+        layer = [json.loads(content.decode("utf-8"), object_pairs_hook=_object, parse_constant=_object)]
+        value = layer[0]
+        for _ in range(MOST_DEPTH):
+            inner = [
+                here.values() if isinstance(here, dict) else here for here in layer if isinstance(here, dict | list)
+            ]
+            layer = list(itertools.chain.from_iterable(inner))
+    except (ValueError, RecursionError):
+        raise ValueError("it is not valid JSON") from None
+    if layer:
+        raise ValueError("its values are nested too deeply")
+    return value
+
+
+def _object(pairs: Any) -> dict[str, Any]:
+    found = dict(pairs)  # the word NaN is no list of pairs
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
 
 
 def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
@@ -125,15 +178,23 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         return
     stated = {file["name"]: file["sha256"] for file in listed}
     blobs = folder.resolve().parent.parent / "blobs"  # where the Hub's cache keeps the files of a snapshot
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if name.startswith(tuple(f"{part}/" for part in FOLDERS_OUTSIDE)):
-            continue
-        if path.is_symlink() and not (path.is_file() and path.resolve().parent == blobs):
-            yield f"{name} is a link to elsewhere: a release holds files."
-        elif path.is_file() and name not in OUTSIDE:
-            found[name] = path
+    found, size = {}, 0
+    try:
+        entries = sorted(itertools.islice(_entries(folder), MOST_FILES + 1))
+        for name, path in entries:
+            if path.is_symlink() and not (path.is_file() and path.resolve().parent == blobs):
+                yield f"{name} is a link to elsewhere: a release holds files."
+            elif not path.is_file() and not path.is_dir():
+                yield f"{name} is no regular file: a release holds files."
+            elif path.is_file() and name not in OUTSIDE:
+                found[name], size = path, size + path.stat().st_size
+    except OSError as error:
+        yield f"The folder cannot be read: {error.strerror}."
+        return
+    if max(len(entries), len(stated)) > MOST_FILES or size > MOST_HASHED:
+        most = f"{MOST_FILES} files or {MOST_HASHED / 1e9:g} GB"
+        yield f"The release has more than {most}: it was not compared with its hashes."
+        return
     for name in sorted({*stated, *found}):
         if name not in found:
             yield f"{name} is missing."
@@ -144,43 +205,53 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
     yield from _check_model_index(folder, receipt)
 
 
+def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The name and path of all that lies in the folder, but not below `FOLDERS_OUTSIDE` nor behind links."""
+    pending = [""]
+    while pending:
+        below = pending.pop()
+        with os.scandir(folder / below) as entries:
+            for entry in entries:
+                name = below + entry.name
+                yield name, Path(entry.path)
+                if entry.is_dir(follow_symlinks=False) and name not in FOLDERS_OUTSIDE:
+                    pending.append(f"{name}/")
+
+
 def _digest(path: Path) -> str:
-    if path.name == "model_index.json" and path.parent.joinpath(RECEIPT_NAME).is_file():
-        try:  # it carries the receipt's hash, so it is hashed without that field
-            index = json.loads(path.read_bytes())
+    try:
+        if path.name == "model_index.json" and path.parent.joinpath(RECEIPT_NAME).is_file():
+            index = _json(path)  # it carries the receipt's hash, so it is hashed without that field
             index.pop("privacy", None)
             return hashlib.sha256(_canonical(index)).hexdigest()
-        except (ValueError, AttributeError, RecursionError):
-            return "not JSON"
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        digest = hashlib.sha256()
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()
+    except (OSError, ValueError, AttributeError, TypeError):
+        return "cannot be read, or is not JSON"
 
 
 def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
     """The statement that travels in `model_index.json` is that of the receipt."""
     try:
-        privacy = json.loads((folder / "model_index.json").read_bytes())["privacy"]
+        privacy = _json(folder / "model_index.json")["privacy"]
         if privacy["receipt_sha256"] != receipt_digest(folder / RECEIPT_NAME):
             yield EDITED
         stated = {**receipt, "epsilon": receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]}
         others = [name.replace("_", " ") for name in ("epsilon", *PRIVACY_FIELDS) if privacy[name] != stated[name]]
         if others:
             yield f"model_index.json states another guarantee than the receipt: {', '.join(others)}."
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         yield "model_index.json carries no privacy statement."
 
 
 def receipt_digest(path: Path) -> str:
     """Of the receipt without what may be added later, its `audit` and the count of `private_evaluations`; the file must be written
     as the library writes it."""
-    content = path.read_bytes()
-    receipt = json.loads(content)
-    if content != _canonical(receipt):
-        return "not canonical"
-    return settled_digest(receipt)
+    receipt = _json(path)
+    return settled_digest(receipt) if _content(path) == _canonical(receipt) else "not canonical"
 
 
 def settled_digest(receipt: dict[str, Any]) -> str:
@@ -195,7 +266,12 @@ def settled_content(receipt: dict[str, Any]) -> bytes:
 
 
 def _canonical(value: Any) -> bytes:
-    return (json.dumps(value, sort_keys=True, indent=2) + "\n").encode()
+    content = bytearray()
+    for piece in json.JSONEncoder(sort_keys=True, indent=2).iterencode(value):
+        content += piece.encode()
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"written as the library writes it, it has more than {MOST_BYTES} bytes")
+    return bytes(content + b"\n")
 
 
 def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
@@ -332,7 +408,7 @@ def _between(value: Any, low: float, high: float) -> bool:
 
 
 def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_STEPS
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_COUNTED
 
 
 def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
@@ -357,29 +433,94 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     if not _between(interval, *INTERVALS):
         yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
         return
-    plain = {**receipt, "events": [{**event, "truncated_batch_size": None} for event in receipt["events"]]}
-    rough = epsilon(plain)
-    if not rough < MOST_EPSILON:  # PLD's grid would grow beyond all memory
-        yield f"The events cost an epsilon of about {rough:.3g}: this is no guarantee."
+    unknown = sorted(set(stated) - {"pld"})
+    if unknown and any(event["truncated_batch_size"] is not None for event in receipt["events"]):
+        yield f"Only PLD can count truncated Poisson samples, but the receipt claims epsilon by {unknown[0].upper()}."
         return
-    interval = max(interval, rough / GRID)
-    tolerance = max(TOLERANCE, 10 * rough / GRID)  # above epsilon 60 the grid is coarser
+    numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
+    if "rdp" in stated and not (numbers and 0 < len(orders) <= MOST_ORDERS):
+        yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
+        return
+    interval, slack = _grid(receipt, receipt["events"], interval)
     computed = {"pld": epsilon(receipt, interval=interval)}
     if "rdp" in stated:
-        numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
-        if not numbers or not 0 < len(orders) <= MOST_ORDERS:
-            yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
-            return
         computed["rdp"] = epsilon(receipt, orders=orders)
     for name, value in computed.items():
-        if abs(value - stated[name]) > tolerance:
-            yield f"The events cost epsilon {value:.6g} by {name.upper()}, but the receipt claims {stated[name]:.6g}."
-    # PRV needs Opacus, so only the order is checked.
-    if "prv" in stated and stated["prv"] < 0.99 * computed["pld"]:
-        yield f"The receipt claims {stated['prv']:.6g} by PRV, less than PLD's {computed['pld']:.6g}."
-    if main > target + TOLERANCE:
-        yield f"The claimed epsilon {main:.6g} exceeds the receipt's own target {target:.6g}."
+        found = f"The events cost epsilon {value:.8g} by {name.upper()}"
+        yield from _compare(found, value, stated[name], interval, slack)
+    # PRV needs Opacus. It is an estimate, so that no claim by it may lie below PLD's bound.
+    slack = slack if _claims_version(receipt) > 1 else 0.01 * computed["pld"]
+    if "prv" in stated and stated["prv"] < computed["pld"] - slack:
+        yield f"The receipt claims {stated['prv']:.8g} by PRV, less than PLD's {computed['pld']:.8g}."
+    if main > target + _rounding(receipt):
+        yield f"The claimed epsilon {main:.8g} exceeds the receipt's own target {target:.8g}."
     yield from _check_dataset(receipt)
+
+
+def _compare(found: str, computed: float, claim: float, interval: float, slack: float) -> Iterator[str]:
+    if not computed - slack <= claim:
+        yield f"{found}, but the receipt claims {claim:.8g}."
+    elif claim > computed + max(TOLERANCE, 10 * interval):
+        harmless = "a larger claim weakens no guarantee, but one of the two was edited"
+        yield f"{found}, but the receipt claims {claim:.8g}: {harmless}."
+
+
+def _claims_version(receipt: dict[str, Any]) -> int:
+    return int(receipt.get("claims_version", 1))
+
+
+def _rounding(receipt: dict[str, Any]) -> float:
+    """By how much a claim may exceed its target."""
+    return EXACT if _claims_version(receipt) > 1 else TOLERANCE
+
+
+def _grid(receipt: dict[str, Any], events: list[dict[str, Any]], interval: float) -> tuple[float, float]:
+    """PLD's interval, and how far below the computed epsilon a claim may lie.
+
+    Raises:
+        `ValueError`: PLD would take too long, or more memory than there is.
+    """
+    plain = [{**event, "truncated_batch_size": None} for event in events]
+    rough = epsilon({"delta": receipt["delta"], "events": plain})
+    if not rough < MOST_EPSILON:
+        raise ValueError(f"it is about {rough:.3g}, and this is no guarantee")
+    slack = max(TOLERANCE, 10 * rough / GRID)
+    if _claims_version(receipt) == 1:  # it does not say how far the ledger widened its grid
+        interval = max(interval, rough / GRID)
+    elif interval > 1.001 * slack / 10:
+        raise ValueError(f"PLD's interval {interval:.3g} is coarser than any ledger's")
+    else:
+        slack = _slack(receipt, interval)
+    widest = 2 * epsilon({"delta": 1e-15, "events": plain})
+    if not _work(events, widest, interval) < MOST_WORK:
+        raise ValueError(f"it takes too much computing at PLD's interval {interval:.3g}")
+    return interval, slack
+
+
+def _slack(receipt: dict[str, Any], interval: float) -> float:
+    """Below delta 1e-10 the rounding of Fourier transforms shows, which differs from machine to machine."""
+    theirs, here = _versions(receipt)
+    return min(max(EXACT, 1e-16 / receipt["delta"]) if theirs == here else math.inf, 10 * interval)
+
+
+def _versions(receipt: dict[str, Any]) -> tuple[str, str]:
+    """The version of dp_accounting that computed the claims, and the one that is here."""
+    versions = receipt.get("versions")
+    theirs = versions.get("dp_accounting") if isinstance(versions, dict) else None
+    try:
+        return ascii(theirs)[:40], ascii(version("dp_accounting"))
+    except PackageNotFoundError:
+        return ascii(theirs)[:40], "an unknown one"
+
+
+def _work(events: list[dict[str, Any]], widest: float, interval: float) -> float:
+    """What PLD costs, measured with dp_accounting 0.6: the grid of each kind of event, and the convolution of all."""
+    work, most = 0.0, 0.0
+    for sigma, q, cap, _ in _kinds(events):
+        points = (20 / sigma + 1 / sigma**2) / interval  # losses within ten standard deviations
+        most = max(most, points)
+        work += 15_000 + (8 if cap is not None else 2) * points
+    return work + len(_kinds(events)) * (widest / interval + 4 * most) / 16
 
 
 def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
@@ -398,37 +539,37 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
         return
     events = [event for other in receipt.get("prior_releases", []) for event in other["events"]]
     together = {"delta": receipt["delta"], "events": [*receipt["events"], *events]}
-    plain = [{**event, "truncated_batch_size": None} for event in together["events"]]
-    rough = epsilon({**together, "events": plain})
-    if not rough < MOST_EPSILON:
-        yield f"All releases together cost an epsilon of about {rough:.3g}: this is no guarantee."
-        return
-    interval = max(interval, rough / GRID)
+    interval, slack = _grid(receipt, together["events"], interval)
     computed = epsilon(together, interval=interval)
-    if abs(computed - claim) > max(TOLERANCE, 10 * rough / GRID):
-        yield f"All releases together cost epsilon {computed:.6g}, but the receipt claims {claim:.6g}."
-    if target is not None and claim > target + TOLERANCE:
-        yield f"Epsilon of all releases, {claim:.6g}, exceeds the data set's own bound {target:.6g}."
+    yield from _compare(f"All releases together cost epsilon {computed:.8g}", computed, claim, interval, slack)
+    if target is not None and claim > target + _rounding(receipt):
+        yield f"Epsilon of all releases, {claim:.8g}, exceeds the data set's own bound {target:.8g}."
 
 
-def epsilon(receipt: dict[str, Any], *, interval: float | None = None, orders: list[float] | None = None) -> float:
+def epsilon(
+    receipt: dict[str, Any], *, interval: float | None = None, orders: Sequence[float] = QUICK_ORDERS
+) -> float:
     """What the receipt's events cost together, by PLD at this interval or else by RDP; every reserved step counts, executed or not."""
     import dp_accounting as dp  # it brings scipy, a second or two that a reader of words need not wait for
     from dp_accounting.pld import PLDAccountant
-    from dp_accounting.rdp import RdpAccountant
+    from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
     adjacency = dp.NeighboringRelation.REPLACE_SPECIAL
-    accountant: dp.PrivacyAccountant = RdpAccountant(orders, adjacency)
-    if interval is not None:
-        accountant = PLDAccountant(adjacency, interval)
-    for (sigma, q, cap, size), steps in _kinds(receipt["events"]).items():
+    accountant: Any = RdpAccountant(orders, adjacency) if interval is None else PLDAccountant(adjacency, interval)
+    # In the ledger's order, for sums of floats depend on it.
+    kinds = [(*kind[:2], steps, kind[2:] if kind[2] else ()) for kind, steps in _kinds(receipt["events"]).items()]
+    for sigma, q, steps, truncation in sorted(kinds):
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
-        if cap is not None:
-            question = dp.TruncatedSubsampledGaussianDpEvent(size, q, cap, sigma)
+        if truncation:
+            question = dp.TruncatedSubsampledGaussianDpEvent(truncation[1], q, truncation[0], sigma)
         elif q < 1:
             question = dp.PoissonSampledDpEvent(q, question)
         accountant.compose(question, steps)
-    return float(accountant.get_epsilon(receipt["delta"]))
+    if interval is not None:
+        return float(accountant.get_epsilon(receipt["delta"]))
+    # At 0 and below there is only rounding, from which dp_accounting would conclude that epsilon is 0.
+    values = [value if value > 0 else math.inf for value in accountant.rdp]
+    return float(compute_epsilon(orders, values, receipt["delta"])[0])
 
 
 def guarantee(receipt: dict[str, Any]) -> str:
@@ -496,10 +637,10 @@ def _rounded_up(epsilon: float) -> str:
 def card_agrees(folder: str | Path, receipt: dict[str, Any]) -> bool:
     """Whether the card says `guarantee`, however its lines are broken. It lies outside the hashes, and may say more besides."""
     try:
-        with open(Path(folder, CARD_NAME), encoding="utf-8", errors="replace") as card:
-            return " ".join(guarantee(receipt).split()) in " ".join(card.read(MOST_BYTES).split())
-    except OSError:
+        card = _content(Path(folder, CARD_NAME)).decode("utf-8", errors="replace")
+    except (OSError, ValueError):
         return False
+    return " ".join(guarantee(receipt).split()) in " ".join(card.split())
 
 
 def _printable(text: str) -> str:
@@ -529,17 +670,59 @@ def consistency(folder: str | Path) -> str:
     return f"numbers consistent, {'signature not checked' if signed else 'unsigned'}"
 
 
-def report(folder: str | Path, check_signature: Callable[[dict[str, Any]], tuple[bool, str]] | None = None) -> int:
-    """Prints what was found, and returns the exit code.
+def notes(receipt: dict[str, Any]) -> Iterator[str]:
+    """By which rule a receipt was found consistent, and what is known of the code beside it."""
+    grids = [receipt["claimed_epsilon"]["pld"], *filter(None, [receipt.get("dataset")])]
+    slack = max(_slack(receipt, grid["value_discretization_interval"]) for grid in grids)
+    theirs, here = _versions(receipt)
+    if _claims_version(receipt) == 1:
+        room = "0.001 (by PRV 1 %, above epsilon 60 a little more)"
+        yield f"Judged by the rule of its age: the true epsilon may be larger than claimed by {room}."
+    elif theirs == here:
+        yield f"No claim lies more than {slack:.2g} below what the events cost."
+    else:
+        yield f"Consistent within {slack:.2g}: dp_accounting {theirs} computed the claims, and {here} is here."
+    for file in receipt["files"]:
+        if file["name"].endswith(".py"):
+            known = "known code, published by diffusers_dp" if file["sha256"] in PIPELINES else UNKNOWN_CODE
+            yield f"{_printable(file['name'])} is {known}; `trust_remote_code=True` runs it on your machine."
+
+
+CheckSignature = Callable[[dict[str, Any]], tuple[bool, str]]
+
+
+def report(folder: str | Path, check_signature: CheckSignature | None = None) -> int:
+    """Prints what was found, and returns the exit code: 0, 2 or 4, whatever lies in the folder.
 
     Args:
         folder (`str` or `Path`): The release.
         check_signature (function, *optional*): Of the receipt: whether who was asked for signed it, and a sentence.
     """
     try:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a stranger's letters
+        code = _report(folder, check_signature)
+        print(end="", flush=True)
+        return code
+    except ImportError as error:
+        sentence, code = f"{error.name} is not installed: pip install dp-accounting.", 2
+    except Exception as error:  # the last resort: nothing here spends budget, and nothing was found consistent
+        if hasattr(error, "exit_code"):  # of who checks signatures
+            raise
+        sentence, code = f"the folder could not be checked: {type(error).__name__}.", 4
+    try:
+        print(f"error: {sentence}", file=sys.stderr)
+        print(end="", flush=True)
+    except OSError:  # nobody reads, and the interpreter shall not try again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
+
+
+def _report(folder: str | Path, check_signature: CheckSignature | None) -> int:
+    try:
         receipt, problems = verify(folder)
     except Unreadable as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(str(error))}", file=sys.stderr)
         return error.exit_code
     fits, vouched = True, ""
     if check_signature is not None and not problems:
@@ -554,6 +737,7 @@ def report(folder: str | Path, check_signature: Callable[[dict[str, Any]], tuple
     found = "numbers consistent" if vouched else consistency(folder)
     found = f"{found}: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}."
     print(f"{found} {delta_in_words(*about_delta(receipt))}".rstrip())
+    print(*notes(receipt), sep="\n")
     if receipt.get("dataset"):
         together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
         others = len(receipt.get("prior_releases", []))

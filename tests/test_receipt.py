@@ -10,6 +10,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
+from diffusers_dp import accounting, verify
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.methods import METHODS
 from diffusers_dp.receipt import build_receipt, canonical_json, hash_release
@@ -104,11 +105,45 @@ class TestClaims:
         receipt = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG)
         assert receipt["claimed_epsilon"]["pld"]["value_discretization_interval"] == 1e-5
 
+    @pytest.mark.parametrize(
+        ("target", "rows"),
+        [
+            (
+                10.0,
+                [("gaussian", 8.0, 1.0, 1), ("poisson_gaussian", 2.0, 0.25, 40), ("poisson_gaussian", 1.5, 0.01, 9)],
+            ),
+            (0.1, [("gaussian", 100.0, 1.0, 1)]),
+            (200.0, [("gaussian", 0.1, 1.0, 1)]),  # above an RDP epsilon of 60 the grid is wider
+            (10.0, [("poisson_gaussian", 200.0, 0.1, 3)]),  # below 0.1 it is finer
+        ],
+    )
+    def test_the_verifier_computes_the_same_number(self, target, rows):
+        """On the grid that the receipt states, whatever the order of the rows: to the last bit, on one machine."""
+        ledger = PrivacyLedger(None, target_epsilon=target, target_delta=1e-5, num_images=1000, dataset_id="digits")
+        for mechanism, sigma, q, steps in rows:
+            ledger.reserve(LedgerRow(mechanism, mechanism, sigma, q, steps))
+        receipt = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG)
+        pld = receipt["claimed_epsilon"]["pld"]
+        assert verify.epsilon(receipt, interval=pld["value_discretization_interval"]) == pld["epsilon"]
+        assert list(verify.check_claims(receipt)) == []
+        receipt["claimed_epsilon"]["pld"]["epsilon"] -= 2e-6
+        assert len(list(verify.check_claims(receipt))) == 1
+
+    def test_prv_claims_no_less_than_pld(self):
+        """PRV's estimate may lie below PLD's bound: where many steps lose less than PLD's grid shows."""
+        ledger = PrivacyLedger(None, target_epsilon=1.0, target_delta=1e-5, num_images=10**6, accountant="prv")
+        ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 2.0, 1e-4, 1_000_000))
+        receipt = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG)
+        claims = {name: claim["epsilon"] for name, claim in receipt["claimed_epsilon"].items()}
+        composition = accounting.merge([(2.0, 1e-4, 1_000_000)])
+        assert accounting.epsilon(composition, 1e-5, "prv") < claims["pld"] == claims["prv"] == ledger.epsilon()
+        assert list(verify.check_claims(receipt)) == []
+
 
 class TestContent:
     def test_fields(self):
         receipt = make_receipt()
-        assert receipt["schema_version"] == 1
+        assert receipt["schema_version"] == 1 and receipt["claims_version"] == 2
         assert receipt["adjacency"] == "zero_out" and receipt["unit_of_privacy"] == "image"
         assert receipt["delta"] == 1e-5 and receipt["target_epsilon"] == 10.0 and receipt["accountant"] == "rdp"
         assert receipt["status"] == "proven_with_assumptions" and receipt["assumptions"]

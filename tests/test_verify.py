@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -377,3 +378,193 @@ def test_what_denies_a_guarantee_is_named(release, denial, capsys):
     assert verify.report(release) == 4
     said = capsys.readouterr().out
     assert said.startswith("does NOT match:\n- ") and "\nSIGNED" not in said
+
+
+def lowered(name, by):
+    """A claim that is smaller than it was, by a number or, for PRV, by a share."""
+
+    def change(receipt):
+        claims = receipt["claimed_epsilon"]
+        if name == "prv":
+            claims["prv"] = {"epsilon": claims["pld"]["epsilon"] * (1 - by)}
+        elif name == "sum":
+            receipt["dataset"]["epsilon_of_all_releases"]["pld"] -= by
+        else:
+            claims[name]["epsilon"] -= by
+
+    return change
+
+
+LOWERED = {"pld": 5e-4, "rdp": 5e-4, "prv": 5e-3, "sum": 5e-4}
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_a_claim_that_is_a_little_too_small_is_refused(second, tmp_path, name, capsys):
+    """On the receipt's own grid, with its own dp_accounting; receipts without `claims_version` keep their rule."""
+    release = Path(shutil.copytree(second, tmp_path / "release"))
+    assert forge(release, lowered(name, 5e-7)) == []
+    assert verify.report(release) == 0 and "No claim lies more than 1e-06 below" in capsys.readouterr().out
+    (problem,) = forge(release, lowered(name, LOWERED[name]))
+    assert "receipt claims" in problem
+    assert forge(release, lambda receipt: receipt.pop("claims_version")) == []
+    assert verify.report(release) == 0 and "Judged by the rule of its age: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_another_dp_accounting_leaves_room_of_the_grid(second, tmp_path, name, capsys):
+    release = Path(shutil.copytree(second, tmp_path / "release"))
+    assert forge(release, lambda receipt: receipt["versions"].update(dp_accounting="0.5.9")) == []
+    assert forge(release, lowered(name, 5e-4)) == []
+    assert verify.report(release) == 0
+    assert "Consistent within 0.001: dp_accounting '0.5.9' computed the claims" in capsys.readouterr().out
+    assert forge(release, lowered(name, 5e-3))
+
+
+def test_a_claim_that_is_larger_weakens_no_guarantee(release):
+    assert forge(release, lowered("rdp", -5e-4)) == []
+    (problem,) = forge(release, lowered("rdp", -5e-3))
+    assert problem.endswith("a larger claim weakens no guarantee, but one of the two was edited.")
+
+
+@pytest.mark.parametrize("version", [0, -1, "2", None, True, 1.5])
+def test_a_rule_that_does_not_exist_is_damage(release, version):
+    receipt = {**json.loads((release / RECEIPT).read_text()), "claims_version": version}
+    (release / RECEIPT).write_text(canonical_json(receipt))
+    assert verify.report(release) == 4
+    (release / RECEIPT).write_text(canonical_json({**receipt, "claims_version": 3}))
+    assert verify.report(release) == 2
+
+
+def test_the_published_pipeline_is_known_code(release, capsys):
+    """After a change of `pipelines/pipeline_dp_image.py` its new SHA-256 joins `PIPELINES` in `verify.py`; none leaves it."""
+    pipeline = Path(__file__).resolve().parent.parent / "pipelines" / "pipeline_dp_image.py"
+    assert hashlib.sha256(pipeline.read_bytes()).hexdigest() in verify.PIPELINES
+    assert len(verify.PIPELINES) >= 2
+    assert verify.report(release) == 0
+    assert (
+        "pipeline.py is known code, published by diffusers_dp; `trust_remote_code=True` runs"
+        in capsys.readouterr().out
+    )
+    (release / "pipeline.py").write_text("import os\n")
+    digest = hashlib.sha256(b"import os\n").hexdigest()
+
+    def change(receipt):
+        (file,) = (file for file in receipt["files"] if file["name"] == "pipeline.py")
+        file.update(sha256=digest)
+
+    assert forge(release, change) == []
+    assert verify.report(release) == 0, "unknown code is no mismatch"
+    assert "pipeline.py is UNKNOWN code" in capsys.readouterr().out
+
+
+def instead(name, make):
+    """Puts something in the place of a file."""
+
+    def change(release):
+        (release / name).unlink(missing_ok=True)
+        make(release / name)
+
+    return change
+
+
+def sparse(path):
+    with open(path, "wb") as file:
+        file.truncate(3_000_000_000_000)
+
+
+def written(name, content):
+    return lambda release: (release / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def in_receipt(change):
+    return lambda release: forge(release, change)
+
+
+TRUNCATED = {"mechanism": "truncated_poisson_gaussian", "truncated_batch_size": 400}
+NARROW = {"mechanism": "poisson_gaussian", "noise_multiplier": 0.06, "sampling_probability": 1e-9, "steps_reserved": 1}
+INDEX = "model_index.json"
+HOSTILE = {
+    **{
+        f"{name} is {what}": instead(name, make)
+        for name in (RECEIPT, INDEX, "README.md", "more")
+        for what, make in (
+            ("a pipe", os.mkfifo),
+            ("a device", lambda path: path.symlink_to("/dev/zero")),
+            ("a folder", Path.mkdir),
+            ("a huge hole", sparse),
+            ("a link to itself", lambda path: path.symlink_to(path.name)),
+        )
+    },
+    "RDP for truncated samples": in_receipt(lambda r: r["events"][-1].update(TRUNCATED)),
+    "a deep index": written(INDEX, "[" * 900 + "0," * 100_000 + "0" + "]" * 900),
+    "a deep receipt": written(RECEIPT, '{"schema_version": 1, "a": ' + "[" * 900 + "]" * 900 + "}"),
+    "an integer beyond words": written(RECEIPT, '{"schema_version": ' + "9" * 100_000 + "}"),
+    "two receipts in one": written(RECEIPT, '{"schema_version": 1, "delta": 0.1, "delta": 0.2}'),
+    "no number": written(RECEIPT, '{"schema_version": 1, "delta": NaN}'),
+    "another encoding": written(RECEIPT, '{"schema_version": 1}'.encode("utf-16")),
+    "an index of another encoding": written(INDEX, "{}".encode("utf-32")),
+    "an index that is a list": written(INDEX, "[]"),
+    "too many files": in_receipt(lambda r: r.update(files=[{"name": str(i), "sha256": ""} for i in range(10_001)])),
+    "a fine grid over little noise": in_receipt(
+        lambda r: (r["events"][-1].update(NARROW, steps_executed=1), r.update(delta=0.9))
+    ),
+    "a grid of one's own": in_receipt(
+        lambda r: r["claimed_epsilon"]["pld"].update(value_discretization_interval=9e-3)
+    ),
+    "more orders than anybody needs": in_receipt(
+        lambda r: r["claimed_epsilon"]["rdp"].update(orders=[1 + i / 1000 for i in range(1, 900)])
+    ),
+    "a batch larger than its data set": in_receipt(
+        lambda r: (r["claimed_epsilon"].pop("rdp"), r["events"][-1].update(TRUNCATED, truncated_batch_size=10**7))
+    ),
+    "a delta next to nothing": in_receipt(lambda r: r.update(delta=5e-324)),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_folder_is_4(release, case, capsys):
+    """No traceback, no endless reading, no guess."""
+    HOSTILE[case](release)
+    code = verify.report(release)
+    said = capsys.readouterr()
+    if case.startswith("README.md is") and "device" not in case and "itself" not in case and "pipe" not in case:
+        assert code == 0 and "NOTE: README.md does not carry" in said.out
+    elif case == "more is a folder":
+        assert code == 0
+    else:
+        assert code == 4 and (said.out or said.err).count("\n") > 0 and "could not be checked" not in said.err
+
+
+def test_a_folder_of_very_many_files_is_not_hashed(release, monkeypatch):
+    monkeypatch.setattr(verify, "MOST_FILES", 12)
+    for i in range(10):
+        (release / f"{i}.txt").write_text("")
+    (problem,) = verify.verify(release)[1]
+    assert "more than 12 files or 20 GB" in problem
+
+
+@pytest.mark.parametrize("output", ["/dev/full", "ascii", None])
+def test_whoever_reads_the_answer_gets_one(release, output):
+    """A disk that is full, a terminal without the letters of a name, and no terminal at all."""
+    (release / "Äpfel\udcff.bin").write_bytes(b"")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    with open("/dev/full" if output == "/dev/full" else os.devnull, "w") as stdout:
+        run = [sys.executable, verify.__file__, str(release)]
+        if output is None:
+            run = ["bash", "-c", 'exec "$0" "$@" >&-', *run]
+        done = subprocess.run(run, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
+    assert done.returncode == 4 and "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+def test_without_dp_accounting_the_remedy_is_said(release, tmp_path):
+    (tmp_path / "dp_accounting.py").write_text("raise ModuleNotFoundError(name='dp_accounting')")
+    shutil.copyfile(verify.__file__, tmp_path / "verify.py")
+    done = subprocess.run([sys.executable, "verify.py", str(release)], capture_output=True, text=True, cwd=tmp_path)
+    assert (
+        done.returncode == 2 and done.stderr == "error: dp_accounting is not installed: pip install dp-accounting.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["\0", "a\0b", "x" * 5000, "/dev/null", "/dev/zero", "/proc/self/mem"])
+def test_a_path_that_is_no_folder_is_2(name, capsys):
+    assert verify.report(name) == 2 and "is not a folder here" in capsys.readouterr().err
