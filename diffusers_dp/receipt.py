@@ -186,7 +186,9 @@ def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
     together = ledger.epsilon_of_all_releases()
     return {
         "id": ledger.header["dataset_id"],
+        "release_id": ledger.header["release_id"],
         "target_epsilon": ledger.dataset_epsilon,
+        "bounds": [{"target_epsilon": bound.epsilon, "delta": bound.delta} for bound in ledger.dataset_bounds],
         "epsilon_of_all_releases": {"pld": together},
         "value_discretization_interval": PLD_FINE_INTERVAL
         if ledger.sum_target < 0.2 or together < 0.1

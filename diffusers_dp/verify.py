@@ -37,7 +37,7 @@ NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 PICKLED = ", and pickled weights are never loaded"
 EVALUATION_STAGE = "evaluation_reserve"
-MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
+MOST_OUTPUTS, LONGEST_OUTPUT, MOST_BOUNDS = 100, 2_000, 20
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
@@ -403,6 +403,28 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"All releases together cost epsilon {computed:.6g}, but the receipt claims {claim:.6g}."
     if target is not None and claim > target + TOLERANCE:
         yield f"Epsilon of all releases, {claim:.6g}, exceeds the data set's own bound {target:.6g}."
+    yield from _check_bounds(dataset.get("bounds", []), together, interval, computed)
+
+
+def _check_bounds(bounds: Any, together: dict[str, Any], interval: float, computed: float) -> Iterator[str]:
+    """What the releases of the data set were promised about their sum, which costs `computed` at the receipt's delta, holds at its own delta."""
+    if (
+        not isinstance(bounds, list)
+        or len(bounds) > MOST_BOUNDS
+        or not all(
+            isinstance(bound, dict)
+            and _between(bound.get("delta"), 0, 1)
+            and _between(bound.get("target_epsilon"), 0, LARGEST_CLAIM)
+            for bound in bounds
+        )
+    ):
+        yield f"The data set's bounds are no list of up to {MOST_BOUNDS}."
+        return
+    for bound in bounds:
+        at_delta, target = {**together, "delta": bound["delta"]}, bound["target_epsilon"]
+        cost = computed if at_delta == together else epsilon(at_delta, interval=interval)
+        if not cost <= target + TOLERANCE:
+            yield f"All releases together cost epsilon {cost:.6g} at delta {bound['delta']:.4g}, over the data set's bound {target:.6g} there."
 
 
 def epsilon(receipt: dict[str, Any], *, interval: float | None = None, orders: list[float] | None = None) -> float:
