@@ -17,6 +17,7 @@ from .ledger import PrivacyLedger
 from .ledger_file import Bound, Release, other_releases
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
 from .no_guarantee import UnprotectedLedger
+from .verifiable import refuse_unverifiable
 
 
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
@@ -106,8 +107,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     leave of the budget. A delta of 1/N or more is only warned of, here and nowhere else.
 
     Raises:
-        UsageError: The queries alone exceed the budget, other releases of the data set leave too little of it, or a flag is out of
-            range.
+        UsageError: The queries alone exceed the budget, other releases of the data set leave too little of it, `verify` would refuse the
+            release, or a flag is out of range.
     """
     sampling = resolve(config, facts.num_units)
     if sampling.target_delta >= 1 / facts.num_units:
@@ -149,6 +150,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     for row in later.values():
         ledger.reserve(row)
     rows |= later
+    if ledger.has_guarantee:
+        refuse_unverifiable(config, ledger)
     return Plan(sampling, rows, ledger)
 
 

@@ -19,7 +19,7 @@ from .accounting import PLD_FINE_INTERVAL, PLD_INTERVAL, RDP_ORDERS
 from .errors import UsageError
 from .ledger import PrivacyLedger
 from .methods import Method
-from .verify import LOWERED_STATUS
+from .verify import LOWERED_STATUS, MOST_EVENTS
 
 
 RECEIPT_NAME = "privacy_receipt.json"
@@ -89,7 +89,8 @@ def build_receipt(
     """States what the ledger proves about the files.
 
     Args:
-        ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
+        ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`. Where they are more than
+            `verify` reads, reservations of one question are added up.
         files (`list[dict]`): What `hash_release` returned.
         method (`Method`): From the registry; its status becomes the receipt's, unless there are `leaky_outputs`: then that is
             `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are listed in any case.
@@ -114,28 +115,17 @@ def build_receipt(
         raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
     if not ledger.has_guarantee:
         raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")
-    header = ledger.header
-    unit = header["unit_of_privacy"]
+    unit = ledger.header["unit_of_privacy"]
     return {
         "schema_version": SCHEMA_VERSION,
         "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
         "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
         "created_utc": datetime.now(timezone.utc).date().isoformat(),
-        "adjacency": header["adjacency"],
-        "unit_of_privacy": header["unit_of_privacy"],
-        "public_facts": {
-            "num_images" if unit == "image" else "num_units": ledger.num_images,
-            **header["public_facts"],
-        },
-        "delta": ledger.target_delta,
-        "target_epsilon": ledger.target_epsilon,
-        "accountant": ledger.accountant,
+        **accounting_facts(ledger),
         "claimed_epsilon": _claims(ledger),
         "status": LOWERED_STATUS if leaky_outputs else method.status,
         "assumptions": _assumptions(unit, public_inputs),
-        "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
         "dataset": _dataset(ledger),
-        "prior_releases": ledger.prior_releases,
         "public_inputs": list(public_inputs),
         "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
         "processes": list(processes),
@@ -148,6 +138,41 @@ def build_receipt(
         "evaluation": list(evaluation),
         "files": files,
     }
+
+
+def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
+    """What the accounting reads of a receipt, but for the claims: the same before a run, of its plan, and after it."""
+    header = ledger.header
+    prior = ledger.prior_releases
+    most = MOST_EVENTS if sum(len(other["events"]) for other in prior) <= MOST_EVENTS else 1
+    return {
+        "adjacency": header["adjacency"],
+        "unit_of_privacy": header["unit_of_privacy"],
+        "public_facts": {
+            "num_images" if header["unit_of_privacy"] == "image" else "num_units": ledger.num_images,
+            **header["public_facts"],
+        },
+        "delta": ledger.target_delta,
+        "target_epsilon": ledger.target_epsilon,
+        "accountant": ledger.accountant,
+        "events": _events(ledger.rows, MOST_EVENTS),
+        "prior_releases": [{**other, "events": _events(other["events"], most)} for other in prior],
+    }
+
+
+def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The rows without their state. Where they are more than `most`, reservations of one question are added up, which costs the same."""
+    events = [{key: value for key, value in row.items() if key != "state"} for row in rows]
+    if len(events) <= most:
+        return events
+    steps = ("steps_reserved", "steps_executed")
+    added: dict[str, dict[str, Any]] = {}
+    for event in events:
+        question = json.dumps({key: event[key] for key in event if key not in ("id", *steps)}, sort_keys=True)
+        first = added.setdefault(question, event)
+        if first is not event:
+            first.update({key: first[key] + event[key] for key in steps})
+    return list(added.values())
 
 
 def hash_source() -> str:

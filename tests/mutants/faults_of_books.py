@@ -233,6 +233,20 @@ DATA_SETS = (
 
 RELEASED = (
     Fault(
+        "a plan is granted whose release does not verify",
+        "diffusers_dp/planning.py",
+        "        refuse_unverifiable(config, ledger)",
+        "        pass",
+        ("test_verifiable.py::test_what_verify_would_refuse_is_refused_by_its_flag",),
+    ),
+    Fault(
+        "reservations that a receipt adds up count once",
+        "diffusers_dp/receipt.py",
+        "first.update({key: first[key] + event[key] for key in steps})",
+        "first.update({key: event[key] for key in steps})",
+        ("test_verifiable.py::test_reservations_without_end_still_verify",),
+    ),
+    Fault(
         "norms of gradients are printed",
         STEP,
         "        for name, part in gradients.weighted_sum(factors).items():",

@@ -1,0 +1,96 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A plan whose release `verify` would refuse is refused first, while nothing is spent. No torch, but for PRV."""
+
+import math
+from typing import Any
+
+from . import accounting, verify
+from .errors import UsageError
+from .flags import TrainingConfig
+from .ledger import PrivacyLedger
+from .ledger_file import question_of
+from .receipt import accounting_facts
+
+
+def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
+    """Refuses what `verify` would refuse, by its own checks and bounds.
+
+    Epsilon is not computed again as `verify` computes it, for the ledger counted it with the same library.
+
+    Args:
+        ledger (`PrivacyLedger`): In memory, with all rows of the plan.
+
+    Raises:
+        UsageError: The release of this plan would not verify.
+    """
+    facts = accounting_facts(ledger)
+    if facts["prior_releases"]:
+        facts["dataset"] = {}  # what it costs in sum is checked below
+    for event in facts["events"]:
+        for problem in verify.check_numbers({**facts, "events": [event], "prior_releases": []}):
+            what = f"{event['stage']} would have noise multiplier {event['noise_multiplier']:.4g} and {event['steps_reserved']} step(s)"
+            raise _refusal(f"{what}. {problem}", _remedy(config, ledger, event))
+    for problem in verify.check_numbers(facts):
+        raise _refusal(problem, "lower --max_train_steps, or give other data another --dataset_id")
+    _check_claims(ledger, facts)
+
+
+def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
+    delta = f"--target_delta {ledger.target_delta:g}"
+    claims = {ledger.accountant: ledger.epsilon()}
+    distances = [(_distance(event), event["steps_reserved"]) for event in facts["events"]]
+    if sum(distance * steps for distance, steps in distances) <= ledger.target_delta:
+        claims["pld"] = 0.0
+    elif max(distances)[0] <= ledger.target_delta:
+        claims["pld"] = ledger.epsilon("pld")
+    if all(event["truncated_batch_size"] is None for event in facts["events"]):
+        claims["rdp"] = ledger.epsilon("rdp")
+    for accountant, claim in claims.items():
+        if not 0 < claim < verify.LARGEST_CLAIM:
+            problem = (
+                f"Epsilon by {accountant.upper()} would be {claim:g} at {delta}, which is no finite number above 0."
+            )
+            raise _refusal(problem, "lower --target_delta, or raise --train_batch_size")
+    if ledger.accountant == "prv" and claims["prv"] < ledger.epsilon("pld"):
+        raise _refusal("Epsilon by PRV would be less than PLD's.", "give --accountant pld")
+    events = [event for prior in facts["prior_releases"] for event in prior["events"]]
+    for listed, remedy in (([], "lower --target_epsilon"), (events, "lower --dataset_epsilon")):
+        plain = [{**event, "truncated_batch_size": None} for event in (*facts["events"], *listed)]
+        composition = accounting.merge(map(question_of, plain))
+        if accounting.rdp_epsilon(composition, ledger.target_delta)[0] < verify.MOST_EPSILON / 2:
+            continue  # `verify` has other orders, which make no such difference, and takes longer
+        rough = verify.epsilon({"events": plain, "delta": ledger.target_delta})
+        if not rough < verify.MOST_EPSILON:
+            raise _refusal(f"The events would cost an epsilon of about {rough:.3g} by RDP, at {delta}.", remedy)
+
+
+def _distance(event: dict[str, Any]) -> float:
+    """Total variation distance of one Poisson-sampled Gaussian, `q erf(1 / (2 sqrt(2) sigma))`.
+
+    Epsilon of a question is above 0 where delta is below this, and 0 where delta is not below the sum over all questions.
+    """
+    return float(event["sampling_probability"]) * math.erf(1 / (math.sqrt(8) * event["noise_multiplier"]))
+
+
+def _remedy(config: TrainingConfig, ledger: PrivacyLedger, event: dict[str, Any]) -> str:
+    """Which flag to change, and in which direction."""
+    stage, sigma = event["stage"], event["noise_multiplier"]
+    flags = {asked.name: asked.flags for asked in config.questions}
+    given = {asked.name for asked in config.questions if asked.noise_multiplier is not None}
+    if ledger.num_images > verify.MOST_STEPS:
+        number = "num_train_units" if config.unit_column is not None else "num_train_images"
+        return f"lower --{number} to at most {verify.MOST_STEPS}"
+    if event["steps_reserved"] > verify.MOST_STEPS:
+        names = {"dp_sgd": "max_train_steps", "restart_slack": "restart_slack"}
+        return f"lower --{names.get(stage, 'num_central_images')} to at most {verify.MOST_STEPS}"
+    little = sigma <= verify.NOISE[0]
+    if stage in given:
+        return f"{'raise' if little else 'lower'} --{flags[stage]}_noise_multiplier"
+    if stage in flags or stage == "evaluation_reserve":
+        share = f"--{flags[stage]}_budget_share" if stage in flags else "--evaluation_reserve"
+        return f"{'lower' if little else 'raise'} {share} or --target_epsilon"
+    return "lower --target_epsilon or --target_delta" if little else "raise --target_epsilon or --target_delta"
+
+
+def _refusal(problem: str, remedy: str) -> UsageError:
+    return UsageError(f"diffusers-dp verify would refuse the release of this plan: {problem.rstrip('.')}; {remedy}.")
