@@ -41,13 +41,13 @@ class PrivacyLedger:
         public_facts (`dict`, *optional*): what else is public and must not change in mid-run.
         unit_of_privacy (`str`): `"image"`, or the name of what else is zeroed out as a whole.
         dataset_id (`str`, *optional*): name of the data set, whose releases share the file at `path` and add up.
-        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta, by PLD. It holds for later
-            releases too, at this delta, as the bounds of earlier ones hold for this one at theirs.
+        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta, by PLD. It
+            holds for later releases too, at this delta, as the bounds of earlier ones hold for this one at theirs.
         release_id (`str`, *optional*): name of this release in the shared file.
         others (sequence of `Release`): the other releases, for a ledger in memory.
 
     Attributes:
-        dataset_bounds (list of `Bound`): what the releases were promised about their sum, but for what other bounds imply.
+        dataset_bounds (list of `Bound`): what the releases were promised about their sum; no bound implies another.
         dataset_epsilon (`float`, *optional*): the smallest of these that holds at this release's delta.
         set_aside (list of `LedgerRow`): questions of later, for which `calibrate` and `affordable_steps` leave enough.
 
@@ -142,13 +142,15 @@ class PrivacyLedger:
         return self._cost(self._composition(extra), accountant)
 
     def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = (), delta: float | None = None) -> float:
-        """As `epsilon`, with what the other releases of the data set asked, at the target delta or another one. By PLD, which alone
-        can count every question."""
+        """As `epsilon`, with what the other releases of the data set asked, at the target delta or another one.
+
+        By PLD, which alone can count every question.
+        """
         together = self._with_others(self._composition(extra))
         return accounting.cost(together, self.sum_target, self.target_delta if delta is None else delta, "pld")
 
     def tightest_bound(self, *, extra: Sequence[LedgerRow] = ()) -> Bound:
-        """The one of `dataset_bounds`, of which there is one at least, that leaves the smallest share of its epsilon."""
+        """The one of `dataset_bounds` that leaves the smallest share of its epsilon. There must be one."""
 
         def used(bound: Bound) -> float:
             return self.epsilon_of_all_releases(extra=extra, delta=bound.delta) / bound.epsilon
@@ -237,9 +239,9 @@ class PrivacyLedger:
             spent = self.epsilon_of_all_releases(extra=self.set_aside, delta=bound.delta)
             if not spent < bound.epsilon:
                 raise UsageError(
-                    f"The releases of this data set already cost epsilon {spent:.6g} at delta {bound.delta:g} together, and --dataset_epsilon "
-                    f"{bound.epsilon:g} at delta {bound.delta:g} (a bound that one of them was given) leaves nothing: no further question can "
-                    "be asked."
+                    f"The releases of this data set already cost epsilon {spent:.6g} at delta {bound.delta:g}, "
+                    f"and --dataset_epsilon {bound.epsilon:g} at delta {bound.delta:g} (a bound of one of them) "
+                    "leaves nothing: no further question can be asked."
                 )
             if not self._within_bound(self._with_others(planned()), bound):
                 together = self._with_others(before)
@@ -278,10 +280,11 @@ class PrivacyLedger:
             broken = self._broken_bound(self._composition([row]))
             if self._within(self._composition([row])) and broken is not None:
                 ours = broken == (self.header["dataset_epsilon"], self.target_delta)
+                whose = "" if ours else ", promised to another release"
                 raise BudgetExceeded(
                     f"{row.steps} step(s) of {row.name!r} would bring epsilon of all releases of this data set to "
-                    f"{self.epsilon_of_all_releases(extra=[row], delta=broken.delta):.6g} at delta {broken.delta:g}, over --dataset_epsilon "
-                    f"{broken.epsilon:g}{'' if ours else ', promised to another release'}; the question was not asked."
+                    f"{self.epsilon_of_all_releases(extra=[row], delta=broken.delta):.6g} at delta {broken.delta:g}, "
+                    f"over --dataset_epsilon {broken.epsilon:g}{whose}; the question was not asked."
                 )
             raise BudgetExceeded(
                 f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over the "

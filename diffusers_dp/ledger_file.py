@@ -154,9 +154,10 @@ def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_priv
 
 
 def bounds_of(headers: Iterable[dict[str, Any]]) -> list[Bound]:
-    """The bounds that the releases of a data set were promised, each at the delta of its own release, from the smallest delta on.
+    """The bounds that the releases of a data set were promised, each at the delta of its own release.
 
-    Bounds that another one implies are left out: a smaller epsilon at a delta that is no larger.
+    The smallest delta comes first. Bounds that another one implies are left out: it has no larger epsilon at no larger
+    delta.
 
     Args:
         headers (iterable of `dict`): Of the releases.

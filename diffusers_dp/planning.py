@@ -107,8 +107,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     leave of the budget. A delta of 1/N or more is only warned of, here and nowhere else.
 
     Raises:
-        UsageError: The queries alone exceed the budget, other releases of the data set leave too little of it, `verify` would refuse the
-            release, or a flag is out of range.
+        UsageError: The queries alone exceed the budget, other releases of the data set leave too little of it,
+            `verify` would refuse the release, or a flag is out of range.
     """
     sampling = resolve(config, facts.num_units)
     if sampling.target_delta >= 1 / facts.num_units:
@@ -274,8 +274,8 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
     if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
         raise UsageError(
             f"{_others(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} of "
-            f"{_named(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon {config.target_epsilon:g}; "
-            "lower --target_epsilon to that, or use other data."
+            f"{_named(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon "
+            f"{config.target_epsilon:g}; lower --target_epsilon to that, or use other data."
         )
     return left
 
@@ -375,7 +375,8 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
             f"{ledger.epsilon_of_all_releases():.4f}{limit}"
         )
         lines += [
-            f"and at delta {delta:.3e}: epsilon {ledger.epsilon_of_all_releases(delta=delta):.4f} (--dataset_epsilon {epsilon:g})"
+            f"and at delta {delta:.3e}: epsilon {ledger.epsilon_of_all_releases(delta=delta):.4f}"
+            f" (--dataset_epsilon {epsilon:g})"
             for epsilon, delta in ledger.dataset_bounds
             if delta != ledger.target_delta
         ]

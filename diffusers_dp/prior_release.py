@@ -59,9 +59,10 @@ def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, fact
     """Refuses a release that has the number of units and the classes of this run, so that both were probably trained on the same images: the
     epsilon of an image in both is the sum, and this run's receipt would state its own part alone.
 
-    Under one `--dataset_id` the ledger of that data set adds the two up, and nothing is refused, if the ledger of `--ledger_dir` holds
-    the release and those before it. Images in common in another number, or under other classes and no common `--dataset_id`, cannot be noticed:
-    the receipt lists the release, with its epsilon, and what is assumed of it.
+    Under one `--dataset_id` the ledger of that data set adds the two up, and nothing is refused, if the ledger in
+    `--ledger_dir` holds the release and those before it. Images in common in another number, or under other
+    classes, and under no common `--dataset_id`, cannot be noticed: the receipt lists the release, with its epsilon, and what is
+    assumed of it.
 
     Args:
         what (`str`): The flag and its value, for the message.
@@ -80,8 +81,8 @@ def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, fact
         )
         if not _hold(others, receipt):
             raise UsageError(
-                f"{what} is a release of --dataset_id {config.dataset_id}, but {config.ledger_path} does not hold all questions that its receipt "
-                "lists, so they would not be counted: give the --ledger_dir in which it was made."
+                f"{what} is a release of --dataset_id {config.dataset_id}, but {config.ledger_path} does not hold all "
+                "questions that its receipt lists, so they would not be counted: give the --ledger_dir where it was made."
             )
         return
     theirs = receipt["public_facts"]
@@ -97,7 +98,7 @@ def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, fact
 
 
 def _hold(releases: Sequence[Release], receipt: dict[str, Any]) -> bool:
-    """Whether releases of a ledger asked what a receipt lists, prior releases included: as many steps of each question, or more.
+    """Whether a ledger's releases asked what a receipt lists, prior releases included: no fewer steps of any question.
 
     Two releases may have asked the same, so that a receipt names its own; those of earlier versions do not.
     """

@@ -89,8 +89,8 @@ def build_receipt(
     """States what the ledger proves about the files.
 
     Args:
-        ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`. Where they are more than
-            `verify` reads, reservations of one question are added up.
+        ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
+            Where they are more than `verify` reads, reservations of one question are added up.
         files (`list[dict]`): What `hash_release` returned.
         method (`Method`): From the registry; its status becomes the receipt's, unless there are `leaky_outputs`: then that is
             `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are listed in any case.
@@ -161,8 +161,8 @@ def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
 
 
 def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The rows without their state. Where they are more than `most`, reservations of one question are added up, which costs the same."""
-    events = [{key: value for key, value in row.items() if key != "state"} for row in rows]
+    """The rows without their state. Where they are more than `most`, reservations of one question are added up."""
+    events = [{key: value for key, value in row.items() if key != "state"} for row in rows]  # copies
     if len(events) <= most:
         return events
     steps = ("steps_reserved", "steps_executed")

@@ -9,8 +9,8 @@ from .processes import Processes
 
 
 _CONSTANTS = (
-    "path", "target_epsilon", "target_delta", "num_images", "accountant", "header", "dataset_epsilon", "dataset_bounds",
-    "has_guarantee",
+    "path", "target_epsilon", "target_delta", "num_images", "accountant", "header", "dataset_epsilon",
+    "dataset_bounds", "has_guarantee",
 )  # fmt: skip
 
 

@@ -28,7 +28,8 @@ def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
         facts["dataset"] = {}  # what it costs in sum is checked below
     for event in facts["events"]:
         for problem in verify.check_numbers({**facts, "events": [event], "prior_releases": []}):
-            what = f"{event['stage']} would have noise multiplier {event['noise_multiplier']:.4g} and {event['steps_reserved']} step(s)"
+            sigma, steps = event["noise_multiplier"], event["steps_reserved"]
+            what = f"{event['stage']} would have noise multiplier {sigma:.4g} and {steps} step(s)"
             raise _refusal(f"{what}. {problem}", _remedy(config, ledger, event))
     for problem in verify.check_numbers(facts):
         raise _refusal(problem, "lower --max_train_steps, or give other data another --dataset_id")
@@ -67,7 +68,7 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
 def _distance(event: dict[str, Any]) -> float:
     """Total variation distance of one Poisson-sampled Gaussian, `q erf(1 / (2 sqrt(2) sigma))`.
 
-    Epsilon of a question is above 0 where delta is below this, and 0 where delta is not below the sum over all questions.
+    Epsilon of a question is above 0 where delta is below this. It is 0 where delta is not below the sum over all.
     """
     return float(event["sampling_probability"]) * math.erf(1 / (math.sqrt(8) * event["noise_multiplier"]))
 

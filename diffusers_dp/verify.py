@@ -407,7 +407,7 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def _check_bounds(bounds: Any, together: dict[str, Any], interval: float, computed: float) -> Iterator[str]:
-    """What the releases of the data set were promised about their sum, which costs `computed` at the receipt's delta, holds at its own delta."""
+    """Each promise about the sum, which costs `computed` at the receipt's delta, holds at its own delta."""
     if (
         not isinstance(bounds, list)
         or len(bounds) > MOST_BOUNDS
@@ -424,7 +424,8 @@ def _check_bounds(bounds: Any, together: dict[str, Any], interval: float, comput
         at_delta, target = {**together, "delta": bound["delta"]}, bound["target_epsilon"]
         cost = computed if at_delta == together else epsilon(at_delta, interval=interval)
         if not cost <= target + TOLERANCE:
-            yield f"All releases together cost epsilon {cost:.6g} at delta {bound['delta']:.4g}, over the data set's bound {target:.6g} there."
+            where = f"at delta {bound['delta']:.4g}"
+            yield f"All releases together cost epsilon {cost:.6g} {where}, over the data set's bound {target:.6g}."
 
 
 def epsilon(receipt: dict[str, Any], *, interval: float | None = None, orders: list[float] | None = None) -> float:

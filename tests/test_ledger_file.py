@@ -299,7 +299,7 @@ def test_a_bound_that_is_used_up_at_its_own_delta_is_named(path):
     third = open_ledger(path, "c", accountant="rdp", target_delta=1e-2, target_epsilon=3.0)
     third.reserve(row(50.0))
     with pytest.raises(
-        UsageError, match=r"already cost epsilon 1\.\d+ at delta 1e-06 .* --dataset_epsilon 1 at delta 1e-06"
+        UsageError, match=r"already cost epsilon 1\.\d+ at delta 1e-06, .*--dataset_epsilon 1 at delta 1e-06"
     ):
         third.set_aside.append(row(6.0))
         third.calibrate(1.0, 3)

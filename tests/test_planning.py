@@ -289,7 +289,7 @@ def test_next_to_nothing_is_refused(release_of_scans):
 
 
 def test_a_release_at_a_larger_delta_keeps_what_an_earlier_one_was_promised_at_its_own(release_of_scans):
-    """What the second one is granted is within the first one's bound at the first one's delta, and the plan says so."""
+    """The second one is granted what the first one's bound leaves at the first one's delta, and the plan says so."""
     first = release_of_scans("first", made=True, target_delta=1e-6)
     flags = {"target_delta": 1e-2, "dataset_epsilon": None}
     second = release_of_scans("second", **flags)

@@ -100,7 +100,7 @@ def forget_the_ids(release):
 @pytest.mark.parametrize("old_receipt", [False, True])
 @pytest.mark.parametrize("num_images", [1000, 900])
 def test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it(tmp_path, old_receipt, num_images):
-    """Its receipt would list no earlier release, and state too small a sum, however many of the data set's images it was trained on."""
+    """Its receipt would list no earlier release and state too small a sum, however many images it was trained on."""
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     release = release_of_scans(tmp_path / "there")
@@ -156,7 +156,7 @@ def test_releases_before_the_release_count_too(tmp_path):
 
 
 def test_a_release_that_went_on_in_the_ledger_is_still_held(tmp_path):
-    """Reservations are counted together, and what was interrupted when the receipt was written may have asked more since."""
+    """Reservations are counted together, and a release may have asked more since its receipt was written."""
     release = release_of_scans(tmp_path)
     ledger = make_ledger(tmp_path / "scans.jsonl", dataset_id="scans", release_id="0" * 16)
     assert len(ledger.rows) == 2
