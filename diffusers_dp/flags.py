@@ -114,7 +114,9 @@ class PrivacyFlags:
         None, "Private folder of the ledgers of --dataset_id, the same for all its releases."
     )
     dataset_epsilon: float | None = flag(
-        None, "Bound on epsilon of all releases of --dataset_id together, at this run's delta; unset: none."
+        None,
+        "Bound on epsilon of all releases of --dataset_id together, at this run's delta, later ones too; unset: none. "
+        "Bounds of earlier ones hold at their deltas.",
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from . import accounting
 from .accounting import Composition, Question
 from .errors import BudgetExceeded, IntegrityError, UsageError
-from .ledger_file import SCHEMA_VERSION, LedgerFile, Release, check_dataset_id, facts_of, question_of
+from .ledger_file import SCHEMA_VERSION, Bound, LedgerFile, Release, bounds_of, check_dataset_id, facts_of, question_of
 from .ledger_row import NON_PRIVATE, LedgerRow, finite_number, mechanism_of
 
 
@@ -41,12 +41,14 @@ class PrivacyLedger:
         public_facts (`dict`, *optional*): what else is public and must not change in mid-run.
         unit_of_privacy (`str`): `"image"`, or the name of what else is zeroed out as a whole.
         dataset_id (`str`, *optional*): name of the data set, whose releases share the file at `path` and add up.
-        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta, by PLD. The smallest
-            that any of them gave holds.
+        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta, by PLD. It
+            holds for later releases too, at this delta, as the bounds of earlier ones hold for this one at theirs.
         release_id (`str`, *optional*): name of this release in the shared file.
         others (sequence of `Release`): the other releases, for a ledger in memory.
 
     Attributes:
+        dataset_bounds (list of `Bound`): what the releases were promised about their sum; no bound implies another.
+        dataset_epsilon (`float`, *optional*): the smallest of these that holds at this release's delta.
         set_aside (list of `LedgerRow`): questions of later, for which `calibrate` and `affordable_steps` leave enough.
 
     Raises:
@@ -99,9 +101,10 @@ class PrivacyLedger:
             "release_id": release_id,
         }
         self._file: LedgerFile = LedgerFile(self.path, self.header, others)
-        # The bound that any release of the data set was promised holds for all.
-        bounds = [header["dataset_epsilon"] for header in (self.header, *(r.header for r in self._file.others))]
-        self.dataset_epsilon: float | None = min((bound for bound in bounds if bound is not None), default=None)
+        # What any release of the data set was promised holds for all, at the delta at which it was promised.
+        self.dataset_bounds: list[Bound] = bounds_of([self.header, *(r.header for r in self._file.others)])
+        here = [bound.epsilon for bound in self.dataset_bounds if bound.delta <= self.target_delta]
+        self.dataset_epsilon: float | None = min(here, default=None)
         self._rows: list[dict[str, Any]] = self._file.rows
         self.set_aside: list[LedgerRow] = []
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
@@ -138,9 +141,21 @@ class PrivacyLedger:
         """
         return self._cost(self._composition(extra), accountant)
 
-    def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = ()) -> float:
-        """As `epsilon`, with what the other releases of the data set asked. By PLD, which alone can count every question."""
-        return accounting.cost(self._with_others(self._composition(extra)), self.sum_target, self.target_delta, "pld")
+    def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = (), delta: float | None = None) -> float:
+        """As `epsilon`, with what the other releases of the data set asked, at the target delta or another one.
+
+        By PLD, which alone can count every question.
+        """
+        together = self._with_others(self._composition(extra))
+        return accounting.cost(together, self.sum_target, self.target_delta if delta is None else delta, "pld")
+
+    def tightest_bound(self, *, extra: Sequence[LedgerRow] = ()) -> Bound:
+        """The one of `dataset_bounds` that leaves the smallest share of its epsilon. There must be one."""
+
+        def used(bound: Bound) -> float:
+            return self.epsilon_of_all_releases(extra=extra, delta=bound.delta) / bound.epsilon
+
+        return max(self.dataset_bounds, key=used)
 
     def pld_interval(self, *, all_releases: bool = False) -> float:
         """PLD's interval behind `epsilon("pld")`, or behind `epsilon_of_all_releases`: see `accounting.pld_interval`."""
@@ -150,8 +165,8 @@ class PrivacyLedger:
 
     @property
     def sum_target(self) -> float:
-        """The smaller of the two bounds: it decides how fine the grid is on which releases are added up."""
-        return min(self.target_epsilon, self.dataset_epsilon or self.target_epsilon)
+        """The smallest of all bounds: it decides how fine the grid is on which releases are added up."""
+        return min([self.target_epsilon, *(bound.epsilon for bound in self.dataset_bounds)])
 
     def epsilon_by_stage(self) -> list[tuple[str, float]]:
         """Cumulative epsilon after each stage, in order of asking."""
@@ -208,7 +223,7 @@ class PrivacyLedger:
             at_least (`float`): never answer with less noise than this.
 
         Raises:
-            UsageError: if the rows so far leave nothing of the target, or of `dataset_epsilon`.
+            UsageError: if the rows so far leave nothing of the target, or of one of `dataset_bounds`.
         """
         # First of all: it reports a wrong rate or number of steps.
         row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
@@ -221,19 +236,23 @@ class PrivacyLedger:
                 "multipliers of those questions."
             )
         before = self._composition(self.set_aside)
-        sigma = self._calibrate(before, row, self.target_epsilon, spent, at_least, self.accountant)
-        if self.dataset_epsilon is not None:
-            spent = self.epsilon_of_all_releases(extra=self.set_aside)
-            if not spent < self.dataset_epsilon:
+        sigma = self._calibrate(before, row, Bound(*self._target), spent, at_least, self.accountant)
+
+        def planned() -> Composition:
+            return self._composition([*self.set_aside, replace(row, noise_multiplier=sigma)])
+
+        for bound in self.dataset_bounds:
+            spent = self.epsilon_of_all_releases(extra=self.set_aside, delta=bound.delta)
+            if not spent < bound.epsilon:
                 raise UsageError(
-                    f"The releases of this data set already cost epsilon {spent:.6g} together, and --dataset_epsilon "
-                    f"{self.dataset_epsilon:g} (the smallest bound that one of them was given) leaves nothing: no further question can be asked."
+                    f"The releases of this data set already cost epsilon {spent:.6g} at delta {bound.delta:g}, "
+                    f"and --dataset_epsilon {bound.epsilon:g} at delta {bound.delta:g} (a bound of one of them) "
+                    "leaves nothing: no further question can be asked."
                 )
-            together = self._with_others(before)
-            sigma = max(sigma, self._calibrate(together, row, self.dataset_epsilon, spent, at_least, "pld"))
-        self._affords(
-            self._composition([*self.set_aside, replace(row, noise_multiplier=sigma)])
-        )  # known from here on, see there
+            if not self._within_bound(self._with_others(planned()), bound):
+                together = self._with_others(before)
+                sigma = max(sigma, self._calibrate(together, row, bound, spent, at_least, "pld"))
+        self._affords(planned())  # known from here on, see there
         return sigma
 
     def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:
@@ -264,11 +283,14 @@ class PrivacyLedger:
         """
         entry = self._entry(row)
         if not self._affords(self._composition([row])):
-            if self._within(self._composition([row])):
+            broken = self._broken_bound(self._composition([row]))
+            if self._within(self._composition([row])) and broken is not None:
+                ours = broken == (self.header["dataset_epsilon"], self.target_delta)
+                whose = "" if ours else ", promised to another release"
                 raise BudgetExceeded(
                     f"{row.steps} step(s) of {row.name!r} would bring epsilon of all releases of this data set to "
-                    f"{self.epsilon_of_all_releases(extra=[row]):.6g}, over --dataset_epsilon {self.dataset_epsilon:g}; the "
-                    "question was not asked."
+                    f"{self.epsilon_of_all_releases(extra=[row], delta=broken.delta):.6g} at delta {broken.delta:g}, "
+                    f"over --dataset_epsilon {broken.epsilon:g}{whose}; the question was not asked."
                 )
             raise BudgetExceeded(
                 f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over the "
@@ -351,9 +373,7 @@ class PrivacyLedger:
         known = {question._replace(steps=0): question.steps for question in self._affordable}
         if all(question.steps <= known.get(question._replace(steps=0), 0) for question in composition):
             return True
-        affordable = self._within(composition)
-        if affordable and self.dataset_epsilon is not None:
-            affordable = self._within_dataset(self._with_others(composition), self.dataset_epsilon)
+        affordable = self._within(composition) and self._broken_bound(composition) is None
         if affordable:
             self._affordable = composition
         return affordable
@@ -362,19 +382,24 @@ class PrivacyLedger:
         cost = accounting.cost(composition, *self._target, self.accountant, refine=False)
         return cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
 
-    def _within_dataset(self, composition: Composition, bound: float) -> bool:
-        cost = accounting.cost(composition, self.sum_target, self.target_delta, "pld", refine=False)
-        return cost <= bound + _ROUNDING
+    def _broken_bound(self, composition: Composition) -> Bound | None:
+        """The first of the data set's bounds that this would exceed, with what the other releases asked."""
+        together = self._with_others(composition)
+        return next((bound for bound in self.dataset_bounds if not self._within_bound(together, bound)), None)
+
+    def _within_bound(self, together: Composition, bound: Bound) -> bool:
+        cost = accounting.cost(together, self.sum_target, bound.delta, "pld", refine=False)
+        return cost <= bound.epsilon + _ROUNDING
 
     def _with_others(self, composition: Composition) -> Composition:
         questions = [question for release in self._file.others for question in release.questions]
         return accounting.merge([*composition, *questions])
 
     def _calibrate(
-        self, before: Composition, row: LedgerRow, epsilon: float, spent: float, at_least: float, accountant: str
+        self, before: Composition, row: LedgerRow, bound: Bound, spent: float, at_least: float, accountant: str
     ) -> float:
         return accounting.calibrate(
-            before, row.sampling_probability, row.steps, epsilon, self.target_delta, accountant, spent, at_least,
+            before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least,
             self._question(row).truncation,
         )  # fmt: skip
 

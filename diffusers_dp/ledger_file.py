@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from .accounting import Question, Truncation
 from .errors import IntegrityError, UsageError
@@ -36,6 +36,13 @@ _HEADER = {
 }
 _OURS = ("chain", "release_id")  # fields of this file, no facts of a question
 _MUTABLE = ("chain", "steps_executed", "state")
+
+
+class Bound(NamedTuple):
+    """A promise about all releases of a data set: together they cost at most `epsilon` at `delta`."""
+
+    epsilon: float
+    delta: float
 
 
 @dataclass
@@ -144,6 +151,25 @@ def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_priv
     releases = _releases(lines, path, dataset_id)
     _check_units(releases, unit_of_privacy, path)
     return [release for release in releases if release.header["release_id"] != release_id]
+
+
+def bounds_of(headers: Iterable[dict[str, Any]]) -> list[Bound]:
+    """The bounds that the releases of a data set were promised, each at the delta of its own release.
+
+    The smallest delta comes first. Bounds that another one implies are left out: it has no larger epsilon at no larger
+    delta.
+
+    Args:
+        headers (iterable of `dict`): Of the releases.
+    """
+    given = [
+        Bound(head["dataset_epsilon"], head["target_delta"]) for head in headers if head["dataset_epsilon"] is not None
+    ]
+    bounds: list[Bound] = []
+    for bound in sorted(given, key=lambda bound: (bound.delta, bound.epsilon)):
+        if not bounds or bound.epsilon < bounds[-1].epsilon:
+            bounds.append(bound)
+    return bounds
 
 
 def check_dataset_id(name: str) -> str:

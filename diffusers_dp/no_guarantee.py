@@ -73,7 +73,7 @@ class UnprotectedLedger(PrivacyLedger):
             public_facts=public_facts, unit_of_privacy=unit_of_privacy,
         )  # fmt: skip
 
-    def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = ()) -> float:
+    def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = (), delta: float | None = None) -> float:
         return math.inf
 
     def budget_shares(self) -> dict[str, float]:

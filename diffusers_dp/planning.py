@@ -13,9 +13,10 @@ from .data import PublicFacts
 from .errors import BudgetExceeded, IntegrityError, UsageError
 from .identity import RunIdentity, read_identity
 from .ledger import PrivacyLedger
-from .ledger_file import Release, other_releases
+from .ledger_file import Bound, Release, other_releases
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
 from .no_guarantee import UnprotectedLedger
+from .verifiable import refuse_unverifiable
 from .verify import delta_in_words, publishes_records
 
 
@@ -114,7 +115,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
 
     Raises:
         UsageError: delta is 1/N or more without `--allow_large_delta`, the queries alone exceed the budget, other releases
-            of the data set leave too little of it, or a flag is out of range.
+            of the data set leave too little of it, `verify` would refuse the release, or a flag is out of range.
     """
     sampling = resolve(config, facts.num_units)
     if config.has_guarantee and not config.allow_large_delta:
@@ -151,6 +152,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     for row in later.values():
         ledger.reserve(row)
     rows |= later
+    if ledger.has_guarantee:
+        refuse_unverifiable(config, ledger)
     return Plan(sampling, rows, ledger)
 
 
@@ -274,18 +277,25 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
         UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has spent some of it
             already, and goes on.
     """
-    if ledger.dataset_epsilon is None:
+    if not ledger.dataset_bounds:
         return config.target_epsilon
     cap = sampling.truncated_batch_size
     sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
-    left = ledger.epsilon(extra=[_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)])
+    alone = [_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)]
+    left = ledger.epsilon(extra=alone)
     if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
         raise UsageError(
-            f"{_others(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} of --dataset_epsilon "
-            f"{ledger.dataset_epsilon:g}, less than a tenth of --target_epsilon {config.target_epsilon:g}; lower --target_epsilon to that, "
-            "or use other data."
+            f"{_others(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} of "
+            f"{_named(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon "
+            f"{config.target_epsilon:g}; lower --target_epsilon to that, or use other data."
         )
     return left
+
+
+def _named(bound: Bound, ledger: PrivacyLedger) -> str:
+    """A bound of the data set, with its delta where that is not the run's own."""
+    where = "" if bound.delta == ledger.target_delta else f" at delta {bound.delta:g} of another release"
+    return f"--dataset_epsilon {bound.epsilon:g}{where}"
 
 
 def _others(ledger: PrivacyLedger) -> str:
@@ -376,6 +386,12 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
             f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
             f"{ledger.epsilon_of_all_releases():.4f}{limit}"
         )
+        lines += [
+            f"and at delta {delta:.3e}: epsilon {ledger.epsilon_of_all_releases(delta=delta):.4f}"
+            f" (--dataset_epsilon {epsilon:g})"
+            for epsilon, delta in ledger.dataset_bounds
+            if delta != ledger.target_delta
+        ]
     return lines
 
 
@@ -386,9 +402,9 @@ def _limits(ledger: PrivacyLedger) -> list[str]:
         lines.append(
             f"--dataset_epsilon {asked:g} has no effect: an earlier release was promised {bound:g}, which holds for all."
         )
-    if bound is not None and ledger.epsilon() < NEARLY * ledger.target_epsilon:
+    if ledger.dataset_bounds and ledger.epsilon() < NEARLY * ledger.target_epsilon:
         lines.append(
             f"this release gets epsilon {ledger.epsilon():.4g} and not --target_epsilon {ledger.target_epsilon:g}, for with "
-            f"{_others(ledger)} no more is left of --dataset_epsilon {bound:g}."
+            f"{_others(ledger)} no more is left of {_named(ledger.tightest_bound(), ledger)}."
         )
     return lines

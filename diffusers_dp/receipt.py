@@ -19,7 +19,7 @@ from .accounting import RDP_ORDERS
 from .errors import UsageError
 from .ledger import PrivacyLedger
 from .methods import Method
-from .verify import CLAIMS_VERSION, LOWERED_STATUS
+from .verify import CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
 
 
 RECEIPT_NAME = "privacy_receipt.json"
@@ -90,6 +90,7 @@ def build_receipt(
 
     Args:
         ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
+            Where they are more than `verify` reads, reservations of one question are added up.
         files (`list[dict]`): What `hash_release` returned.
         method (`Method`): From the registry; its status becomes the receipt's, unless there are `leaky_outputs`: then that is
             `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are listed in any case.
@@ -114,29 +115,18 @@ def build_receipt(
         raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
     if not ledger.has_guarantee:
         raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")
-    header = ledger.header
-    unit = header["unit_of_privacy"]
+    unit = ledger.header["unit_of_privacy"]
     return {
         "schema_version": SCHEMA_VERSION,
         "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
         "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
         "created_utc": datetime.now(timezone.utc).date().isoformat(),
-        "adjacency": header["adjacency"],
-        "unit_of_privacy": header["unit_of_privacy"],
-        "public_facts": {
-            "num_images" if unit == "image" else "num_units": ledger.num_images,
-            **header["public_facts"],
-        },
-        "delta": ledger.target_delta,
-        "target_epsilon": ledger.target_epsilon,
-        "accountant": ledger.accountant,
+        **accounting_facts(ledger),
         "claimed_epsilon": _claims(ledger),
         "claims_version": CLAIMS_VERSION,
         "status": LOWERED_STATUS if leaky_outputs else method.status,
         "assumptions": _assumptions(unit, public_inputs),
-        "events": [{key: value for key, value in row.items() if key != "state"} for row in ledger.rows],
         "dataset": _dataset(ledger),
-        "prior_releases": ledger.prior_releases,
         "public_inputs": list(public_inputs),
         "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
         "processes": list(processes),
@@ -149,6 +139,41 @@ def build_receipt(
         "evaluation": list(evaluation),
         "files": files,
     }
+
+
+def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
+    """What the accounting reads of a receipt, but for the claims: the same before a run, of its plan, and after it."""
+    header = ledger.header
+    prior = ledger.prior_releases
+    most = MOST_EVENTS if sum(len(other["events"]) for other in prior) <= MOST_EVENTS else 1
+    return {
+        "adjacency": header["adjacency"],
+        "unit_of_privacy": header["unit_of_privacy"],
+        "public_facts": {
+            "num_images" if header["unit_of_privacy"] == "image" else "num_units": ledger.num_images,
+            **header["public_facts"],
+        },
+        "delta": ledger.target_delta,
+        "target_epsilon": ledger.target_epsilon,
+        "accountant": ledger.accountant,
+        "events": _events(ledger.rows, MOST_EVENTS),
+        "prior_releases": [{**other, "events": _events(other["events"], most)} for other in prior],
+    }
+
+
+def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The rows without their state. Where they are more than `most`, reservations of one question are added up."""
+    events = [{key: value for key, value in row.items() if key != "state"} for row in rows]  # copies
+    if len(events) <= most:
+        return events
+    steps = ("steps_reserved", "steps_executed")
+    added: dict[str, dict[str, Any]] = {}
+    for event in events:
+        question = json.dumps({key: event[key] for key in event if key not in ("id", *steps)}, sort_keys=True)
+        first = added.setdefault(question, event)
+        if first is not event:
+            first.update({key: first[key] + event[key] for key in steps})
+    return list(added.values())
 
 
 def hash_source() -> str:
@@ -186,7 +211,9 @@ def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
         return None
     return {
         "id": ledger.header["dataset_id"],
+        "release_id": ledger.header["release_id"],
         "target_epsilon": ledger.dataset_epsilon,
+        "bounds": [{"target_epsilon": bound.epsilon, "delta": bound.delta} for bound in ledger.dataset_bounds],
         "epsilon_of_all_releases": {"pld": ledger.epsilon_of_all_releases()},
         "value_discretization_interval": ledger.pld_interval(all_releases=True),
     }

@@ -9,7 +9,8 @@ from .processes import Processes
 
 
 _CONSTANTS = (
-    "path", "target_epsilon", "target_delta", "num_images", "accountant", "header", "dataset_epsilon", "has_guarantee",
+    "path", "target_epsilon", "target_delta", "num_images", "accountant", "header", "dataset_epsilon",
+    "dataset_bounds", "has_guarantee",
 )  # fmt: skip
 
 
@@ -52,6 +53,7 @@ class SharedLedger(PrivacyLedger):
     rows, prior_releases = _read("rows"), _read("prior_releases")
     close = _asked("close")
     epsilon, epsilon_of_all_releases = _asked("epsilon"), _asked("epsilon_of_all_releases")
+    tightest_bound = _asked("tightest_bound")
     epsilon_by_stage, budget_shares = _asked("epsilon_by_stage"), _asked("budget_shares")
     calibrate, calibrate_gaussian = _asked("calibrate"), _asked("calibrate_gaussian")
     affordable_steps = _asked("affordable_steps")

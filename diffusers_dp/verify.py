@@ -47,7 +47,7 @@ NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 PICKLED = ", and pickled weights are never loaded"
 EVALUATION_STAGE = "evaluation_reserve"
-MOST_OUTPUTS, LONGEST_OUTPUT = 100, 2_000
+MOST_OUTPUTS, LONGEST_OUTPUT, MOST_BOUNDS = 100, 2_000, 20
 UNIT = r"[\w .-]{1,100}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
@@ -441,7 +441,7 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     if "rdp" in stated and not (numbers and 0 < len(orders) <= MOST_ORDERS):
         yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
         return
-    interval, slack = _grid(receipt, receipt["events"], interval)
+    interval, slack = grid_of(receipt, receipt["events"], interval)
     computed = {"pld": epsilon(receipt, interval=interval)}
     if "rdp" in stated:
         computed["rdp"] = epsilon(receipt, orders=orders)
@@ -474,7 +474,7 @@ def _rounding(receipt: dict[str, Any]) -> float:
     return EXACT if _claims_version(receipt) > 1 else TOLERANCE
 
 
-def _grid(receipt: dict[str, Any], events: list[dict[str, Any]], interval: float) -> tuple[float, float]:
+def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: float) -> tuple[float, float]:
     """PLD's interval, and how far below the computed epsilon a claim may lie.
 
     Raises:
@@ -539,11 +539,36 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
         return
     events = [event for other in receipt.get("prior_releases", []) for event in other["events"]]
     together = {"delta": receipt["delta"], "events": [*receipt["events"], *events]}
-    interval, slack = _grid(receipt, together["events"], interval)
+    interval, slack = grid_of(receipt, together["events"], interval)
     computed = epsilon(together, interval=interval)
     yield from _compare(f"All releases together cost epsilon {computed:.8g}", computed, claim, interval, slack)
     if target is not None and claim > target + _rounding(receipt):
         yield f"Epsilon of all releases, {claim:.8g}, exceeds the data set's own bound {target:.8g}."
+    yield from _check_bounds(dataset.get("bounds", []), together, interval, computed, _rounding(receipt))
+
+
+def _check_bounds(
+    bounds: Any, together: dict[str, Any], interval: float, computed: float, rounding: float
+) -> Iterator[str]:
+    """Each promise about the sum, which costs `computed` at the receipt's delta, holds at its own delta."""
+    if (
+        not isinstance(bounds, list)
+        or len(bounds) > MOST_BOUNDS
+        or not all(
+            isinstance(bound, dict)
+            and _between(bound.get("delta"), 0, 1)
+            and _between(bound.get("target_epsilon"), 0, LARGEST_CLAIM)
+            for bound in bounds
+        )
+    ):
+        yield f"The data set's bounds are no list of up to {MOST_BOUNDS}."
+        return
+    for bound in bounds:
+        at_delta, target = {**together, "delta": bound["delta"]}, bound["target_epsilon"]
+        cost = computed if at_delta == together else epsilon(at_delta, interval=interval)
+        if not cost <= target + rounding:
+            where = f"at delta {bound['delta']:.4g}"
+            yield f"All releases together cost epsilon {cost:.6g} {where}, over the data set's bound {target:.6g}."
 
 
 def epsilon(

@@ -8,10 +8,12 @@ import sys
 import dp_accounting as dp
 import pytest
 from dp_accounting.pld import PLDAccountant
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.ledger_file import other_releases
+from diffusers_dp.ledger_file import bounds_of, other_releases
 from diffusers_dp.ledger_row import LedgerRow
 
 
@@ -256,3 +258,73 @@ def test_an_edited_line_is_noticed(path):
             pytest.fail(edit)
     path.write_text(text)
     assert len(open_ledger(path, "c").prior_releases) == 2
+
+
+# Bounds that were promised at different deltas.
+
+
+def promised(path, epsilon, delta, sigma=6.0):
+    """The first release of the data set: one question, and a bound on the sum at its own delta."""
+    ledger = open_ledger(path, "a", target_delta=delta, target_epsilon=epsilon, dataset_epsilon=epsilon)
+    ledger.reserve(row(sigma))
+    ledger.close()
+
+
+@pytest.mark.parametrize("own", [None, 5.0, 0.9])
+def test_a_bound_holds_at_the_delta_at_which_it_was_promised(path, own):
+    """A later release has a larger delta, at which everything is cheaper, and may have a bound of its own there."""
+    promised(path, 1.5, 1e-6)
+    second = open_ledger(path, "b", accountant="rdp", target_delta=1e-2, target_epsilon=3.0, dataset_epsilon=own)
+    sigma = second.calibrate(1.0, 3)
+    at_both = [((1.5, 1e-6), (6.0, 1, 1), (sigma, 1, 3))]
+    at_both += [((own, 1e-2), *at_both[0][1:])] if own else []
+    assert all(pld(*questions, delta=delta) <= epsilon for (epsilon, delta), *questions in at_both)
+    less = [pld(*questions[:-1], (sigma * 0.999, 1, 3), delta=delta) - epsilon for (epsilon, delta), *questions in at_both]  # fmt: skip
+    assert max(less) > 0, "the smallest noise that does"
+    assert second.affordable_steps(row(sigma), 5) == 3
+    epsilon, delta = max(at_both, key=lambda pair: pld(*pair[1:], delta=pair[0][1]) / pair[0][0])[0]
+    with pytest.raises(BudgetExceeded, match=rf"at delta {delta:g}, over --dataset_epsilon {epsilon:g}"):
+        second.reserve(row(sigma, steps=4))
+    assert second.rows == []
+    second.reserve(row(sigma, steps=3))
+    assert second.epsilon_of_all_releases(delta=1e-6) == pytest.approx(pld(*at_both[0][1:], delta=1e-6), abs=1e-6)
+
+
+def test_a_bound_that_is_used_up_at_its_own_delta_is_named(path):
+    promised(path, 1.0, 1e-6, sigma=5.5)
+    second = open_ledger(path, "b", accountant="rdp", target_delta=1e-2, target_epsilon=3.0)
+    with pytest.raises(BudgetExceeded, match="at delta 1e-06, over --dataset_epsilon 1, promised to another release"):
+        second.reserve(row(6.0))
+    second.close()
+    third = open_ledger(path, "c", accountant="rdp", target_delta=1e-2, target_epsilon=3.0)
+    third.reserve(row(50.0))
+    with pytest.raises(
+        UsageError, match=r"already cost epsilon 1\.\d+ at delta 1e-06, .*--dataset_epsilon 1 at delta 1e-06"
+    ):
+        third.set_aside.append(row(6.0))
+        third.calibrate(1.0, 3)
+
+
+def test_a_bound_at_a_larger_delta_is_not_imposed_at_a_smaller_one(path):
+    """It was promised at 1e-2 only, where the sum is well below it."""
+    promised(path, 1.0, 1e-2)
+    second = open_ledger(path, "b", target_delta=1e-6, target_epsilon=8.0)
+    assert second.dataset_epsilon is None and second.dataset_bounds == [(1.0, 1e-2)]
+    second.reserve(row(5.0))
+    assert second.epsilon_of_all_releases() > 1 > second.epsilon_of_all_releases(delta=1e-2)
+    with pytest.raises(BudgetExceeded, match="at delta 0.01, over --dataset_epsilon 1"):
+        second.reserve(row(2.0))
+
+
+BOUNDS = st.tuples(st.none() | st.sampled_from([0.5, 1.0, 2.0, 4.0]), st.sampled_from([1e-7, 1e-6, 1e-5, 1e-2]))
+
+
+@given(st.lists(BOUNDS, min_size=1, max_size=8))
+def test_bounds_that_others_imply_are_left_out_and_no_others(pairs):
+    kept = bounds_of([{"dataset_epsilon": epsilon, "target_delta": delta} for epsilon, delta in pairs])
+    assert set(kept) <= set(pairs)
+    for epsilon, delta in pairs:
+        assert epsilon is None or any(bound.epsilon <= epsilon and bound.delta <= delta for bound in kept)
+    for one in kept:
+        implied = [other for other in kept if other.epsilon <= one.epsilon and other.delta <= one.delta]
+        assert implied == [one]

@@ -279,6 +279,23 @@ def test_next_to_nothing_is_refused(release_of_scans):
     release_of_scans("third", resume_from_checkpoint="latest", **bounds)
 
 
+def test_a_release_at_a_larger_delta_keeps_what_an_earlier_one_was_promised_at_its_own(release_of_scans):
+    """The second one is granted what the first one's bound leaves at the first one's delta, and the plan says so."""
+    first = release_of_scans("first", made=True, target_delta=1e-6)
+    flags = {"target_delta": 1e-2, "dataset_epsilon": None}
+    second = release_of_scans("second", **flags)
+    both = {name: result.rows["dp_sgd"] for name, result in (("first", first), ("second", second))}
+    assert 2.39 < independent_epsilon(both, 1e-6) <= 2.4
+    assert second.ledger.epsilon_of_all_releases() == pytest.approx(independent_epsilon(both, 1e-2), abs=1e-4)
+    assert re.search(
+        r"^and at delta 1.000e-06: epsilon 2\.(39|40)\d\d \(--dataset_epsilon 2.4\)$", second.table, re.MULTILINE
+    )
+    assert "no more is left of --dataset_epsilon 2.4 at delta 1e-06 of another release." in second.table
+    refused = "--dataset_epsilon 2.4 at delta 1e-06 of another release, less than a tenth of --target_epsilon 40"
+    with pytest.raises(UsageError, match=refused):
+        release_of_scans("second", **flags, target_epsilon=40.0)
+
+
 def test_a_bound_that_is_raised_has_no_effect_and_that_is_said(release_of_scans):
     release_of_scans("first", made=True)
     raised = release_of_scans("second", dataset_epsilon=9.0).table

@@ -9,6 +9,7 @@ from test_release import make_release
 from diffusers_dp.config import DPDiffusionConfig
 from diffusers_dp.data import PublicFacts
 from diffusers_dp.errors import UsageError
+from diffusers_dp.identity import RunIdentity, save_identity
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.pretrained import load_pretrained, starting_model
 from diffusers_dp.verify import verify
@@ -22,11 +23,11 @@ def release(tmp_path):
     return make_release(tmp_path, ledger=make_ledger(None))
 
 
-def make_ledger(path, **changes):
+def make_ledger(path, sigma=8.0, **changes):
     ledger = PrivacyLedger(
         path, target_epsilon=50, target_delta=1e-5, num_images=1000, public_facts={"class_names": list(CLASSES)}, **changes
     )  # fmt: skip
-    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", 8.0)), 1)
+    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", sigma)), 1)
     return ledger
 
 
@@ -72,12 +73,96 @@ def test_as_many_images_of_the_same_classes_are_refused(release):
         begin(release, dataset_id="scans", ledger_dir="ledgers")
 
 
+def release_of_scans(folder, release_id="0" * 16):
+    """A release of `--dataset_id scans`, whose `--ledger_dir` is the folder."""
+    ledger = make_ledger(folder / "scans.jsonl", dataset_id="scans", release_id=release_id)
+    ledger.close()
+    (folder / release_id).mkdir()
+    return make_release(folder / release_id, ledger=ledger)
+
+
 def test_one_dataset_id_adds_both_up(tmp_path):
-    ledger = make_ledger(tmp_path / "scans.jsonl", dataset_id="scans", release_id="0" * 16)
-    release = make_release(tmp_path, ledger=ledger)
-    assert begin(release, dataset_id="scans", ledger_dir="ledgers").receipt is not None
+    release = release_of_scans(tmp_path)
+    flags = {"ledger_dir": str(tmp_path), "output_dir": str(tmp_path / "second")}
+    assert begin(release, dataset_id="scans", **flags).receipt is not None
     with pytest.raises(UsageError, match="so probably on these"):
-        begin(release, dataset_id="others", ledger_dir="ledgers")
+        begin(release, dataset_id="others", **flags)
+
+
+def forget_the_ids(release):
+    """Makes the receipt one of an earlier version, which does not name its release."""
+    path = release / "privacy_receipt.json"
+    receipt = json.loads(path.read_text())
+    del receipt["dataset"]["release_id"]
+    path.write_text(json.dumps(receipt))
+
+
+@pytest.mark.parametrize("old_receipt", [False, True])
+@pytest.mark.parametrize("num_images", [1000, 900])
+def test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it(tmp_path, old_receipt, num_images):
+    """Its receipt would list no earlier release and state too small a sum, however many images it was trained on."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    release = release_of_scans(tmp_path / "there")
+    if old_receipt:
+        forget_the_ids(release)
+    flags = {"dataset_id": "scans", "num_images": num_images, "output_dir": str(tmp_path / "second")}
+    refusal = (
+        f"{release} is a release of --dataset_id scans, but .*here/scans.jsonl does not hold .*: give the --ledger_dir"
+    )
+    with pytest.raises(UsageError, match=refusal):
+        begin(release, ledger_dir=str(tmp_path / "here"), **flags)
+    another = make_ledger(
+        tmp_path / "here" / "scans.jsonl",
+        dataset_id="scans",
+        release_id="1" * 16,
+        sigma=8.0 if not old_receipt else 9.0,
+    )
+    another.close()  # the same question even, but another release's
+    with pytest.raises(UsageError, match=refusal):
+        begin(release, ledger_dir=str(tmp_path / "here"), **flags)
+    assert begin(release, ledger_dir=str(tmp_path / "there"), **flags).receipt is not None
+
+
+@pytest.mark.parametrize("old_receipt", [False, True])
+def test_what_the_run_itself_asked_does_not_stand_for_the_release(tmp_path, old_receipt):
+    """A resumed run that asked the same questions in another ledger."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    release = release_of_scans(tmp_path / "there")
+    if old_receipt:
+        forget_the_ids(release)
+    ledger = make_ledger(tmp_path / "here" / "scans.jsonl", dataset_id="scans", release_id="2" * 16)
+    ledger.close()
+    (tmp_path / "second" / "private").mkdir(parents=True)
+    save_identity(tmp_path / "second" / "private", RunIdentity("scans", "2" * 16, str(ledger.path.resolve())))
+    with pytest.raises(UsageError, match="does not hold"):
+        begin(
+            release, dataset_id="scans", ledger_dir=str(tmp_path / "here"), output_dir=str(tmp_path / "second"),
+            resume_from_checkpoint="latest",
+        )  # fmt: skip
+
+
+def test_releases_before_the_release_count_too(tmp_path):
+    """A ledger that was cut at its beginning, or put together anew, lacks what the receipt lists as prior releases."""
+    first, second = release_of_scans(tmp_path, "1" * 16), release_of_scans(tmp_path, "2" * 16)
+    flags = {"dataset_id": "scans", "ledger_dir": str(tmp_path), "output_dir": str(tmp_path / "third")}
+    for release in (first, second):
+        assert begin(release, **flags).receipt is not None
+    (tmp_path / "scans.jsonl").unlink()
+    make_ledger(tmp_path / "scans.jsonl", dataset_id="scans", release_id="2" * 16).close()
+    with pytest.raises(UsageError, match="does not hold"):
+        begin(second, **flags)
+
+
+def test_a_release_that_went_on_in_the_ledger_is_still_held(tmp_path):
+    """Reservations are counted together, and a release may have asked more since its receipt was written."""
+    release = release_of_scans(tmp_path)
+    ledger = make_ledger(tmp_path / "scans.jsonl", dataset_id="scans", release_id="0" * 16)
+    assert len(ledger.rows) == 2
+    ledger.close()
+    flags = {"dataset_id": "scans", "ledger_dir": str(tmp_path), "output_dir": str(tmp_path / "second")}
+    assert begin(release, **flags).receipt is not None
 
 
 @pytest.mark.parametrize("spoil", ["missing", "damaged", "of nothing"])

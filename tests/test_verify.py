@@ -294,6 +294,7 @@ def test_releases_of_one_data_set_are_added_up(second, capsys):
     assert (
         "for one patient_id" in said and f"With 1 other release(s) from the same data: epsilon {together:.4f}" in said
     )
+    assert receipt["dataset"]["bounds"] == [{"target_epsilon": 4.0, "delta": 1e-5}]
     assert receipt["public_facts"]["num_units"] == 300 and "num_images" not in receipt["public_facts"]
     card = (second / "README.md").read_text()
     assert "all training images of any one patient_id were used" in card and "With 1 other release(s)" in card
@@ -317,6 +318,13 @@ DATASET_FORGERIES = {
     ),
     "no sum": lambda r: r["dataset"].update(epsilon_of_all_releases=None),
     "a bound that is exceeded": lambda r: r["dataset"].update(target_epsilon=1.0),
+    "a bound at a smaller delta that is exceeded": lambda r: r["dataset"].update(
+        bounds=[{"target_epsilon": r["dataset"]["epsilon_of_all_releases"]["pld"], "delta": 1e-9}]
+    ),
+    "a bound at the same delta that is exceeded": lambda r: r["dataset"]["bounds"][0].update(target_epsilon=1.0),
+    "bounds that are none": lambda r: r["dataset"].update(bounds={"target_epsilon": 4.0, "delta": 1e-5}),
+    "a bound without a delta": lambda r: r["dataset"].update(bounds=[{"target_epsilon": 4.0}]),
+    "bounds without end": lambda r: r["dataset"].update(bounds=r["dataset"]["bounds"] * 1000),
     "no data set": lambda r: r.update(dataset=None),
     "no list": lambda r: r.update(prior_releases={"a": 1}),
 }
@@ -327,6 +335,11 @@ def test_a_forged_sum_is_named(second, tmp_path, forgery):
     release = Path(shutil.copytree(second, tmp_path / "release"))
     assert forge(release, lambda receipt: None) == []
     assert forge(release, DATASET_FORGERIES[forgery])
+
+
+def test_the_receipt_of_an_earlier_version_says_nothing_of_bounds(second, tmp_path):
+    release = Path(shutil.copytree(second, tmp_path / "release"))
+    assert forge(release, lambda r: (r["dataset"].pop("bounds"), r["dataset"].pop("release_id"))) == []
 
 
 DENIALS = {

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests answer for what."""
 
-from .faults_of_books import LEDGER_FAULTS, RELEASED
+from .faults_of_books import DATA_SETS, LEDGER_FAULTS, RELEASED
 from .faults_of_crashes import CRASHES
 from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
@@ -25,6 +25,7 @@ FAULTS = (
     *LARGE_SUMS,
     *DIVISORS,
     *LEDGER_FAULTS,
+    *DATA_SETS,
     *RELEASED,
     *UNITS,
     *RELEASES,

@@ -32,3 +32,4 @@ RULES, SAMPLING, RANDOMNESS = (
 LEDGER, ACCOUNTING, SCRIPT = "diffusers_dp/ledger.py", "diffusers_dp/accounting.py", "training/train_feta_pro.py"
 CENTRAL_IMAGES = "diffusers_dp/queries/central_images.py"
 LEDGER_FILE, ROW = "diffusers_dp/ledger_file.py", "diffusers_dp/ledger_row.py"
+PRIOR_RELEASE = "diffusers_dp/prior_release.py"

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ledger, the accounting, the receipt and the release."""
 
-from .fault import ACCOUNTING, DOOR, LEDGER, LEDGER_FILE, ROW, SCRIPT, STEP, Fault
+from .fault import ACCOUNTING, DOOR, LEDGER, LEDGER_FILE, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
 
 
 LEDGER_FAULTS = (
@@ -176,7 +176,83 @@ LEDGER_FAULTS = (
     ),
 )
 
+DATA_SETS = (
+    Fault(
+        "another release's bound is gated at this run's delta",
+        LEDGER,
+        'accounting.cost(together, self.sum_target, bound.delta, "pld", refine=False)',
+        'accounting.cost(together, self.sum_target, self.target_delta, "pld", refine=False)',
+        ("test_ledger_file.py::test_a_bound_holds_at_the_delta_at_which_it_was_promised",),
+    ),
+    Fault(
+        "noise is calibrated to another release's bound at this run's delta",
+        LEDGER,
+        "self._calibrate(together, row, bound, spent, at_least,",
+        "self._calibrate(together, row, Bound(bound.epsilon, self.target_delta), spent, at_least,",
+        ("test_ledger_file.py::test_a_bound_holds_at_the_delta_at_which_it_was_promised",),
+    ),
+    Fault(
+        "the smallest bound replaces those at a smaller delta",
+        LEDGER_FILE,
+        "key=lambda bound: (bound.delta, bound.epsilon)",
+        "key=lambda bound: bound.epsilon",
+        (
+            "test_ledger_file.py::test_bounds_that_others_imply_are_left_out_and_no_others",
+            "test_ledger_file.py::test_a_bound_holds_at_the_delta_at_which_it_was_promised",
+        ),
+    ),
+    Fault(
+        "the verifier counts every bound of the data set at the receipt's delta",
+        "diffusers_dp/verify.py",
+        "cost = computed if at_delta == together else epsilon(at_delta, interval=interval)",
+        "cost = computed",
+        ("test_verify.py::test_a_forged_sum_is_named",),
+    ),
+    Fault(
+        "training begins with a release of the data set that another ledger holds",
+        PRIOR_RELEASE,
+        "        if not _hold(others, receipt):",
+        "        if False:",
+        ("test_prior_release.py::test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it",),
+    ),
+    Fault(
+        "an equal question of another release stands for a release",
+        PRIOR_RELEASE,
+        "    if named is not None and named not in [",
+        "    if named is not None and not [",
+        ("test_prior_release.py::test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it",),
+    ),
+    Fault(
+        "what a run asked itself stands for the release that it began with",
+        PRIOR_RELEASE,
+        "            release_id=str(identity.release_id),",
+        '            release_id="",',
+        ("test_prior_release.py::test_what_the_run_itself_asked_does_not_stand_for_the_release",),
+    ),
+    Fault(
+        "releases before a release are not looked for",
+        PRIOR_RELEASE,
+        'lists = [receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", []))]',
+        'lists = [receipt["events"]]',
+        ("test_prior_release.py::test_releases_before_the_release_count_too",),
+    ),
+)
+
 RELEASED = (
+    Fault(
+        "a plan is granted whose release does not verify",
+        "diffusers_dp/planning.py",
+        "        refuse_unverifiable(config, ledger)",
+        "        pass",
+        ("test_verifiable.py::test_what_verify_would_refuse_is_refused_by_its_flag",),
+    ),
+    Fault(
+        "reservations that a receipt adds up count once",
+        "diffusers_dp/receipt.py",
+        "first.update({key: first[key] + event[key] for key in steps})",
+        "first.update({key: event[key] for key in steps})",
+        ("test_verifiable.py::test_reservations_without_end_still_verify",),
+    ),
     Fault(
         "norms of gradients are printed",
         STEP,

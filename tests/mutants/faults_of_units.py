@@ -76,22 +76,22 @@ RELEASES = (
     Fault(
         "other releases of the data set are not gated",
         LEDGER,
-        "            affordable = self._within_dataset(self._with_others(composition), self.dataset_epsilon)",
-        "            affordable = self._within_dataset(composition, self.dataset_epsilon)",
+        "        together = self._with_others(composition)",
+        "        together = composition",
         ("test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
     ),
     Fault(
         "noise is calibrated as if there were no other release",
         LEDGER,
-        "            together = self._with_others(before)",
-        "            together = before",
+        "                together = self._with_others(before)",
+        "                together = before",
         ("test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
     ),
     Fault(
         "another release's bound is forgotten",
         LEDGER,
-        "(self.header, *(r.header for r in self._file.others))]",
-        "(self.header,)]",
+        "[self.header, *(r.header for r in self._file.others)]",
+        "[self.header]",
         ("test_ledger_file.py::test_a_bound_that_one_release_was_given_holds_for_all",),
     ),
     Fault(

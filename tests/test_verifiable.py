@@ -1,0 +1,117 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a plan grants, `verify` accepts: what it would refuse is refused first, while nothing is spent."""
+
+import logging
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from diffusers_dp import verify
+from diffusers_dp.config import DPDMConfig, FETAProConfig
+from diffusers_dp.data import PublicFacts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.ledger_file import Release
+from diffusers_dp.ledger_row import LedgerRow
+from diffusers_dp.methods import METHODS
+from diffusers_dp.planning import plan_run
+from diffusers_dp.receipt import build_receipt
+
+
+RNG = {"kind": "numpy Philox 4x64, 128-bit key", "os_entropy": True, "seed_published": False}
+
+
+def plan(num_images=1437, config=DPDMConfig, **flags):
+    settings_ = config(**{"accountant": "rdp", "max_train_steps": 1, "train_batch_size": 40, **flags})
+    return plan_run(settings_, PublicFacts(num_images, (1, 8, 8), tuple("0123456789")))
+
+
+def problems(ledger):
+    """What `verify` has to say about the receipt of a run that asked this."""
+    receipt = build_receipt(ledger, files=[], method=METHODS["dpdm"], curriculum=None, rng=RNG)
+    wrong = [*verify.check_statement(receipt), *verify.check_numbers(receipt)]
+    return wrong or list(verify.check_claims(receipt))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.fixed_dictionaries(
+        {
+            "target_epsilon": st.sampled_from([1e-3, 0.5, 8.0, 400.0, 1e9]),
+            "num_images": st.sampled_from([50, 1437, 200_000, 20_000_000]),
+            "train_batch_size": st.integers(1, 50),
+            "max_train_steps": st.sampled_from([1, 30, 300]),
+        },
+        optional={
+            "target_delta": st.sampled_from([1e-9, 1e-5, 1e-2, 0.5]),
+            "evaluation_reserve": st.sampled_from([0.01, 0.3]),
+        },
+    )
+)
+@example({"target_epsilon": 400.0, "num_images": 1437, "train_batch_size": 40, "max_train_steps": 1})
+@example(
+    {"target_epsilon": 1.0, "num_images": 200_000, "train_batch_size": 1, "max_train_steps": 1, "target_delta": 0.5}
+)
+def test_whatever_a_plan_grants_verifies(flags):
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    try:
+        granted = plan(**flags)
+    except UsageError as refusal:
+        assert "--" in str(refusal)
+        return
+    assert problems(granted.ledger) == []
+
+
+FLAGS_THAT_VERIFY_WOULD_REFUSE = {
+    "--target_epsilon": {"target_epsilon": 400.0},
+    "--max_train_steps": {"max_train_steps": 10_000_001, "target_epsilon": 1e3},
+    "--num_train_images": {"num_images": 10_000_001, "max_train_steps": 100},
+    "--target_delta": {"num_images": 200_000, "target_delta": 0.5, "train_batch_size": 1},
+    "--spatial_noise_multiplier": {
+        "config": FETAProConfig, "curriculum": "spatial", "spatial_noise_multiplier": 2e7, "max_train_steps": 30,
+    },
+    "--spatial_budget_share": {
+        "config": FETAProConfig, "curriculum": "spatial", "spatial_budget_share": 0.5, "target_epsilon": 3e5,
+        "spatial_sample_rate": "0.01",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", FLAGS_THAT_VERIFY_WOULD_REFUSE)
+def test_what_verify_would_refuse_is_refused_by_its_flag(flag):
+    with pytest.raises(UsageError, match=f"verify would refuse .*{flag}"):
+        plan(**FLAGS_THAT_VERIFY_WOULD_REFUSE[flag])
+
+
+def test_reservations_without_end_still_verify():
+    """One step a reservation, as with `--checkpointing_steps 1`: the receipt adds up what `verify` would not read."""
+    ledger = PrivacyLedger(None, target_epsilon=50, target_delta=1e-5, num_images=300, accountant="rdp")
+    ledger.reserve(LedgerRow("first", "gaussian", 20.0))
+    row = LedgerRow("dp_sgd", "poisson_gaussian", 9.0, 0.01, 1, {"clip_norm": 1.0})
+    assert ledger.affordable_steps(row, verify.MOST_EVENTS) == verify.MOST_EVENTS
+    for _ in range(verify.MOST_EVENTS):
+        ledger.take_step(row)
+    assert problems(ledger) == []
+    receipt = build_receipt(ledger, files=[], method=METHODS["dpdm"], curriculum=None, rng=RNG)
+    assert [(event["stage"], event["steps_reserved"], event["steps_executed"]) for event in receipt["events"]] == [
+        ("first", 1, 0), ("dp_sgd", verify.MOST_EVENTS, verify.MOST_EVENTS),
+    ]  # fmt: skip
+
+
+def test_reservations_of_many_releases_still_verify():
+    header = {"unit_of_privacy": "image", "num_images": 300, "dataset_epsilon": None, "target_delta": 1e-5}
+    facts = {"target_epsilon": 50.0, "target_delta": 1e-5, "num_images": 300, "accountant": "rdp"}
+    row = LedgerRow("dp_sgd", "poisson_gaussian", 9.0, 0.01, 1)
+    others = []
+    for name in "ab":
+        other = PrivacyLedger(None, **facts)
+        other.reserve(row)
+        rows = [{**other.rows[0], "id": number} for number in range(verify.MOST_EVENTS // 2 + 1)]
+        others.append(Release({**header, "release_id": name}, rows))
+    ledger = PrivacyLedger(None, dataset_id="scans", release_id="c", others=others, **facts)
+    ledger.reserve(row)
+    assert problems(ledger) == []
+    receipt = build_receipt(ledger, files=[], method=METHODS["dpdm"], curriculum=None, rng=RNG)
+    steps = [[event["steps_reserved"] for event in prior["events"]] for prior in receipt["prior_releases"]]
+    assert steps == [[verify.MOST_EVENTS // 2 + 1]] * 2
