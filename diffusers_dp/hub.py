@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import IntegrityError, UsageError
+from .file_modes import public_files
 from .verify import NO_CARD, RECEIPT_NAME, Damaged, Unreadable, card_agrees, check_files, read_receipt, verify
 
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@public_files()  # what is downloaded is shared by all who use that cache
 def fetch_release(
     release: str | Path,
     revision: str | None = None,

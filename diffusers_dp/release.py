@@ -20,6 +20,7 @@ from PIL import Image
 from .allow_list import COMPONENT_FILES
 from .allow_list import RELEASE_FILES as RELEASE_FILES
 from .errors import UsageError
+from .file_modes import public_files
 from .hub import intact_receipt
 from .journal import put_in_place
 from .ledger import PrivacyLedger
@@ -36,6 +37,7 @@ TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
 TILE_GAP = 2
 
 
+@public_files()
 def build_release(
     output_dir: str | Path,
     *,
@@ -140,7 +142,8 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
     receipt = intact_receipt(folder, "--attach")
     temporary = folder / f".{RECEIPT_NAME}.tmp"
     try:
-        _write(temporary, canonical_json({**receipt, "audit": summary}))
+        with public_files():
+            _write(temporary, canonical_json({**receipt, "audit": summary}))
         os.replace(temporary, folder / RECEIPT_NAME)
     except OSError as error:
         raise UsageError(f"--attach {folder} cannot be written ({error.strerror}).") from None

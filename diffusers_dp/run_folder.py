@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .errors import UsageError
+from .errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
+from .file_modes import private_files
+from .interruption import GO_ON, in_one_sentence
 from .journal import sync_folder, write_synced
 from .no_guarantee import FOLDER
 
@@ -112,15 +114,47 @@ class RunFolder:
                 self._remove_made_folders()
             raise
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """
+        Around a run, after [`create`]: only its owner can read what it writes, `private/status.json` says how it ended, and the lock is
+        given back.
+
+        Raises:
+            UsageError: Memory or disk space was too short.
+            IntegrityError: `private/` was removed meanwhile.
+        """
+        try:
+            with private_files(), in_one_sentence():
+                try:
+                    yield
+                    self.write_status(0, "done")
+                except Exception as error:
+                    if self._lock is not None and not self.private.is_dir():
+                        raise IntegrityError(
+                            f"{self.private} was removed while the run worked in it: put it back from a backup, for what was spent stays spent."
+                        ) from error
+                    raise
+        except (DiffusersDPError, Interrupted, KeyboardInterrupt) as error:
+            with suppress(OSError):  # without room, or without the folder, it stays unwritten
+                if isinstance(error, KeyboardInterrupt):
+                    self.write_status(130, f"stopped by Ctrl-C: {GO_ON}")
+                else:
+                    self.write_status(error.exit_code, str(error))
+            raise
+        finally:
+            self.close()
+
     def write_status(self, exit_code: int, message: str) -> None:
         """
         Write `private/status.json`, for launchers swallow the exit code: 0 done, 2 usage, 3 budget, 4 integrity, 75
-        resumable. A run that was refused the folder owns nothing in it and writes nothing.
+        resumable, 130 Ctrl-C. A run that was refused the folder owns nothing in it and writes nothing.
         """
         if self._lock is None:
             return
         temporary = self.private / ".status.json.tmp"
-        write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
+        with private_files():
+            write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
         os.replace(temporary, self.private / STATUS_FILE)
         sync_folder(self.private)
 

@@ -115,6 +115,15 @@ def test_every_source_is_decoded_by_several_processes(tmp_path, monkeypatch, sma
     assert np.array_equal(arrays.images, expected["images"]) and np.array_equal(arrays.labels, expected["labels"])
 
 
+def test_a_data_set_that_is_called_like_the_cache(tmp_path, monkeypatch, small_parts):
+    """What `datasets` caches of it lies elsewhere: other processes read it while ours is made."""
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: 2)
+    config = config_of(write_images(tmp_path / data.FOLDER))
+    facts, arrays = read(config, tmp_path)
+    assert np.array_equal(arrays.images, in_memory(config, facts, tmp_path / "other")["images"])
+
+
 def test_a_part_fits_into_its_bounds():
     assert image_parts.part_length((1, 28, 28)) == 4096
     assert image_parts.part_length((3, 64, 64)) * 3 * 64 * 64 <= 2**24

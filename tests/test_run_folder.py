@@ -1,15 +1,18 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The folder of a run: private, for one at a time, and never that of another run."""
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
 
 import pytest
 
-from diffusers_dp.errors import UsageError
+from diffusers_dp.errors import IntegrityError, Interrupted, UsageError
 from diffusers_dp.run_folder import RunFolder
 
 
@@ -147,3 +150,50 @@ class TestRunFolder:
         (tmp_path / "file").write_text("")
         with pytest.raises(UsageError, match="--output_dir .* cannot be used"):
             RunFolder(tmp_path / "file").create()
+
+    @pytest.mark.parametrize(
+        ("ending", "raised", "code", "words"),
+        [
+            (None, None, 0, "done"),
+            (KeyboardInterrupt(), KeyboardInterrupt, 130, "Ctrl-C: .*--resume_from_checkpoint latest"),
+            (Interrupted("stopped"), Interrupted, 75, "stopped"),
+            (IntegrityError("edited"), IntegrityError, 4, "edited"),
+            (MemoryError(), UsageError, 2, "Memory is too short"),
+            (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes."), UsageError, 2, "Memory is too short"),
+            (RuntimeError("CUDA out of memory. Tried to allocate 7 bytes."), UsageError, 2, "Memory is too short"),
+            (OSError(28, "No space left on device"), UsageError, 2, "make room"),
+        ],
+    )  # fmt: skip
+    def test_how_a_run_ended_is_written(self, tmp_path, ending, raised, code, words):
+        run = RunFolder(tmp_path)
+        run.create()
+        with pytest.raises(raised) if raised else contextlib.nullcontext(), run.at_work():
+            if ending is not None:
+                raise ending
+        status = json.loads((run.private / "status.json").read_text())
+        assert status["exit_code"] == code and re.search(words, status["message"]) and "7" not in status["message"]
+        run.create(resume=True)  # the lock was given back
+        run.close()
+
+    def test_a_fault_of_the_program_stays_one(self, tmp_path):
+        for fault in (ZeroDivisionError(), RuntimeError("a shape"), OSError(13, "Permission denied")):
+            run = RunFolder(tmp_path)
+            run.create(resume=True)
+            with pytest.raises(type(fault)), run.at_work():
+                raise fault
+            assert names(run.private) == ["lock"]
+
+    @pytest.mark.parametrize("happens", ["nothing", "a write fails", "Ctrl-C"])
+    def test_a_private_folder_that_is_removed_in_mid_run(self, tmp_path, happens):
+        run = RunFolder(tmp_path)
+        run.create()
+        with (
+            pytest.raises(KeyboardInterrupt if happens == "Ctrl-C" else IntegrityError, match="|was removed while"),
+            run.at_work(),
+        ):
+            shutil.rmtree(run.private)
+            if happens == "a write fails":
+                (run.private / "file").touch()
+            if happens == "Ctrl-C":
+                raise KeyboardInterrupt
+        assert names(tmp_path) == []
