@@ -81,7 +81,9 @@ def test_ctrl_c_leaves_a_status(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
         try:
-            patch.setattr(script.SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, third))
+            patch.setattr(
+                script.SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, third)
+            )
             script.main(given)
         finally:
             signal.signal(signal.SIGINT, before)
