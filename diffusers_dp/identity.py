@@ -64,7 +64,7 @@ def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIde
     try:
         identity = RunIdentity(**json.loads(path.read_text(encoding="utf-8")))
         _check_types(identity)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         raise IntegrityError(f"{path} is damaged: restore the file.") from None
     moved = dataset_id is not None and identity.ledger != str(ledger.resolve())
     if identity.dataset_id != dataset_id or moved:

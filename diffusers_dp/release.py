@@ -22,7 +22,7 @@ from .allow_list import RELEASE_FILES as RELEASE_FILES
 from .errors import UsageError
 from .file_modes import public_files
 from .hub import intact_receipt
-from .journal import put_in_place
+from .journal import put_in_place, remove_leftovers
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
@@ -80,8 +80,7 @@ def build_release(
         `Path`: `output_dir/release`.
     """
     output_dir = Path(output_dir)
-    for leftover in output_dir.glob(f"{UNFINISHED}*"):  # of a start that was killed here
-        shutil.rmtree(leftover)
+    remove_leftovers(output_dir, UNFINISHED, "release")
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=UNFINISHED) as temporary:
         saved, release = Path(temporary, "saved"), Path(temporary, "release")
         DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=patch_size).save_pretrained(saved)

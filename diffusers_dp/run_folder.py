@@ -15,6 +15,7 @@ from .file_modes import private_files
 from .interruption import GO_ON, in_one_sentence
 from .journal import sync_folder, write_synced
 from .no_guarantee import FOLDER
+from .verify import RECEIPT_NAME
 
 
 logger = logging.getLogger(__name__)
@@ -53,8 +54,17 @@ class RunFolder:
             `bool`: Whether the folder is new.
 
         Raises:
-            UsageError: The folder holds another run.
+            UsageError: The folder holds another run, or something of somebody else's where a run puts its result.
         """
+        for folder, file in ((self.release, RECEIPT_NAME), (self.output_dir / FOLDER, "model_index.json")):
+            if (
+                folder.exists()
+                and not (folder / file).is_file()
+                and not (folder.is_dir() and not any(folder.iterdir()))
+            ):
+                raise UsageError(
+                    f"--output_dir {self.output_dir} holds {folder.name}, which no run made and this one would replace: choose another folder."
+                )
         made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
         if not resume and (not made or self.release.exists() or (self.output_dir / FOLDER).exists()):
             raise UsageError(

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from diffusers_dp.errors import IntegrityError, Interrupted, UsageError
+from diffusers_dp.journal import remove_leftovers
 from diffusers_dp.run_folder import RunFolder
 
 
@@ -71,6 +72,24 @@ class TestRunFolder:
         run.create(resume=True)
         assert stat.S_IMODE(run.private.stat().st_mode) == 0o700
         run.close()
+
+    @pytest.mark.parametrize("result", ["release", "no_guarantee"])
+    @pytest.mark.parametrize("resume", [False, True])
+    def test_what_no_run_made_is_not_replaced(self, tmp_path, result, resume):
+        """In a folder that holds other things, such as `--output_dir .`."""
+        (tmp_path / result).mkdir()
+        (tmp_path / result / "notes.txt").write_text("mine")
+        with pytest.raises(UsageError, match=f"holds {result}, which no run made" if resume else "holds"):
+            RunFolder(tmp_path).create(resume=resume)
+        assert names(tmp_path) == [result]
+
+    def test_leftovers_are_told_from_what_is_somebody_else_s(self, tmp_path):
+        for name in (".release-notes/mine.txt", ".release-a1b2c3d4/saved/x", ".release-e5f6a7b8/release/x"):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).touch()
+        (tmp_path / ".release-plan").touch()
+        remove_leftovers(tmp_path, ".release-", "release")
+        assert names(tmp_path) == [".release-notes", ".release-plan"]
 
     def test_an_audit_that_came_before_is_no_run(self, tmp_path):
         """It stays where it is, also when the run ends before it began."""

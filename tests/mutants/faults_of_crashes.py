@@ -77,6 +77,13 @@ CRASHES = (
         ("test_identity.py::test_a_run_whose_books_are_gone_spends_nothing",),
     ),
     Fault(
+        "what a run writes can be read by others",
+        "diffusers_dp/run_folder.py",
+        "            with private_files(), in_one_sentence():\n",
+        "            with in_one_sentence():\n",
+        ("test_file_modes.py::test_all_that_a_run_writes",),
+    ),
+    Fault(
         "SIGTERM ends DP-SGD without a checkpoint of the last step",
         SCRIPT,
         "            if step % checkpointing_steps == 0 or step == last_step or stopping:\n",
