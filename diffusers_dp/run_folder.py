@@ -9,10 +9,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeGuard
 
 from .errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
 from .file_modes import private_files
-from .interruption import GO_ON, in_one_sentence
+from .interruption import DISK_ERRORS, GO_ON, in_one_sentence
 from .journal import sync_folder, write_synced
 from .no_guarantee import FOLDER
 from .verify import RECEIPT_NAME
@@ -105,7 +106,13 @@ class RunFolder:
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
         self._lock = lock
-        (self.private / STATUS_FILE).unlink(missing_ok=True)  # what an earlier start said is not how this one ends
+        try:
+            (self.private / STATUS_FILE).unlink(missing_ok=True)  # what an earlier start said is not how this one ends
+        except OSError as error:
+            self.close()
+            raise UsageError(
+                f"{self.private / STATUS_FILE} cannot be replaced ({error.strerror}): remove it."
+            ) from None
         if resume and self._made:
             logger.warning(
                 "--output_dir %s held no run: this is a new one, and it spends a budget of its own.", self.output_dir
@@ -132,7 +139,7 @@ class RunFolder:
 
         Raises:
             UsageError: Memory or disk space was too short.
-            IntegrityError: `private/` was removed meanwhile.
+            IntegrityError: `private/` was removed meanwhile, or something in it cannot be used.
         """
         try:
             with private_files(), in_one_sentence():
@@ -143,6 +150,10 @@ class RunFolder:
                     if self._lock is not None and not self.private.is_dir():
                         raise IntegrityError(
                             f"{self.private} was removed while the run worked in it: put it back from a backup, for what was spent stays spent."
+                        ) from error
+                    if self._lies_in_private(error):
+                        raise IntegrityError(
+                            f"{error.filename} cannot be used ({error.strerror}): put back what the run had there."
                         ) from error
                     raise
         except (DiffusersDPError, Interrupted, KeyboardInterrupt) as error:
@@ -167,6 +178,12 @@ class RunFolder:
             write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
         os.replace(temporary, self.private / STATUS_FILE)
         sync_folder(self.private)
+
+    def _lies_in_private(self, error: Exception) -> TypeGuard[OSError]:
+        """Whether a file or folder in `private/` is of another kind, or closed; a full disk is told otherwise."""
+        if not isinstance(error, OSError) or error.filename is None or error.errno in DISK_ERRORS:
+            return False
+        return Path(os.fsdecode(error.filename)).absolute().is_relative_to(self.private.absolute())
 
     def _remove_made_folders(self) -> None:
         """Those of them that are empty: others may have put something there meanwhile."""

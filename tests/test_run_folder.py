@@ -202,6 +202,22 @@ class TestRunFolder:
                 raise fault
             assert names(run.private) == ["lock"]
 
+    def test_a_folder_in_the_place_of_a_file(self, tmp_path):
+        run = RunFolder(tmp_path)
+        run.create()
+        (run.private / "run.json").mkdir()
+        with pytest.raises(IntegrityError, match=r"run.json cannot be used \(Is a directory\)"), run.at_work():
+            (run.private / "run.json").write_text("")
+        assert json.loads((run.private / "status.json").read_text())["exit_code"] == 4
+        run.create(resume=True)
+        (run.private / ".status.json.tmp").mkdir()
+        with pytest.raises(IntegrityError, match=r"status.json.tmp cannot be used"), run.at_work():
+            pass
+        (run.private / "status.json").mkdir()
+        for _ in range(2):  # the lock was given back
+            with pytest.raises(UsageError, match="status.json cannot be replaced .*: remove it"):
+                run.create(resume=True)
+
     @pytest.mark.parametrize("happens", ["nothing", "a write fails", "Ctrl-C"])
     def test_a_private_folder_that_is_removed_in_mid_run(self, tmp_path, happens):
         run = RunFolder(tmp_path)
