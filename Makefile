@@ -32,7 +32,7 @@ LAUNCH = OMP_WAIT_POLICY=PASSIVE $(BIN)/accelerate launch --num_processes 1 --nu
 .PHONY: demo test test-slow mutants lint audit-deps sbom hashes
 
 demo: $(STAMP)
-	rm -rf runs/demo
+	@if [ -e runs/demo ]; then mv runs/demo "runs/demo.$$(date +%s)" && echo "An earlier runs/demo, with its ledger, is now $$(ls -d runs/demo.* | tail -1)."; fi
 	$(LAUNCH) training/train_feta_pro.py --output_dir runs/demo $(DEMO_ARGS)
 
 test: $(STAMP)

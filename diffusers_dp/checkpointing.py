@@ -280,7 +280,7 @@ def _open_checkpoint(
 def _steps(folder: Path) -> list[int]:
     """Steps of the checkpoints in `folder`, ascending."""
     names = (path.name.removeprefix(CHECKPOINT_PREFIX) for path in folder.glob(f"{CHECKPOINT_PREFIX}*"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def _clear_leftovers(folder: Path) -> None:

@@ -13,7 +13,8 @@ from tqdm.auto import tqdm
 from .decoding_workers import map_in_processes
 from .errors import UsageError
 from .flags import TrainingConfig
-from .image_cache import fingerprint, new_cache, new_npy, open_cache
+from .image_cache import damaged, fingerprint, new_cache, new_npy, open_cache
+from .image_decoding import MAX_IMAGE_PIXELS
 from .image_parts import Decoder, part_length, parts_of
 from .image_records import Records
 from .image_sources import DigitsSource, ImageSource, load_digits_split, open_source
@@ -164,7 +165,24 @@ def open_images(cache_dir: str | Path, made_of: str) -> ImageArrays:
             f"{cache_dir} does not hold the images that the first process decoded: give an --output_dir on a disk that all machines of the run "
             "see."
         )
+    _check_arrays(arrays, Path(cache_dir) / FOLDER)
     return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"), made_of)
+
+
+def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
+    """Raises `IntegrityError` where one is missing, or has not the type or the length that it was written with."""
+    types = {"images": np.uint8, "readable": np.bool_, "labels": np.int64, "units": np.int64}
+    length = len(arrays["images"]) if "images" in arrays and arrays["images"].ndim == 4 else None
+    for name in ("images", "readable", *arrays):
+        array = arrays.get(name)
+        if (
+            array is None
+            or name not in types
+            or array.dtype != types[name]
+            or (array.shape[:1] != (length,))
+            or array.ndim != (4 if name == "images" else 1)
+        ):
+            raise damaged(folder / f"{name}.npy")
 
 
 def _what_decides(config: TrainingConfig, facts: PublicFacts, source: ImageSource) -> list[Any]:
@@ -174,6 +192,8 @@ def _what_decides(config: TrainingConfig, facts: PublicFacts, source: ImageSourc
         config.dataset_name, config.dataset_config_name, config.train_data_dir, config.train_split, config.image_column,
         config.label_column, config.unit_column, config.validation_size,
     ]  # fmt: skip
+    if config.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
+        flags.append(config.max_image_pixels)
     return [files, flags, facts.num_images, facts.image_shape, facts.class_names]
 
 
@@ -205,6 +225,7 @@ def _decode(config: TrainingConfig, facts: PublicFacts, records: Records, left_o
     decoder = Decoder(
         records, folder / "images.npy", num_images, facts.image_shape,
         labelled=facts.class_names is not None, by_unit=config.unit_column is not None,
+        max_pixels=config.max_image_pixels,
     )  # fmt: skip
     num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
     numbers: dict[Any, int] = {}  # of the units

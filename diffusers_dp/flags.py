@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .image_decoding import MAX_IMAGE_PIXELS
 from .timestep_mixture import TimestepMixture
 
 
@@ -74,6 +75,10 @@ class DataFlags:
         None,
         "N, the declared, public number of images to train on, without the validation images; "
         "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the most images that there are.",
+    )
+    max_image_pixels: int = flag(
+        MAX_IMAGE_PIXELS,
+        "An image of more pixels (width times height, read from its header) is not decoded and contributes nothing, like a damaged one.",
     )
     validation_size: int = flag(
         0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .components import check_components, check_model
 from .errors import IntegrityError, UsageError
+from .file_modes import public_files
 from .verify import (
     NO_CARD,
     RECEIPT_NAME,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@public_files()  # what is downloaded is shared by all who use that cache
 def fetch_release(
     release: str | Path,
     revision: str | None = None,

@@ -3,7 +3,7 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from .journal import sync_folder
 
 
 IDENTITY_NAME = "run.json"
+#: What is in `private/` only after a question was asked, whichever ledger holds it.
+_TRACES = ("answers/*", "checkpoint-*", "unprotected/dp_sgd.jsonl")
 
 
 @dataclass
@@ -26,6 +28,7 @@ class RunIdentity:
         leaky_logs (`bool`): Whether it ever had `--leaky_logs`.
         public_inputs (`list[dict]`): Origins of the weights and images from elsewhere that its weights began with.
         processes (`list[int]`): How many processes it had, at each start.
+        asked (`bool`): Whether its ledger holds a row. Runs of earlier versions do not say it.
     """
 
     dataset_id: str | None = None
@@ -35,6 +38,7 @@ class RunIdentity:
     leaky_logs: bool = False
     public_inputs: list[dict[str, Any]] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
+    asked: bool = False
 
 
 def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIdentity:
@@ -45,15 +49,22 @@ def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIde
         dataset_id, ledger: `--dataset_id` and the file of its ledger, as they are now.
 
     Raises:
-        IntegrityError: The file is damaged.
+        IntegrityError: The file is damaged; or it or the ledger is missing, though the run has asked something.
         UsageError: The run was started with another `--dataset_id` or `--ledger_dir`.
     """
     path = private / IDENTITY_NAME
+    traces = [trace for pattern in _TRACES for trace in private.glob(pattern)]
     if not path.exists():
+        # What it forgets cannot be made anew: that there were leaky logs, public inputs, or other starts.
+        if dataset_id is None and ledger.exists():
+            traces.append(ledger)
+        if traces:
+            raise IntegrityError(f"{path} is missing, but {traces[0]} shows that the run has begun: restore the file.")
         return RunIdentity(dataset_id, None if dataset_id is None else os.urandom(8).hex(), str(ledger.resolve()))
     try:
         identity = RunIdentity(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
+        _check_types(identity)
+    except (OSError, ValueError, TypeError, RecursionError):
         raise IntegrityError(f"{path} is damaged: restore the file.") from None
     moved = dataset_id is not None and identity.ledger != str(ledger.resolve())
     if identity.dataset_id != dataset_id or moved:
@@ -63,7 +74,24 @@ def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIde
         raise UsageError(
             f"This run is written in another ledger, and two would not add up: {wanted}, as at its start."
         )
+    if not ledger.exists() and (traces or identity.asked):
+        raise IntegrityError(
+            f"{ledger} is missing, but the run has asked the images: restore it, for what was spent stays spent."
+        )
     return identity
+
+
+def _check_types(identity: RunIdentity) -> None:
+    """Raises `TypeError` where a value is of another type than `RunIdentity` gives it."""
+    new = RunIdentity()
+    for name in (each.name for each in fields(RunIdentity)):
+        value, default = getattr(identity, name), getattr(new, name)
+        if not isinstance(value, (str, type(None)) if default is None else type(default)):
+            raise TypeError(name)
+    if not all(type(number) is int for number in (*identity.resumes, *identity.processes)):
+        raise TypeError("resumes, processes")
+    if not all(isinstance(origin, dict) for origin in identity.public_inputs):
+        raise TypeError("public_inputs")
 
 
 def save_identity(private: Path, identity: RunIdentity) -> None:
@@ -75,3 +103,11 @@ def save_identity(private: Path, identity: RunIdentity) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, private / IDENTITY_NAME)
     sync_folder(private)
+
+
+def note_asked(private: Path, identity: RunIdentity) -> None:
+    """Writes that the ledger holds a row, once it does: a ledger that is gone later is then missed. An identity that was never saved is none
+    of a run's."""
+    if (private / IDENTITY_NAME).exists():
+        identity.asked = True
+        save_identity(private, identity)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import PIL
-from numpy.lib.format import write_array_header_1_0
+from numpy.lib.format import open_memmap, write_array_header_1_0
 
 from .errors import IntegrityError, UsageError
 from .journal import sync_folder, write_synced
@@ -46,24 +46,31 @@ def open_cache(folder: Path, made_of: str) -> dict[str, np.ndarray] | None:
         `dict[str, np.ndarray]` or `None`: By name; `None` if there is no cache, or one of something else.
 
     Raises:
-        IntegrityError: A file of the cache is missing, or is not as long as it was.
+        IntegrityError: A file of the cache is missing, is not as long as it was, or has another header.
     """
     if not folder.exists():
         return None
     try:
         state = json.loads((folder / STATE_FILE).read_bytes())
-        found, sizes = state["made_of"], state["bytes"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise _damaged(folder / STATE_FILE) from None
+        found, sizes = state["made_of"], dict(state["bytes"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise damaged(folder / STATE_FILE) from None
     if found != made_of:
         return None
     for name, size in sizes.items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != size:
-            raise _damaged(folder / name)
-    return {name.removesuffix(".npy"): np.load(folder / name, mmap_mode="r") for name in sizes}
+            raise damaged(folder / name)
+    return {name.removesuffix(".npy"): _map(folder / name) for name in sizes}
 
 
-def _damaged(path: Path) -> IntegrityError:
+def _map(path: Path) -> np.ndarray:
+    try:
+        return open_memmap(path, mode="r")
+    except Exception:  # a header is parsed as Python: a damaged one raises almost anything
+        raise damaged(path) from None
+
+
+def damaged(path: Path) -> IntegrityError:
     return IntegrityError(f"{path} is missing or damaged; remove {path.parent}, and the images are decoded anew.")
 
 

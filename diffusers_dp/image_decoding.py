@@ -12,10 +12,15 @@ import numpy as np
 from PIL import Image, ImageOps
 
 
+#: Above it an image is not decoded: 64 Mi pixels, more than nearly all cameras have; a decoder takes up to about a dozen bytes for each.
+MAX_IMAGE_PIXELS = 2**26
+_BAND = 2**20  # pixels that are scaled at a time
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tga .tif .tiff .webp".split())
 
 
-def decode_image(source: bytes | Path | Image.Image | None, shape: tuple[int, int, int]) -> np.ndarray | None:
+def decode_image(
+    source: bytes | Path | Image.Image | None, shape: tuple[int, int, int], max_pixels: int = MAX_IMAGE_PIXELS
+) -> np.ndarray | None:
     """
     Decodes an image, turns it upright, converts its mode, resizes its shorter side and crops its centre.
 
@@ -25,16 +30,17 @@ def decode_image(source: bytes | Path | Image.Image | None, shape: tuple[int, in
     Args:
         source (`bytes`, `Path` or `PIL.Image.Image`, *optional*): The encoded image, its file, or an opened one.
         shape (`tuple[int, int, int]`): The wanted (channels, height, width), with 1 or 3 channels.
+        max_pixels (`int`): An encoded image whose header tells of more is not decoded.
 
     Returns:
-        `np.ndarray` of shape `shape`, uint8, or `None` where the image is absent, unreadable or not finite.
+        `np.ndarray` of shape `shape`, uint8, or `None` where the image is absent, unreadable, too large or not finite.
     """
     if source is None:
         return None
     channels, height, width = shape
     with _silence():
         try:
-            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source))
+            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source, max_pixels))
             if image is None:
                 return None
             image = image.convert("L" if channels == 1 else "RGB")
@@ -44,21 +50,24 @@ def decode_image(source: bytes | Path | Image.Image | None, shape: tuple[int, in
             return None
 
 
-def decode_as_it_is(source: bytes | Path | Image.Image | None) -> np.ndarray | None:
+def decode_as_it_is(
+    source: bytes | Path | Image.Image | None, max_pixels: int = MAX_IMAGE_PIXELS
+) -> np.ndarray | None:
     """
     Decodes an image without resizing it: upright, 8 bits, grey modes with one channel and all others as RGB.
 
     Args:
         source (`bytes`, `Path` or `PIL.Image.Image`, *optional*): The encoded image, its file, or an opened one.
+        max_pixels (`int`): As in `decode_image`.
 
     Returns:
-        `np.ndarray` of shape `[C, H, W]`, uint8, or `None` where the image is absent, unreadable or not finite.
+        `np.ndarray` of shape `[C, H, W]`, uint8, or `None` where the image is absent, unreadable, too large or not finite.
     """
     if source is None:
         return None
     with _silence():
         try:
-            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source))
+            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source, max_pixels))
             if image is None:
                 return None
             image = image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB")
@@ -67,24 +76,38 @@ def decode_as_it_is(source: bytes | Path | Image.Image | None) -> np.ndarray | N
             return None
 
 
-def _open(source: bytes | Path) -> Image.Image:
-    with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
-        image.load()
-        return ImageOps.exif_transpose(image)
+def _open(source: bytes | Path, max_pixels: int) -> Image.Image:
+    """Raises `ValueError` before anything is decoded where the header tells of too many pixels. Pillow's own limit, which it has for all
+    that a process opens, gives way to ours."""
+    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
+    try:
+        with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
+            if image.width * image.height > max_pixels:
+                raise ValueError("The image has too many pixels.")
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            return image
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image | None:
     """Scales modes that PIL's `convert` would clip; `None` where a value is not finite."""
     if image.mode == "F":
-        values = np.asarray(image, dtype=np.float64)
+        values = np.asarray(image)
         if not np.isfinite(values).all():
             return None
-        values = values * 255 if values.max() <= 1 else values
+        factor, divisor = (255.0 if values.max() <= 1 else 1.0), 1.0
     elif image.mode == "I" or image.mode.startswith("I;16"):
-        values = np.asarray(image, dtype=np.float64) / 257
+        values, factor, divisor = np.asarray(image), 1.0, 257.0
     else:
         return image
-    return Image.fromarray(np.rint(values.clip(0, 255)).astype(np.uint8))
+    scaled = np.empty(values.shape, dtype=np.uint8)
+    rows = max(1, _BAND // values.shape[1])  # eight bytes a pixel, so not all at once
+    for start in range(0, len(values), rows):
+        band = values[start : start + rows].astype(np.float64) * factor / divisor
+        scaled[start : start + rows] = np.rint(band.clip(0, 255))
+    return Image.fromarray(scaled)
 
 
 @contextmanager

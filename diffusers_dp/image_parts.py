@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from .image_decoding import decode_image
+from .image_decoding import MAX_IMAGE_PIXELS, decode_image
 from .image_records import Records
 
 
@@ -64,6 +64,7 @@ class Decoder:
         num_images (`int`): How many images it will hold.
         image_shape (`tuple[int, int, int]`): (C, H, W).
         labelled, by_unit (`bool`): Whether an image without a label, or without a unit, counts as unreadable.
+        max_pixels (`int`): An image of more counts as unreadable, too.
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class Decoder:
         *,
         labelled: bool,
         by_unit: bool,
+        max_pixels: int = MAX_IMAGE_PIXELS,
     ):
         self.records, self.path, self.image_shape = records, path, image_shape
-        self.labelled, self.by_unit = labelled, by_unit
+        self.labelled, self.by_unit, self.max_pixels = labelled, by_unit, max_pixels
         file = open_memmap(path, mode="w+", dtype=np.uint8, shape=(num_images, *image_shape))
         self.offset = file.offset
 
@@ -96,7 +98,7 @@ class Decoder:
         for left_out, (encoded, label, unit) in zip(part.left_out, self.records.read(part.start, part.stop)):
             if left_out:
                 continue
-            image = decode_image(encoded, self.image_shape)
+            image = decode_image(encoded, self.image_shape, self.max_pixels)
             complete = (not self.labelled or label is not None) and (not self.by_unit or unit is not None)
             if image is not None and complete:
                 images[row], labels[row], readable[row], units[row] = image, label or 0, True, unit

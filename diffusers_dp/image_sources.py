@@ -245,7 +245,7 @@ class DatasetSource:
                 self.dataset_name,
                 self.config.dataset_config_name,
                 split=split,
-                cache_dir=str(cache_dir),
+                cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
                 **self._load_kwargs,
             )
         dataset = datasets.load_from_disk(str(self.path))

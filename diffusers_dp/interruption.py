@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from .errors import BudgetExceeded, Interrupted, UsageError
+from .errors import BudgetExceeded, DiffusersDPError, Interrupted, UsageError
 from .ledger import PrivacyLedger
 from .ledger_row import LedgerRow
 
@@ -36,24 +36,43 @@ def stoppable() -> Iterator[None]:
 
     Raises:
         Interrupted: SIGTERM came.
-        UsageError: A file could not be written, for the disk is full.
+        UsageError: See `in_one_sentence`.
     """
     global _requested, _unfinished
     _requested, _unfinished = False, 0
     hears = threading.current_thread() is threading.main_thread()  # Python delivers signals to no other
     before = signal.signal(signal.SIGTERM, _stop) if hears else None
     try:
+        with in_one_sentence():
+            yield
+    finally:
+        if hears:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """What the machine lacks is said in one sentence, which does not tell how much was asked for.
+
+    Raises:
+        UsageError: A file could not be written, for the disk is full; or memory was too short.
+    """
+    try:
         yield
+    except (DiffusersDPError, Interrupted):
+        raise
     except Exception as error:
         number = _disk_error(error)
         if number is not None:
             raise UsageError(
                 f"--output_dir cannot be written ({os.strerror(number)}): make room, then {GO_ON}"
             ) from error
+        if _is_memory_error(error):
+            raise UsageError(
+                "Memory is too short, even for the smallest part of a batch: free some, or give a smaller model, or, for a warm-up, smaller "
+                f"batches; where no flag changes, {GO_ON}"
+            ) from error
         raise
-    finally:
-        if hears:
-            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -95,6 +114,17 @@ def _disk_error(error: Exception) -> int | None:
     if number is None and (found := re.search(r"\(os error (\d+)\)", str(error))):
         number = int(found[1])
     return number if number in DISK_ERRORS else None
+
+
+def _is_memory_error(error: Exception) -> bool:
+    """Of Python, of NumPy, or of torch on any device."""
+    if isinstance(error, MemoryError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    from accelerate.utils.memory import should_reduce_batch_size  # with torch, which such an error has loaded
+
+    return should_reduce_batch_size(error) or "could not create a memory object" in str(error)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

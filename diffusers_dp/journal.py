@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,12 @@ class Journal:
         for number, line in enumerate(lines, start=1):
             try:
                 objects.append(json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise IntegrityError(f"Line {number} of {self.path} is damaged: restore the file.") from error
         if torn:
             try:
                 objects.append(json.loads(torn))
-            except ValueError:
+            except (ValueError, RecursionError):
                 pass
         if not objects:
             raise IntegrityError(f"{self.path} is empty or damaged: restore the file, or use another --output_dir.")
@@ -121,6 +122,19 @@ def sync_tree(folder: Path) -> None:
     """Wait until the disk has all that is in a folder, at any depth; its own name not yet."""
     for path in (folder, *folder.rglob("*")):
         sync_folder(path)  # opened for reading, a file is synced by the same call
+
+
+def remove_leftovers(folder: Path, prefix: str, made: str) -> None:
+    """Removes what starts that were killed before [`put_in_place`] have left in `folder`: hidden folders that hold nothing but what a run puts
+    there. Others of that prefix are somebody else's.
+
+    Args:
+        prefix (`str`): What their names begin with.
+        made (`str`): What the finished folder is called.
+    """
+    for leftover in folder.glob(f"{prefix}*"):
+        if leftover.is_dir() and {path.name for path in leftover.iterdir()} <= {"saved", "previous", made}:
+            shutil.rmtree(leftover)
 
 
 def put_in_place(made: Path, place: Path) -> None:

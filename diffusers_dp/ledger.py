@@ -11,7 +11,7 @@ label set public; `accounting.py` holds the numbers. Nothing here loads torch.
 
 import json
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class PrivacyLedger:
         dataset_bounds (list of `Bound`): what the releases were promised about their sum; no bound implies another.
         dataset_epsilon (`float`, *optional*): the smallest of these that holds at this release's delta.
         set_aside (list of `LedgerRow`): questions of later, for which `calibrate` and `affordable_steps` leave enough.
+        after_first_row (`Callable`, *optional*): called once the first row of this release is on disk.
 
     Raises:
         UsageError: if a value lies outside its range, or another process writes to the data set's ledger.
@@ -107,6 +108,7 @@ class PrivacyLedger:
         self.dataset_epsilon: float | None = min(here, default=None)
         self._rows: list[dict[str, Any]] = self._file.rows
         self.set_aside: list[LedgerRow] = []
+        self.after_first_row: Callable[[], None] | None = None
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
         self._affordable: Composition = ()  # the largest composition that is known to meet the target
 
@@ -298,6 +300,8 @@ class PrivacyLedger:
             )
         self._file.append(entry)
         self._open.append(entry["id"])
+        if len(self._rows) == 1 and self.after_first_row is not None:
+            self.after_first_row()
         return entry["id"]
 
     def executed(self, reservation: int, steps: int) -> None:

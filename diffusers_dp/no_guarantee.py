@@ -7,7 +7,6 @@ of it.
 """
 
 import math
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .accounting import Composition
 from .errors import UsageError
-from .journal import put_in_place
+from .journal import put_in_place, remove_leftovers
 from .ledger import PrivacyLedger
 from .ledger_row import NON_PRIVATE, LedgerRow
 from .methods import Method
@@ -115,8 +114,7 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
         `Path`: The folder.
     """
     output_dir = Path(output_dir)
-    for leftover in output_dir.glob(f".{FOLDER}-*"):  # of a start that was killed here
-        shutil.rmtree(leftover)
+    remove_leftovers(output_dir, f".{FOLDER}-", FOLDER)
     pipeline.register_to_config(privacy=PRIVACY)
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=f".{FOLDER}-") as temporary:
         folder = Path(temporary, FOLDER)

@@ -11,7 +11,7 @@ from .accounting import ACCOUNTANTS
 from .config import FETAProConfig, SamplingFacts, TrainingConfig, resolve
 from .data import PublicFacts
 from .errors import BudgetExceeded, IntegrityError, UsageError
-from .identity import RunIdentity, read_identity
+from .identity import RunIdentity, note_asked, read_identity
 from .ledger import PrivacyLedger
 from .ledger_file import Bound, Release, other_releases
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
@@ -163,10 +163,11 @@ def new_ledger(
     """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
 
     Args:
-        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone.
+        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone. At `path` it is told
+            of the first row.
 
     Raises:
-        IntegrityError: The ledger at `path` is for another budget or other public facts.
+        IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that has asked.
     """
     sampling = resolve(config, facts.num_units)
     release_id = None if identity is None else identity.release_id
@@ -189,10 +190,12 @@ def new_ledger(
     if config.evaluation_reserve is not None:
         public_facts["evaluation_reserve"] = config.evaluation_reserve
     if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise
-        return UnprotectedLedger(
+        unprotected = UnprotectedLedger(
             path, target_delta=sampling.target_delta, num_images=facts.num_units, accountant=config.accountant,
             public_facts=public_facts, unit_of_privacy=config.unit_of_privacy,
         )  # fmt: skip
+        _bind(unprotected, config, identity)
+        return unprotected
     ledger = PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
@@ -206,11 +209,25 @@ def new_ledger(
         release_id=release_id,
         others=others,
     )
+    _bind(ledger, config, identity)
     if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
         ledger.set_aside.append(
             _row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
         )
     return ledger
+
+
+def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity | None) -> None:
+    """Tells the run's identity of the ledger's first row, and refuses a ledger that has lost it. In memory nothing is lost."""
+    if ledger.path is None or identity is None:
+        return
+    if identity.asked and not ledger.rows:
+        ledger.close()
+        raise IntegrityError(
+            f"{ledger.path} holds no row of this run, which has asked the images: restore the file, for what was spent stays spent."
+        )
+    private = Path(config.output_dir, "private")
+    ledger.after_first_row = lambda: note_asked(private, identity)
 
 
 def dp_sgd_row(config: TrainingConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:

@@ -36,6 +36,7 @@ from .components import (
 from .data import PublicFacts
 from .dpsgd import per_example_gradients
 from .errors import IntegrityError, UsageError
+from .file_modes import public_files
 from .flags import TrainingConfig
 from .hub import fetch_release
 from .hub_errors import one_sentence
@@ -82,6 +83,7 @@ class StartingModel:
     receipt: dict[str, Any] | None = None
 
 
+@public_files()  # what is downloaded is shared by all who use that cache
 def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
     """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
     nothing as the flags describe it.

@@ -88,7 +88,7 @@ def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicIma
         for encoded, label, _ in tqdm(
             source.records(names, Path(cache_dir)), desc="Reading public images", unit="image"
         ):
-            image = decode_image(encoded, own.image_shape)
+            image = decode_image(encoded, own.image_shape, own.max_image_pixels)
             if image is not None:
                 images.append(image)
                 labels.append(label if label is not None else len(names or ()))
@@ -170,6 +170,7 @@ def _as_sensitive(config: PublicConfig) -> TrainingConfig:
         dataset_name=config.public_dataset_name, dataset_config_name=config.public_dataset_config_name,
         train_data_dir=config.public_data_dir, train_split=config.public_split, image_column=config.public_image_column,
         label_column=config.public_label_column, class_names=names, resolution=side, num_channels=config.image_shape[0],
+        max_image_pixels=config.max_image_pixels,
     )  # fmt: skip
 
 

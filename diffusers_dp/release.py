@@ -20,8 +20,9 @@ from PIL import Image
 from .allow_list import COMPONENT_FILES
 from .allow_list import RELEASE_FILES as RELEASE_FILES
 from .errors import UsageError
+from .file_modes import public_files
 from .hub import intact_receipt
-from .journal import put_in_place
+from .journal import put_in_place, remove_leftovers
 from .ledger import PrivacyLedger
 from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
@@ -36,6 +37,7 @@ TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
 TILE_GAP = 2
 
 
+@public_files()
 def build_release(
     output_dir: str | Path,
     *,
@@ -78,8 +80,7 @@ def build_release(
         `Path`: `output_dir/release`.
     """
     output_dir = Path(output_dir)
-    for leftover in output_dir.glob(f"{UNFINISHED}*"):  # of a start that was killed here
-        shutil.rmtree(leftover)
+    remove_leftovers(output_dir, UNFINISHED, "release")
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=UNFINISHED) as temporary:
         saved, release = Path(temporary, "saved"), Path(temporary, "release")
         DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=patch_size).save_pretrained(saved)
@@ -140,7 +141,8 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
     receipt = intact_receipt(folder, "--attach")
     temporary = folder / f".{RECEIPT_NAME}.tmp"
     try:
-        _write(temporary, canonical_json({**receipt, "audit": summary}))
+        with public_files():
+            _write(temporary, canonical_json({**receipt, "audit": summary}))
         os.replace(temporary, folder / RECEIPT_NAME)
     except OSError as error:
         raise UsageError(f"--attach {folder} cannot be written ({error.strerror}).") from None

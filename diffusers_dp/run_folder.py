@@ -9,10 +9,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeGuard
 
-from .errors import UsageError
+from .errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
+from .file_modes import private_files
+from .interruption import DISK_ERRORS, GO_ON, in_one_sentence
 from .journal import sync_folder, write_synced
 from .no_guarantee import FOLDER
+from .verify import RECEIPT_NAME
 
 
 logger = logging.getLogger(__name__)
@@ -51,8 +55,17 @@ class RunFolder:
             `bool`: Whether the folder is new.
 
         Raises:
-            UsageError: The folder holds another run.
+            UsageError: The folder holds another run, or something of somebody else's where a run puts its result.
         """
+        for folder, file in ((self.release, RECEIPT_NAME), (self.output_dir / FOLDER, "model_index.json")):
+            if (
+                folder.exists()
+                and not (folder / file).is_file()
+                and not (folder.is_dir() and not any(folder.iterdir()))
+            ):
+                raise UsageError(
+                    f"--output_dir {self.output_dir} holds {folder.name}, which no run made and this one would replace: choose another folder."
+                )
         made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
         if not resume and (not made or self.release.exists() or (self.output_dir / FOLDER).exists()):
             raise UsageError(
@@ -93,7 +106,13 @@ class RunFolder:
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
         self._lock = lock
-        (self.private / STATUS_FILE).unlink(missing_ok=True)  # what an earlier start said is not how this one ends
+        try:
+            (self.private / STATUS_FILE).unlink(missing_ok=True)  # what an earlier start said is not how this one ends
+        except OSError as error:
+            self.close()
+            raise UsageError(
+                f"{self.private / STATUS_FILE} cannot be replaced ({error.strerror}): remove it."
+            ) from None
         if resume and self._made:
             logger.warning(
                 "--output_dir %s held no run: this is a new one, and it spends a budget of its own.", self.output_dir
@@ -112,17 +131,59 @@ class RunFolder:
                 self._remove_made_folders()
             raise
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """
+        Around a run, after [`create`]: only its owner can read what it writes, `private/status.json` says how it ended, and the lock is
+        given back.
+
+        Raises:
+            UsageError: Memory or disk space was too short.
+            IntegrityError: `private/` was removed meanwhile, or something in it cannot be used.
+        """
+        try:
+            with private_files(), in_one_sentence():
+                try:
+                    yield
+                    self.write_status(0, "done")
+                except Exception as error:
+                    if self._lock is not None and not self.private.is_dir():
+                        raise IntegrityError(
+                            f"{self.private} was removed while the run worked in it: put it back from a backup, for what was spent stays spent."
+                        ) from error
+                    if self._lies_in_private(error):
+                        raise IntegrityError(
+                            f"{error.filename} cannot be used ({error.strerror}): put back what the run had there."
+                        ) from error
+                    raise
+        except (DiffusersDPError, Interrupted, KeyboardInterrupt) as error:
+            with suppress(OSError):  # without room, or without the folder, it stays unwritten
+                if isinstance(error, KeyboardInterrupt):
+                    self.write_status(130, f"stopped by Ctrl-C: {GO_ON}")
+                else:
+                    self.write_status(error.exit_code, str(error))
+            raise
+        finally:
+            self.close()
+
     def write_status(self, exit_code: int, message: str) -> None:
         """
         Write `private/status.json`, for launchers swallow the exit code: 0 done, 2 usage, 3 budget, 4 integrity, 75
-        resumable. A run that was refused the folder owns nothing in it and writes nothing.
+        resumable, 130 Ctrl-C. A run that was refused the folder owns nothing in it and writes nothing.
         """
         if self._lock is None:
             return
         temporary = self.private / ".status.json.tmp"
-        write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
+        with private_files():
+            write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
         os.replace(temporary, self.private / STATUS_FILE)
         sync_folder(self.private)
+
+    def _lies_in_private(self, error: Exception) -> TypeGuard[OSError]:
+        """Whether a file or folder in `private/` is of another kind, or closed; a full disk is told otherwise."""
+        if not isinstance(error, OSError) or error.filename is None or error.errno in DISK_ERRORS:
+            return False
+        return Path(os.fsdecode(error.filename)).absolute().is_relative_to(self.private.absolute())
 
     def _remove_made_folders(self) -> None:
         """Those of them that are empty: others may have put something there meanwhile."""

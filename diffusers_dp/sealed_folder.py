@@ -48,12 +48,12 @@ def seal(
 
 
 def open_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
-    """Read what [`seal`] wrote. Raises `IntegrityError`, which names the file, if a hash does not fit."""
+    """Read what [`seal`] wrote. Raises `IntegrityError`, which names the file, if it cannot be read or a hash does not fit."""
     try:
         state = json.loads(_read(folder / STATE_FILE))
-    except ValueError:
-        raise IntegrityError(f"{folder / STATE_FILE} is damaged.") from None
-    if state.pop("sha256_of_state", None) != _hash_state(state):
+    except (ValueError, RecursionError):
+        state = None
+    if not isinstance(state, dict) or state.pop("sha256_of_state", None) != _hash_state(state):
         raise IntegrityError(f"{folder / STATE_FILE} is damaged.")
     tensors = {}
     for name, expected in state.pop("sha256").items():
@@ -73,3 +73,5 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise IntegrityError(f"{path} is missing.") from None
+    except OSError as error:
+        raise IntegrityError(f"{path} cannot be read ({error.strerror}).") from None

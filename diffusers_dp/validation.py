@@ -31,6 +31,7 @@ _AT_LEAST = {
     "num_train_images": 1,
     "num_train_units": 1,
     "max_images_per_unit": 1,
+    "max_image_pixels": 1,
     "validation_size": 0,
     "resolution": 2,
     "num_central_images": 1,

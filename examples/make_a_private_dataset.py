@@ -4,17 +4,25 @@
 # Labelled parquet shards that `load_dataset` reads, with the receipt of the model and a card beside them. An interrupted command goes on where it stopped.
 
 # %%
+import sys
+from pathlib import Path
+
 from datasets import load_dataset
 
 from diffusers_dp.cli import main
 
 
 # %%
-release = "runs/demo/release"
-main(["sample", release, "--num_images", "12", "--output", "synthetic", "--num_inference_steps", "2"])
+folder = Path("example_of_a_dataset")
+try:
+    folder.mkdir()
+except FileExistsError:
+    sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
+release, synthetic, cache = "runs/demo/release", str(folder / "synthetic"), str(folder / "cache")
+main(["sample", release, "--num_images", "12", "--output", synthetic, "--num_inference_steps", "2"])
 
 # %%
-images = load_dataset("synthetic", split="train", cache_dir="cache")
+images = load_dataset(synthetic, split="train", cache_dir=cache)
 print(images.features, images["label"])
 
 # %% [markdown]
@@ -24,7 +32,8 @@ print(images.features, images["label"])
 # %%
 number_of_classes = images.features["label"].num_classes
 shares = ",".join(["2"] + ["1"] * (number_of_classes - 1))  # the first class twice as often as any other
+mostly_one = str(folder / "mostly_one")
 main([
-    "sample", release, "--num_images", "12", "--output", "mostly_one", "--num_inference_steps", "2", "--class_balance", shares,
+    "sample", release, "--num_images", "12", "--output", mostly_one, "--num_inference_steps", "2", "--class_balance", shares,
 ])  # fmt: skip
-print(load_dataset("mostly_one", split="train", cache_dir="cache")["label"])
+print(load_dataset(mostly_one, split="train", cache_dir=cache)["label"])

@@ -4,15 +4,23 @@
 # Drawing costs no privacy, however many images you draw. `load_verified` compares the release with its receipt before it loads anything.
 
 # %%
+import sys
+from pathlib import Path
+
 import torch
 
 from diffusers_dp import load_verified
 
 
 # %% [markdown]
-# A folder, or a Hub id. `make demo` makes this one.
+# A folder, or a Hub id. `make demo` makes this one. The images go into a new folder.
 
 # %%
+folder = Path("example_of_sampling")
+try:
+    folder.mkdir()
+except FileExistsError:
+    sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
 release = "runs/demo/release"
 pipeline = load_verified(release)
 print(pipeline.config.privacy)
@@ -25,7 +33,7 @@ print(pipeline.config.privacy)
 generators = [torch.Generator().manual_seed(seed) for seed in range(4)]
 images = pipeline(class_labels=[0, 1, 2, 0], generator=generators, num_inference_steps=4).images
 for number, image in enumerate(images):
-    image.resize((112, 112), 0).save(f"image-{number}.png")
+    image.resize((112, 112), 0).save(folder / f"image-{number}.png")
 
 # %% [markdown]
 # `output_type="pt"` gives tensors in [0, 1]; `callback_on_step_end` watches the noise fall.

@@ -14,13 +14,19 @@ from PIL import Image
 
 # %% [markdown]
 # Here the images are drawn at random, so that the example runs everywhere. Put your own folder in their place: `scans/benign/*.png`,
-# `scans/malignant/*.png`. The names of the classes are public, and declared; so is the number of images.
+# `scans/malignant/*.png`. The names of the classes are public, and declared; so is the number of images. All that is written here goes into a
+# new folder.
 
 # %%
-scans, run = Path("scans"), Path("runs/scans")
+folder = Path("example_of_training")
+try:
+    folder.mkdir()
+except FileExistsError:
+    sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
+scans, run = folder / "scans", folder / "run"
 rng = np.random.default_rng(0)
 for name, brightness in (("benign", 80), ("malignant", 170)):
-    (scans / name).mkdir(parents=True, exist_ok=True)
+    (scans / name).mkdir(parents=True)
     for number in range(30):
         pixels = rng.normal(brightness, 30, (8, 8)).clip(0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(scans / name / f"{number}.png")
@@ -47,7 +53,7 @@ subprocess.run([*command, "--dry_run"], check=True)
 subprocess.run([*command, "--skip_preflight"], check=True)
 
 # %% [markdown]
-# `runs/scans/private` stays in the house. `runs/scans/release` may be published: weights, a pipeline, a card and the privacy receipt.
+# `run/private` stays in the house. `run/release` may be published: weights, a pipeline, a card and the privacy receipt.
 
 # %%
 print(*sorted(path.relative_to(run / "release") for path in (run / "release").rglob("*") if path.is_file()), sep="\n")

@@ -4,6 +4,9 @@
 # A receipt lists every question that was put to the training images. Anybody can compute epsilon from it again, and compare the hashes of the files.
 
 # %%
+import sys
+from pathlib import Path
+
 from diffusers_dp.plain_words import guess_in_words, plain_guarantee, questions
 from diffusers_dp.verify import verify
 
@@ -23,16 +26,19 @@ for asked in questions(receipt["events"]):
     print(f"{asked['stage']}: {asked['steps']} times, noise multiplier {asked['noise_multiplier']:.4g}")
 
 # %% [markdown]
-# An edited number is noticed. Here a copy claims a smaller delta.
+# An edited number is noticed. Here a copy, in a new folder, claims a smaller delta.
 
 # %%
 import json  # noqa: E402
 import shutil  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 
-shutil.rmtree("edited", ignore_errors=True)
-shutil.copytree(release, "edited")
-path = Path("edited/privacy_receipt.json")
+folder = Path("example_of_verifying")
+try:
+    folder.mkdir()
+except FileExistsError:
+    sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
+edited = shutil.copytree(release, folder / "edited")
+path = edited / "privacy_receipt.json"
 path.write_text(json.dumps({**json.loads(path.read_text()), "delta": 1e-12}))
-print(*verify("edited")[1], sep="\n")
+print(*verify(edited)[1], sep="\n")

@@ -171,6 +171,20 @@ class TestDamage:
         with pytest.raises(IntegrityError, match=f"{name} is missing"):
             find_checkpoint(tmp_path, "checkpoint-3")
 
+    @pytest.mark.parametrize("name", FILES)
+    def test_a_folder_in_the_place_of_a_file(self, trained, tmp_path, name):
+        path = trained.save(tmp_path) / name
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(IntegrityError, match=f"{name} cannot be read"):
+            find_checkpoint(tmp_path, "latest")
+
+    @pytest.mark.parametrize("state", ["null", "[]", "7", "[" * 100_000])
+    def test_a_state_that_is_none(self, trained, tmp_path, state):
+        (trained.save(tmp_path) / "state.json").write_text(state)
+        with pytest.raises(IntegrityError, match="state.json is damaged"):
+            find_checkpoint(tmp_path, "latest")
+
     def test_a_changed_number_in_the_state_is_found(self, trained, tmp_path):
         path = trained.save(tmp_path) / "state.json"
         path.write_text(path.read_text().replace('"steps_reserved": 40', '"steps_reserved": 10'))

@@ -9,12 +9,13 @@ import datasets
 import numpy as np
 import pyarrow.parquet
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
+from diffusers_dp import image_decoding
 from diffusers_dp.config import FETAProConfig
 from diffusers_dp.data import load_digits_split, load_images, public_facts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.image_decoding import decode_image
+from diffusers_dp.image_decoding import decode_as_it_is, decode_image
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -411,6 +412,36 @@ def test_image_is_cropped_in_its_centre_and_turned_upright():
     for kind in ("PNG", "TIFF"):
         decoded = decode_image(encode(Image.fromarray(pixels), kind, exif=exif), (1, 8, 8))
         assert decoded[0, 7].min() == 255 and decoded[0, 0].max() == 0
+
+
+@pytest.mark.parametrize("decode", [lambda *a: decode_image(a[0], (1, 8, 8), *a[1:]), decode_as_it_is])
+def test_an_image_of_too_many_pixels_is_not_decoded(decode, monkeypatch):
+    """Its header tells; the limit of this flag is the only one."""
+    loaded, load = [], ImageFile.ImageFile.load
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: loaded.append(image.size) or load(image))
+    for kind in ("PNG", "JPEG", "TIFF", "GIF", "WEBP", "BMP"):
+        content = encode(Image.new("L", (40, 25), 77), kind)
+        loaded.clear()
+        assert decode(content, 999) is None and loaded == []
+        assert decode(content, 1000) is not None
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+        assert decode(content) is not None and Image.MAX_IMAGE_PIXELS == 10
+        assert decode(content, 999) is None and Image.MAX_IMAGE_PIXELS == 10
+    bomb = encode(Image.new("1", (8193, 8192)))
+    loaded.clear()
+    assert len(bomb) < 20_000 and decode(bomb) is None and loaded == []
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_deep_images_are_scaled_in_bands_as_they_were_at_once(mode, monkeypatch):
+    values = np.random.default_rng(0).uniform(-9, 70_000, (50, 7))
+    values = values.astype(np.float32) / 60_000 if mode == "F" else values.clip(0, 65535 if mode == "I;16" else None)
+    image = Image.fromarray(values.astype({"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]))
+    assert image.mode == mode
+    exact = np.asarray(image, dtype=np.float64)
+    exact = exact * (255 if exact.max() <= 1 else 1) if mode == "F" else exact / 257
+    monkeypatch.setattr(image_decoding, "_BAND", 20)
+    assert np.array_equal(decode_as_it_is(image)[0], np.rint(exact.clip(0, 255)).astype(np.uint8))
 
 
 def test_damaged_images_leave_no_line(capfd):

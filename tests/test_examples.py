@@ -28,11 +28,11 @@ for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
         exec(compile("".join(cell["source"]), cell["id"], "exec"), namespace)
 """
 MADE = {
-    "train_on_your_own_folder": "runs/scans/release/privacy_receipt.json",
-    "sample_images": "image-3.png",
-    "make_a_private_dataset": "mostly_one/README.md",
-    "verify_a_stranger_s_model": "edited/privacy_receipt.json",
-    "plan_a_budget": "budget.png",
+    "train_on_your_own_folder": "example_of_training/run/release/privacy_receipt.json",
+    "sample_images": "example_of_sampling/image-3.png",
+    "make_a_private_dataset": "example_of_a_dataset/mostly_one/README.md",
+    "verify_a_stranger_s_model": "example_of_verifying/edited/privacy_receipt.json",
+    "plan_a_budget": "example_of_planning/budget.png",
 }
 
 
@@ -59,17 +59,51 @@ def test_it_runs(name, kind, honest, tmp_path):
     """In a folder with a release where `make demo` puts one."""
     shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
     (tmp_path / "training").symlink_to(ROOT / "training")
+    before = contents(tmp_path)
+    done = run_example(name, kind, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / MADE[name]).is_file()
+    own = Path(MADE[name]).parts[0]
+    assert {path: text for path, text in contents(tmp_path).items() if path.parts[0] != own} == before
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_folder_that_is_there_is_not_touched(name, honest, tmp_path):
+    """Nor are the user's own images, which the README calls `scans`: here they have the names that an example gives to its own."""
+    shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
+    own = Path(MADE[name]).parts[0]
+    for path in (
+        f"{own}/scans/benign/0.png",
+        "scans/benign/0.png",
+        "synthetic/0.png",
+        "edited/0.png",
+        "image-0.png",
+        "budget.png",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"a patient")
+    before = contents(tmp_path)
+    done = run_example(name, "script", tmp_path)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert last == f"{own} exists: this example writes into a folder of its own; move yours away, or run it elsewhere."
+    assert contents(tmp_path) == before
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def run_example(name, kind, folder):
     script = SCRIPTS[name]
     command = [str(script)] if kind == "script" else ["-c", KERNEL, str(script.with_suffix(".ipynb"))]
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, *command],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / MADE[name]).is_file()
 
 
 def test_the_space_is_complete():

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,15 @@ def test_every_source_is_decoded_by_several_processes(tmp_path, monkeypatch, sma
     assert np.array_equal(arrays.images, expected["images"]) and np.array_equal(arrays.labels, expected["labels"])
 
 
+def test_a_data_set_that_is_called_like_the_cache(tmp_path, monkeypatch, small_parts):
+    """What `datasets` caches of it lies elsewhere: other processes read it while ours is made."""
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: 2)
+    config = config_of(write_images(tmp_path / data.FOLDER))
+    facts, arrays = read(config, tmp_path)
+    assert np.array_equal(arrays.images, in_memory(config, facts, tmp_path / "other")["images"])
+
+
 def test_a_part_fits_into_its_bounds():
     assert image_parts.part_length((1, 28, 28)) == 4096
     assert image_parts.part_length((3, 64, 64)) * 3 * 64 * 64 <= 2**24
@@ -168,6 +178,23 @@ def test_other_flags_or_files_are_decoded_anew(tmp_path):
     assert read(config_of(name), tmp_path)[1].readable[0]
     write_images(tmp_path / "set", broken=(0,))  # somebody withdrew an image
     assert read(config_of(name), tmp_path)[1].readable.tolist()[:4] == [False, True, True, True]
+
+
+def test_a_limit_on_pixels_is_another_flag_and_blanks_what_is_above_it(tmp_path, capfd):
+    """The terminal shows the same. The default is not named in what decides, so that caches of earlier versions stay good."""
+    for i, side in enumerate((8, 9, 8)):
+        path = tmp_path / "images" / "abc"[i] / "0.png"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(encode(grey(200).resize((side, side))))
+    seen = []
+    for limit, there in ((2**26, [True] * 3), (64, [True, False, True]), (63, [False] * 3), (2**26, [True] * 3)):
+        config = folder_config(tmp_path / "images", class_names="a,b,c", num_channels=1, max_image_pixels=limit)
+        capfd.readouterr()
+        facts, arrays = read(config, tmp_path)
+        seen.append(re.sub("[^a-z]", "", "".join(capfd.readouterr())))
+        assert arrays.readable.tolist() == there and not arrays.images[~arrays.readable].any()
+        assert (str(limit) in str(data._what_decides(config, facts, open_source(config))[1])) is (limit != 2**26)
+    assert len(set(seen)) == 1
 
 
 def test_another_file_with_the_labels_is_noticed(tmp_path):
@@ -252,6 +279,45 @@ def test_a_damaged_cache_is_one_sentence(tmp_path, file, damage):
         read(config, tmp_path)
     shutil.rmtree(tmp_path / "cache" / "images")
     read(config, tmp_path)
+
+
+HEADERS = {
+    "no numbers": lambda data: bytes(len(data)),
+    "no magic": lambda data: b"XXXXXX" + data[6:],
+    "version 9": lambda data: data[:6] + b"\x09\x09" + data[8:],
+    "endless": lambda data: data[:8] + b"\xff\xff" + data[10:],
+    "no dictionary": lambda data: data[:10] + b"(" * 118 + data[128:],
+    "another shape": lambda data: data.replace(b"(23,", b"(99,", 1),
+    "a negative shape": lambda data: data.replace(b"(23,", b"(-3,", 1),
+    "fewer": lambda data: data.replace(b"(23,", b"(22,", 1),
+    "another type": lambda data: data.replace(b"|u1", b"|i1", 1).replace(b"<i8", b"<f8", 1).replace(b"|b1", b"|u1", 1),
+    "objects": lambda data: data.replace(b"|u1", b"|O ", 1).replace(b"<i8", b"|O ", 1).replace(b"|b1", b"|O ", 1),
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("file", FILES[:3])
+def test_a_damaged_header_is_one_sentence(tmp_path, file, header):
+    """The file is as long as it was."""
+    config = config_of(write_images(tmp_path / "set"))
+    read(config, tmp_path)
+    path = tmp_path / "cache" / "images" / file
+    content, path_size = HEADERS[header](path.read_bytes()), path.stat().st_size
+    path.write_bytes(content)
+    assert path.stat().st_size == path_size
+    with pytest.raises(IntegrityError, match=r"\.npy is missing or damaged; remove .*images, and"):
+        read(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "state", ["", "[]", "{}", "7", '{"made_of": 1, "bytes": 3}', '{"made_of": 1, "bytes": [[1]]}', "[" * 100_000]
+)
+def test_a_damaged_state_is_one_sentence(tmp_path, state):
+    config = config_of(write_images(tmp_path / "set"))
+    read(config, tmp_path)
+    (tmp_path / "cache" / "images" / "state.json").write_text(state)
+    with pytest.raises(IntegrityError, match=r"state.json is missing or damaged; remove .*images, and"):
+        read(config, tmp_path)
 
 
 def test_a_disk_without_room_is_refused_before_an_image_is_decoded(tmp_path, monkeypatch):

@@ -68,6 +68,31 @@ def test_in_dp_sgd_the_step_is_finished_and_saved(method, tmp_path, monkeypatch)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_ctrl_c_leaves_a_status(tmp_path, monkeypatch):
+    """It ends at once, in the middle of a step; the run goes on from the checkpoint before."""
+    script, run, steps = load("dpdm", monkeypatch), tmp_path / "run", []
+    given = [*SHARED, *write_images(tmp_path / "images"), "--output_dir", str(run)]
+
+    def third():
+        steps.append(1)
+        if len(steps) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+        try:
+            patch.setattr(
+                script.SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, third)
+            )
+            script.main(given)
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert status(run)["exit_code"] == 130 and "--resume_from_checkpoint latest" in status(run)["message"]
+    assert (run / "private" / "checkpoint-2").is_dir()
+    script.main([*given, *RESUME])
+    check_finished(run, 4)
+
+
 def test_reservations_end_at_checkpoints(tmp_path, monkeypatch):
     """Also after a stop between two of them: a later crash loses an interval at most."""
     script, run = load("dpdm", monkeypatch), tmp_path / "run"

@@ -10,6 +10,7 @@ import pytest
 from test_ledger import independent_epsilon, lines, on_disk, row
 
 from diffusers_dp.errors import IntegrityError
+from diffusers_dp.journal import Journal
 
 
 class Syncs:
@@ -137,6 +138,14 @@ def test_a_damaged_file_is_refused(tmp_path):
             on_disk(tmp_path)
             pytest.fail(f"accepted: {damage}")
         assert ledger.path.read_text() == text, "a damaged file is evidence: leave it alone"
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_line_that_is_nested_without_end(tmp_path, end):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text("[" * 100_000 + end)
+    with pytest.raises(IntegrityError, match="damaged"):
+        Journal(path).read()
 
 
 def test_a_second_writer_is_noticed(tmp_path):

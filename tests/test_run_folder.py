@@ -1,15 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The folder of a run: private, for one at a time, and never that of another run."""
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
 
 import pytest
 
-from diffusers_dp.errors import UsageError
+from diffusers_dp.errors import IntegrityError, Interrupted, UsageError
+from diffusers_dp.journal import remove_leftovers
 from diffusers_dp.run_folder import RunFolder
 
 
@@ -68,6 +72,24 @@ class TestRunFolder:
         run.create(resume=True)
         assert stat.S_IMODE(run.private.stat().st_mode) == 0o700
         run.close()
+
+    @pytest.mark.parametrize("result", ["release", "no_guarantee"])
+    @pytest.mark.parametrize("resume", [False, True])
+    def test_what_no_run_made_is_not_replaced(self, tmp_path, result, resume):
+        """In a folder that holds other things, such as `--output_dir .`."""
+        (tmp_path / result).mkdir()
+        (tmp_path / result / "notes.txt").write_text("mine")
+        with pytest.raises(UsageError, match=f"holds {result}, which no run made" if resume else "holds"):
+            RunFolder(tmp_path).create(resume=resume)
+        assert names(tmp_path) == [result]
+
+    def test_leftovers_are_told_from_what_is_somebody_else_s(self, tmp_path):
+        for name in (".release-notes/mine.txt", ".release-a1b2c3d4/saved/x", ".release-e5f6a7b8/release/x"):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).touch()
+        (tmp_path / ".release-plan").touch()
+        remove_leftovers(tmp_path, ".release-", "release")
+        assert names(tmp_path) == [".release-notes", ".release-plan"]
 
     def test_an_audit_that_came_before_is_no_run(self, tmp_path):
         """It stays where it is, also when the run ends before it began."""
@@ -147,3 +169,66 @@ class TestRunFolder:
         (tmp_path / "file").write_text("")
         with pytest.raises(UsageError, match="--output_dir .* cannot be used"):
             RunFolder(tmp_path / "file").create()
+
+    @pytest.mark.parametrize(
+        ("ending", "raised", "code", "words"),
+        [
+            (None, None, 0, "done"),
+            (KeyboardInterrupt(), KeyboardInterrupt, 130, "Ctrl-C: .*--resume_from_checkpoint latest"),
+            (Interrupted("stopped"), Interrupted, 75, "stopped"),
+            (IntegrityError("edited"), IntegrityError, 4, "edited"),
+            (MemoryError(), UsageError, 2, "Memory is too short"),
+            (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes."), UsageError, 2, "Memory is too short"),
+            (RuntimeError("CUDA out of memory. Tried to allocate 7 bytes."), UsageError, 2, "Memory is too short"),
+            (OSError(28, "No space left on device"), UsageError, 2, "make room"),
+        ],
+    )  # fmt: skip
+    def test_how_a_run_ended_is_written(self, tmp_path, ending, raised, code, words):
+        run = RunFolder(tmp_path)
+        run.create()
+        with pytest.raises(raised) if raised else contextlib.nullcontext(), run.at_work():
+            if ending is not None:
+                raise ending
+        status = json.loads((run.private / "status.json").read_text())
+        assert status["exit_code"] == code and re.search(words, status["message"]) and "7" not in status["message"]
+        run.create(resume=True)  # the lock was given back
+        run.close()
+
+    def test_a_fault_of_the_program_stays_one(self, tmp_path):
+        for fault in (ZeroDivisionError(), RuntimeError("a shape"), OSError(13, "Permission denied")):
+            run = RunFolder(tmp_path)
+            run.create(resume=True)
+            with pytest.raises(type(fault)), run.at_work():
+                raise fault
+            assert names(run.private) == ["lock"]
+
+    def test_a_folder_in_the_place_of_a_file(self, tmp_path):
+        run = RunFolder(tmp_path)
+        run.create()
+        (run.private / "run.json").mkdir()
+        with pytest.raises(IntegrityError, match=r"run.json cannot be used \(Is a directory\)"), run.at_work():
+            (run.private / "run.json").write_text("")
+        assert json.loads((run.private / "status.json").read_text())["exit_code"] == 4
+        run.create(resume=True)
+        (run.private / ".status.json.tmp").mkdir()
+        with pytest.raises(IntegrityError, match=r"status.json.tmp cannot be used"), run.at_work():
+            pass
+        (run.private / "status.json").mkdir()
+        for _ in range(2):  # the lock was given back
+            with pytest.raises(UsageError, match="status.json cannot be replaced .*: remove it"):
+                run.create(resume=True)
+
+    @pytest.mark.parametrize("happens", ["nothing", "a write fails", "Ctrl-C"])
+    def test_a_private_folder_that_is_removed_in_mid_run(self, tmp_path, happens):
+        run = RunFolder(tmp_path)
+        run.create()
+        with (
+            pytest.raises(KeyboardInterrupt if happens == "Ctrl-C" else IntegrityError, match="|was removed while"),
+            run.at_work(),
+        ):
+            shutil.rmtree(run.private)
+            if happens == "a write fails":
+                (run.private / "file").touch()
+            if happens == "Ctrl-C":
+                raise KeyboardInterrupt
+        assert names(tmp_path) == []

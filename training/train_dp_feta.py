@@ -74,14 +74,8 @@ def main(argv: list[str] | None = None) -> None:
         processes.on_first(lambda: preflight(args, facts, plan, *build_denoiser(args, facts, processes.device)))
 
     processes.on_first(lambda: folder.create(resume=resume))
-    try:
+    with folder.at_work():
         run(args, processes, facts, plan, folder)
-        folder.write_status(0, "done")
-    except (DiffusersDPError, Interrupted) as error:
-        folder.write_status(error.exit_code, str(error))
-        raise
-    finally:
-        folder.close()
 
 
 def run(args: DPFETAConfig, processes: Processes, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 from ..data import load_images, public_facts
 from ..errors import UsageError
+from ..file_modes import private_files, public_files
 from ..flags import TrainingConfig
 from ..hub import fetch_release, load_verified
 from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
@@ -172,6 +173,7 @@ def _draw(pipeline: DPImagePipeline, count: int) -> np.ndarray:
     return np.stack(parts)
 
 
+@private_files()
 def main(flags: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="diffusers-dp audit release", allow_abbrev=False, description=__doc__)
     parser.add_argument("release", help="Folder of a release, or Hub id.")
@@ -193,6 +195,8 @@ def main(flags: list[str]) -> None:
     folder = fetch_release(args.release)
     output_dir = args.output_dir or (folder.resolve().parent if Path(args.release).exists() else Path("runs/audit"))
     unprotected = output_dir / "private" / "unprotected"
+    with public_files():
+        output_dir.mkdir(parents=True, exist_ok=True)
     unprotected.mkdir(parents=True, exist_ok=True)
     os.chmod(unprotected, 0o700)
     print(f"This reads private data: the result stays in {unprotected}.")

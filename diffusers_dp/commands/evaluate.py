@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DiffusersDPError, UsageError
+from ..file_modes import private_files, public_files
 from ..worker_pool import WorkerPool, lead
 from . import evaluate_flags, sample
 from .evaluate_flags import SETTINGS, add_arguments
@@ -47,7 +48,8 @@ CACHES = ("cache", "features", "steps")
 
 
 def run(args: argparse.Namespace) -> None:
-    lead(lambda pool: _evaluate(args, pool))
+    with private_files():
+        lead(lambda pool: _evaluate(args, pool))
 
 
 def _evaluate(args: argparse.Namespace, pool: WorkerPool) -> None:
@@ -118,6 +120,8 @@ def _folder(args: argparse.Namespace) -> "Iterator[tuple[Path, Any]]":
     folder = root.joinpath(*parts)
     made: Path | None = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
     try:
+        with public_files():
+            root.mkdir(parents=True, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:

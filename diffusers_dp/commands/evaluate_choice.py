@@ -12,6 +12,7 @@ from ..evaluation.classifier_features import DIMENSION
 from ..evaluation.extractors import Dinov2Extractor, FeatureExtractor, InceptionExtractor
 from ..evaluation.fidelity import DOMAIN_FOLDS, NEIGHBOURS
 from ..evaluation.images import ImageSet
+from ..file_modes import public_files
 from .evaluate_flags import METRICS
 
 
@@ -72,6 +73,7 @@ class Choice:
     warnings: list[str] = field(default_factory=list)
 
 
+@public_files()  # what is downloaded is shared by all who use that cache
 def load_networks(args: argparse.Namespace, device: str) -> dict[str, FeatureExtractor]:
     """Those of `--extractors` that were trained elsewhere; `UsageError` where weights are damaged or not there."""
     found: dict[str, FeatureExtractor] = {}

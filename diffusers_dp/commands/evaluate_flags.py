@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from ..errors import UsageError
+from ..image_decoding import MAX_IMAGE_PIXELS
 from ..ledger_file import check_dataset_id
 from . import sample
 
@@ -46,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--class_names", help="The label set, comma-separated; unset: that of the ClassLabel.")
     parser.add_argument("--public_images", metavar="DATASET", help="Public images: is the model closer to them?")
     parser.add_argument("--public_image_column", default="image", help="Column of --public_images, split train.")
+    parser.add_argument(
+        "--max_image_pixels", type=int, default=MAX_IMAGE_PIXELS, help="Images of more are not read, as in training."
+    )
     parser.add_argument("--resize", action="store_true", help="Make images of other sizes and channels fit.")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, help="Of the images; unset: all that apply.")
     parser.add_argument(
@@ -107,7 +111,7 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         UsageError: One sentence that names the flag and the remedy.
     """
-    for name in ("num_images", "repetitions", "ensemble", "classifier_epochs"):
+    for name in ("num_images", "max_image_pixels", "repetitions", "ensemble", "classifier_epochs"):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name} is {value}; give an integer of at least 1.")

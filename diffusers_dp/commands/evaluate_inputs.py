@@ -4,7 +4,7 @@
 import argparse
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
         )
     if args.public_images is not None:
         sources["public"] = Source("--public_images", args.public_images, args.public_image_column, counted=True)
-    return sources
+    return {name: replace(source, max_pixels=args.max_image_pixels) for name, source in sources.items()}
 
 
 def find_shape(

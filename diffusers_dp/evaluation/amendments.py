@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..file_modes import public_files
 from ..hub import intact_receipt
 from ..receipt import RECEIPT_NAME, canonical_json
 from ..verify import CARD_NAME, LOWERED_STATUS, guarantee, settled_digest
@@ -248,6 +249,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+@public_files()
 def _replace(folder: Path, files: dict[str, str]) -> None:
     """Replaces files of a release, all or none: all lie beside it before the first is moved, and from then on `_finish` goes on. Nothing
     that the receipt does not list is ever in the folder."""

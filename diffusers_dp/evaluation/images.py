@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from ..data import validation_positions
 from ..errors import UsageError
 from ..flags import TrainingConfig
-from ..image_decoding import decode_as_it_is, decode_image
+from ..image_decoding import MAX_IMAGE_PIXELS, decode_as_it_is, decode_image
 from ..image_sources import ImageSource, load_digits_split, open_source
 
 
@@ -68,6 +68,7 @@ class Source:
         split_flag (`str`): The flag that names the split, for messages.
         facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
         counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
+        max_pixels (`int`): An image of more counts as one that cannot be read.
     """
 
     flag: str
@@ -78,6 +79,7 @@ class Source:
     split_flag: str = "--train_split"
     facts: dict[str, Any] | None = None
     counted: bool = False
+    max_pixels: int = MAX_IMAGE_PIXELS
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
         """(channels, height, width) of the first image that can be read.
@@ -86,7 +88,7 @@ class Source:
             UsageError: There is no such data set, split or column, or none of its images can be read.
         """
         for encoded, _ in self._records(split, cache_dir)[1]:
-            image = decode_as_it_is(encoded)
+            image = decode_as_it_is(encoded, self.max_pixels)
             if image is not None:
                 channels, height, width = image.shape
                 return channels, height, width
@@ -119,7 +121,7 @@ class Source:
                 bar_format=None if self.counted else UNCOUNTED,
             )
         ):
-            image = decode_as_it_is(encoded)
+            image = decode_as_it_is(encoded, self.max_pixels)
             if image is None or (names is not None and label is None):
                 continue
             if image.shape != shape:

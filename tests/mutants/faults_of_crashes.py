@@ -6,6 +6,7 @@ from .fault import DOOR, LEDGER_FILE, SCRIPT, Fault
 
 POWER_CUT = ("test_crash.py::test_a_power_cut_before_every_sync",)
 SIGTERM = ("test_interruption.py::test_in_dp_sgd_the_step_is_finished_and_saved",)
+IDENTITY = "diffusers_dp/identity.py"
 OUT_OF_MEMORY = "diffusers_dp/dpsgd/out_of_memory.py"
 
 CRASHES = (
@@ -57,6 +58,30 @@ CRASHES = (
         "        import pickle\n\n"
         '        kept = pickle.loads((folder.private / "random_states_0.pkl").read_bytes())\n'
         "        images._generator._generator.bit_generator.state = kept\n",
+    ),
+    Fault(
+        "a run whose run.json is gone is taken for a new one",
+        IDENTITY,
+        "        if traces:\n",
+        "        if traces and not private.exists():\n",
+        (
+            "test_identity.py::test_a_run_whose_books_are_gone_spends_nothing",
+            "test_identity.py::test_a_run_that_has_begun_is_not_taken_for_a_new_one",
+        ),
+    ),
+    Fault(
+        "a run whose ledger is gone gets a fresh budget",
+        IDENTITY,
+        "        identity.asked = True\n",
+        "        identity.asked = False\n",
+        ("test_identity.py::test_a_run_whose_books_are_gone_spends_nothing",),
+    ),
+    Fault(
+        "what a run writes can be read by others",
+        "diffusers_dp/run_folder.py",
+        "            with private_files(), in_one_sentence():\n",
+        "            with in_one_sentence():\n",
+        ("test_file_modes.py::test_all_that_a_run_writes",),
     ),
     Fault(
         "SIGTERM ends DP-SGD without a checkpoint of the last step",
