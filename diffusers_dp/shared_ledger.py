@@ -54,6 +54,7 @@ class SharedLedger(PrivacyLedger):
     close = _asked("close")
     epsilon, epsilon_of_all_releases = _asked("epsilon"), _asked("epsilon_of_all_releases")
     tightest_bound = _asked("tightest_bound")
+    pld_interval = _asked("pld_interval")
     epsilon_by_stage, budget_shares = _asked("epsilon_by_stage"), _asked("budget_shares")
     calibrate, calibrate_gaussian = _asked("calibrate"), _asked("calibrate_gaussian")
     affordable_steps = _asked("affordable_steps")

@@ -215,7 +215,8 @@ def go_on(processes, folder):
 
     def states(width=3):
         model = nn.Linear(16, width)
-        nn.init.constant_(model.weight, 1.0 + processes.index)
+        for parameter in model.parameters():
+            nn.init.constant_(parameter, 1.0 + processes.index)
         return {"unet": model, "ema": EMAModel(model.parameters()), "optimizer": torch.optim.Adam(model.parameters())}
 
     def save():

@@ -368,7 +368,7 @@ def test_a_reserve_buys_numbers_that_the_release_carries_and_no_resume_asks_agai
 def test_a_lost_ledger_is_not_a_new_budget(script, tmp_path, folder_flags, monkeypatch):
     interrupted(script, monkeypatch, folder_flags, 2)
     (tmp_path / "run" / "private" / "ledger.jsonl").unlink()
-    with pytest.raises(IntegrityError, match="put back the whole ledger.jsonl"):
+    with pytest.raises(IntegrityError, match="ledger.jsonl is missing, but the run has asked the images"):
         script.main([*folder_flags, "--resume_from_checkpoint", "latest"])
     assert not (tmp_path / "run" / "release").exists() and status(tmp_path / "run")["exit_code"] == 4
 

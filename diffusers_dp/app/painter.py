@@ -103,13 +103,15 @@ class Painter:
 
     def _receive(self, what: str, end: float) -> Any:
         try:
-            while not self._pipe.poll(POLL_SECONDS):
-                if time.monotonic() > end:
-                    self.close()
-                    raise IntegrityError(
-                        f"'{self.released.name}' cannot be {what} here within {self._seconds:g} seconds (--max_seconds): ask for less, "
-                        "or for another model."
-                    )
+            found = self._pipe.poll(POLL_SECONDS)
+            while not found and time.monotonic() <= end:
+                found = self._pipe.poll(POLL_SECONDS)
+            if time.monotonic() > end:  # what came too late counts as late, too
+                self.close()
+                raise IntegrityError(
+                    f"'{self.released.name}' cannot be {what} here within {self._seconds:g} seconds (--max_seconds): ask "
+                    "for less, or for another model."
+                )
             return self._pipe.recv()
         except (EOFError, OSError):
             raise self._ended(what) from None
