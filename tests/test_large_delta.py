@@ -64,7 +64,7 @@ def receipt_of(release):
 
 
 class TestPlan:
-    @pytest.mark.parametrize("delta", ["0.5", repr(1 / 1437), "0.001"])
+    @pytest.mark.parametrize("delta", ["0.002", repr(1 / 1437), "0.001"])
     def test_a_delta_that_publishes_images_is_refused_unless_a_flag_takes_it(self, delta):
         words = re.escape("is not below 1 / 1,437 images and allows to publish some of them outright")
         with pytest.raises(UsageError, match=f"--target_delta .* {words}: give a smaller .* --allow_large_delta"):
