@@ -57,7 +57,9 @@ class SharedStages:
         self._images: SensitiveImages | None = None
 
     def __enter__(self) -> "SharedStages":
-        self.folder.create(resume=self.folder.private.exists())
+        config, private = self.config, self.folder.private
+        self.folder.create(resume=private.exists())
+        save_identity(private, read_identity(private, config.dataset_id, config.ledger_path))
         self.ledger = new_ledger(self.config.ledger_path, self.config, self.facts)
         self.answers = NoisyAnswers(self.folder.private / "answers")
         return self

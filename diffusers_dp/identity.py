@@ -13,7 +13,7 @@ from .journal import sync_folder
 
 IDENTITY_NAME = "run.json"
 #: What is in `private/` only after a question was asked, whichever ledger holds it.
-_TRACES = ("answers/*", "checkpoint-*", "unprotected/dp_sgd.jsonl")
+_TRACES = ("answers/*", "checkpoint-[1-9]*", "unprotected/dp_sgd.jsonl")
 
 
 @dataclass

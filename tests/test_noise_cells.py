@@ -117,7 +117,7 @@ def test_the_audit_notices_noise_that_is_too_small_in_one_cell(cell, monkeypatch
 
 class Quieter(PrivateGenerator):
     def normal(self, shape, std, device="cpu"):
-        return super().normal(shape, 0.8 * std, device)
+        return super().normal(shape, 0.5 * std, device)
 
 
 def test_the_audit_notices_one_draw_for_all_taps_of_a_kernel():

@@ -118,14 +118,14 @@ def test_every_recipe_can_be_planned_without_its_images(recipe):
 
 def test_what_a_large_delta_means_is_told_of_one_plan_and_of_a_sweep(capsys):
     sentence = (
-        "A delta of 0.5 is not below 1 / 1,000 images: such a guarantee allows to publish some of them outright."
+        "A delta of 0.002 is not below 1 / 1,000 images: such a guarantee allows to publish some of them outright."
     )
     flags = [*SMALL, "--curriculum", "none", "--max_train_steps", "1"]
-    large = [*flags, "--target_delta", "0.5", "--allow_large_delta"]
+    large = [*flags, "--target_delta", "0.002", "--allow_large_delta"]
     assert planned(*large).table.count(sentence) == 1
     assert output(capsys, *large, "--sweep", "target_epsilon=1,2").count(sentence) == 1
-    swept = output(capsys, *flags, "--sweep", "target_delta=0.5,1e-3,1e-5")
-    assert "target_delta=0.5: --target_delta 0.5 is not below" in swept and swept.count("--allow_large_delta") == 2
+    swept = output(capsys, *flags, "--sweep", "target_delta=0.002,1e-3,1e-5")
+    assert "target_delta=0.002: --target_delta 0.002 is not below" in swept and swept.count("--allow_large_delta") == 2
 
 
 def test_the_method_is_told_or_named_by_the_recipe(capsys):

@@ -298,9 +298,9 @@ def test_public_images_are_told_apart_without_reading_the_sensitive_ones(script,
     """Nothing of an image is decoded here but the public ones."""
     decoded, decode = [], public_data.decode_image
 
-    def watched(encoded, shape):
+    def watched(encoded, *limits):
         decoded.append(encoded)
-        return decode(encoded, shape)
+        return decode(encoded, *limits)
 
     monkeypatch.setattr(public_data, "decode_image", watched)
     flags += write_public(tmp_path / "public")

@@ -51,7 +51,14 @@ def problems(ledger):
 )
 @example({"target_epsilon": 400.0, "num_images": 1437, "train_batch_size": 40, "max_train_steps": 1})
 @example(
-    {"target_epsilon": 1.0, "num_images": 200_000, "train_batch_size": 1, "max_train_steps": 1, "target_delta": 0.5}
+    {
+        "target_epsilon": 1.0,
+        "num_images": 200_000,
+        "train_batch_size": 1,
+        "max_train_steps": 1,
+        "target_delta": 0.5,
+        "allow_large_delta": True,
+    }
 )
 def test_whatever_a_plan_grants_verifies(flags):
     logging.getLogger("absl").setLevel(logging.ERROR)
@@ -67,7 +74,9 @@ FLAGS_THAT_VERIFY_WOULD_REFUSE = {
     "--target_epsilon": {"target_epsilon": 400.0},
     "--max_train_steps": {"max_train_steps": 10_000_001, "target_epsilon": 1e3},
     "--num_train_images": {"num_images": 10_000_001, "max_train_steps": 100},
-    "--target_delta": {"num_images": 200_000, "target_delta": 0.5, "train_batch_size": 1},
+    "--target_delta": {
+        "num_images": 200_000, "target_delta": 0.5, "train_batch_size": 1, "allow_large_delta": True,
+    },
     "--spatial_noise_multiplier": {
         "config": FETAProConfig, "curriculum": "spatial", "spatial_noise_multiplier": 2e7, "max_train_steps": 30,
     },
