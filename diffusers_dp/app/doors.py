@@ -22,7 +22,7 @@ READ = (
     "/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
     f"{API}/info", f"{API}/startup-events", f"{API}/app_id", f"{API}/queue/data", f"{API}/heartbeat/", f"{API}/call/",
 )  # fmt: skip
-ASKED = (f"{API}/queue/join", f"{API}/cancel", f"{API}/reset", f"{API}/call/")
+ASKED = (f"{API}/queue/join", f"{API}/run/predict", f"{API}/cancel", f"{API}/reset", f"{API}/call/")
 LARGEST_REQUEST = 100_000  # bytes: names, numbers and classes
 
 
