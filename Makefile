@@ -51,7 +51,7 @@ lint: $(STAMP)
 	@$(BIN)/python -c 'import configparser, setuptools; \
 	cfg = configparser.ConfigParser(); cfg.read("setup.cfg"); \
 	named = set(cfg["options"]["packages"].split()); \
-	found = {"diffusers_dp.pipelines", *setuptools.find_packages(include=["diffusers_dp", "diffusers_dp.*"])}; \
+	found = {"diffusers_dp.pipelines", "diffusers_dp.training", *setuptools.find_packages(include=["diffusers_dp", "diffusers_dp.*"])}; \
 	raise SystemExit(f"setup.cfg: [options] packages and the folders differ in {sorted(named ^ found)}" if named != found else 0)'
 
 audit-deps: $(SUPPLY)

@@ -23,9 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     _, flags = parser.parse_known_args()
     config = load_config(flags)
-    facts = public_facts(config)
+    facts = public_facts(config.data)
     with tempfile.TemporaryDirectory() as cache:
-        arrays = load_images(config, facts, cache)
+        arrays = load_images(config.data, facts, cache)
         stride = central_image_facts(facts.image_shape)["stride"]
         small = torch.from_numpy(arrays.images[:, :, ::stride, ::stride]).float().flatten(1) / 255
         labels = torch.from_numpy(arrays.labels[:])

@@ -86,7 +86,7 @@ def real_test_images(flags: list[str], folder: Path) -> tuple[torch.Tensor, torc
         private = folder / "private"
         private.mkdir(parents=True, exist_ok=True)
         private.chmod(0o700)
-        arrays = load_images(config, public_facts(config), private / "cache")
+        arrays = load_images(config.data, public_facts(config.data), private / "cache")
         images, labels = arrays.images, arrays.labels
     return torch.tensor(images), torch.tensor(labels)
 

@@ -20,7 +20,6 @@ import torch
 from dp_step import MODELS, build
 
 from diffusers_dp import PrivacyLedger, SensitiveImages
-from diffusers_dp.config import DPDMConfig, load_config
 from diffusers_dp.data import ImageArrays
 from diffusers_dp.image_shares import share_of
 from diffusers_dp.models import EDMDenoiser, EDMLoss
@@ -77,7 +76,7 @@ def start(count: int) -> list[float]:
 
 def take_steps(args: argparse.Namespace) -> list[float]:
     """In each process; the others of the first return nothing."""
-    processes = start_processes(load_config([], DPDMConfig))
+    processes = start_processes(precision="no", seed=0, leaky_logs=False)
     side, channels, *_ = MODELS[args.model]
     shape = (channels, side, side)
     images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, *shape), dtype=np.uint8)

@@ -27,7 +27,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import demo_accuracy
@@ -38,7 +37,6 @@ from shared_stages import WARMED_UP, SharedStages, prepare
 from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError
-from diffusers_dp.audit.training_run import load_script
 from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import load_images, public_facts
 from diffusers_dp.hub import load_verified
@@ -46,10 +44,11 @@ from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import RECEIPT_NAME
 from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.runs import run as run_module
+from diffusers_dp.training import train_feta_pro as script
 
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "training" / "train_feta_pro.py"
 RECIPES = ROOT / "training" / "recipes" / "feta_pro"
 PLUS_RECIPE = ROOT / "training" / "recipes" / "feta_pro_plus" / "mnist_cpu.yaml"
 RESULTS = Path(__file__).with_name("results") / "quality_cpu.jsonl"
@@ -199,7 +198,6 @@ def all_runs(args: argparse.Namespace) -> Iterator[Run]:
 def train(args: argparse.Namespace) -> None:
     keep_freed_memory()
     torch.set_num_threads(number_of_cores())
-    script = load_script(SCRIPT)
     runs = [run for run in all_runs(args) if not (run.folder.release / RECEIPT_NAME).exists()]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     done = 0
@@ -208,35 +206,34 @@ def train(args: argparse.Namespace) -> None:
         for run in group:
             done += 1
             print(f"Run {done} of {len(runs)}: epsilon {run.epsilon:g}, seed {run.seed}, curriculum {run.curriculum}")
-            shared = shared or SharedStages(script, run.shared_config, device)
+            shared = shared or SharedStages(run.shared_config, device)
             with shared:
                 prepare(shared, run.config)
-            train_one(script, run)
+            train_one(run)
 
 
-def train_one(script: ModuleType, run: Run) -> None:
+def train_one(run: Run) -> None:
     """The training script as it is, from its checkpoint at step 0 or a later one; DP-SGD is timed."""
     private = run.folder.private
-    original = script.fine_tune
+    original = run_module.run_dp_sgd
 
-    def timed_fine_tune(*arguments: Any) -> None:
-        *_, checkpoint, _ = arguments
+    def timed(*arguments: Any, checkpoint: Path, **options: Any) -> None:
         start = time.perf_counter(), time.process_time()
-        original(*arguments)
+        original(*arguments, checkpoint=checkpoint, **options)
         seconds = [round(end - begin, 1) for end, begin in zip((time.perf_counter(), time.process_time()), start)]
         if checkpoint.name != "checkpoint-0":  # what came before an interruption is not known
             seconds = [None, None]
         facts = {"dp_sgd_seconds": seconds[0], "dp_sgd_cpu_seconds": seconds[1], "machine": machine()}
         (private / "benchmark.json").write_text(json.dumps(facts))
 
-    script.fine_tune = timed_fine_tune
+    run_module.run_dp_sgd = timed
     try:
         script.main(
             [*run.flags, "--curriculum", run.curriculum, "--output_dir", str(run.folder.output_dir)]
             + ["--resume_from_checkpoint", "latest", "--skip_preflight"]
         )
     finally:
-        script.fine_tune = original
+        run_module.run_dp_sgd = original
 
 
 def machine() -> dict[str, Any]:
@@ -282,7 +279,7 @@ def real_images(flags: list[str], folder: Path, scored_on: str) -> tuple[torch.T
     config, private = load_config(flags), folder / "private"
     private.mkdir(parents=True, exist_ok=True)
     private.chmod(0o700)
-    arrays = load_images(config, public_facts(config), private / "cache_train")
+    arrays = load_images(config.data, public_facts(config.data), private / "cache_train")
     images, labels = (np.array(part[-NUM_TRAIN_SCORED:]) for part in (arrays.images, arrays.labels))
     return torch.from_numpy(images), torch.from_numpy(labels)
 

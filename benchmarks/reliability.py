@@ -13,13 +13,11 @@ should run on the machine.
 """
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -27,9 +25,10 @@ import torch
 
 from diffusers_dp import SensitiveImages
 from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.runs import dp_sgd as loop
+from diffusers_dp.training import train_dpdm as script
 
 
-SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_dpdm.py"
 MEGABYTE = 2**20
 TINY = "--block_out_channels 4,8 --noise_multiplicity 1 --train_batch_size 4 --num_inference_steps 1 --accountant rdp --skip_preflight".split()
 # Of the ledger: what DP-SGD calls at each step, and at each checkpoint.
@@ -48,24 +47,15 @@ def main() -> None:
     args = parser.parse_args(own[: own.index("--")] if "--" in own else own)
     if args.first_step_of is not None:
         first_step(args.first_step_of, flags)
-    script = load_script()
     run = args.output_dir / "run"
     # One step more than is trained can be paid for: the one that the process which resumes takes.
-    measured: dict[str, Any] = overhead(script, [*flags, "--restart_slack", "1", "--output_dir", str(run)])
+    measured: dict[str, Any] = overhead([*flags, "--restart_slack", "1", "--output_dir", str(run)])
     command = [sys.executable, __file__, "--first_step_of", repr(time.time()), "--", *flags, "--output_dir", str(run)]
     command += ["--max_train_steps", str(measured["steps"] + 1), "--resume_from_checkpoint", "latest"]
     measured |= json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     memory = [*TINY, "--max_train_steps", str(args.memory_steps), "--output_dir", str(args.output_dir / "memory")]
-    measured["memory"] = resident_megabytes(script, memory, args.memory_steps)
+    measured["memory"] = resident_megabytes(memory, args.memory_steps)
     print(json.dumps(measured, indent=2))
-
-
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("train_dpdm", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Stopwatch:
@@ -91,14 +81,14 @@ class Stopwatch:
         setattr(owner, name, timed)
 
 
-def overhead(script: ModuleType, flags: list[str]) -> dict[str, Any]:
+def overhead(flags: list[str]) -> dict[str, Any]:
     """Of a whole run."""
     watch, steps = Stopwatch(), []
     noisy_gradient = SensitiveImages.noisy_gradient
-    kept = {name: getattr(PrivacyLedger, name) for name in LEDGER_CALLS}, script.save_checkpoint
+    kept = {name: getattr(PrivacyLedger, name) for name in LEDGER_CALLS}, loop.save_checkpoint
     for name in LEDGER_CALLS:
         watch.around(PrivacyLedger, name)
-    watch.around(script, "save_checkpoint")
+    watch.around(loop, "save_checkpoint")
 
     def counted(*arguments: Any, **options: Any) -> Any:
         steps.append(1)
@@ -109,7 +99,7 @@ def overhead(script: ModuleType, flags: list[str]) -> dict[str, Any]:
     SensitiveImages.noisy_gradient = noisy_gradient  # type: ignore[method-assign]
     for name, function in kept[0].items():
         setattr(PrivacyLedger, name, function)
-    script.save_checkpoint = kept[1]
+    loop.save_checkpoint = kept[1]
     assert watch.begun is not None
     total = watch.ended - watch.begun
     return {
@@ -130,10 +120,10 @@ def first_step(started: float, flags: list[str]) -> None:
         sys.exit(0)
 
     sys.modules["diffusers_dp.sensitive"].poisson_sample = found  # type: ignore[attr-defined]
-    load_script().main(flags)
+    script.main(flags)
 
 
-def resident_megabytes(script: ModuleType, flags: list[str], steps: int) -> dict[int, float]:
+def resident_megabytes(flags: list[str], steps: int) -> dict[int, float]:
     """After a tenth of the steps, when all that is allocated once is there, after half of them, and at the end."""
     process, found, taken = psutil.Process(), {}, 0
     noisy_gradient = SensitiveImages.noisy_gradient

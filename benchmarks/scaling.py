@@ -187,9 +187,9 @@ def measure_decoding(folder: Path, number: int) -> dict[str, float]:
     import datasets  # noqa: F401  loaded before the memory is measured
 
     config = TrainingConfig(dataset_name=str(folder / "set"), resolution=SHAPE[1], num_channels=SHAPE[0])
-    facts, started = public_facts(config), time.perf_counter()
+    facts, started = public_facts(config.data), time.perf_counter()
     with MemoryMeter() as meter:
-        load_images(config, facts, folder / "cache")
+        load_images(config.data, facts, folder / "cache")
     return {"own": meter.own, "children": meter.children, "seconds": time.perf_counter() - started}
 
 

@@ -8,8 +8,8 @@ the sum of their ledgers says.
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from accelerate.utils import set_seed
@@ -17,7 +17,7 @@ from diffusers import UNet2DModel
 from diffusers.training_utils import EMAModel
 
 from diffusers_dp import FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages
-from diffusers_dp.checkpointing import NoisyAnswers, find_checkpoint, position_of, save_checkpoint
+from diffusers_dp.checkpointing import find_checkpoint, position_of, save_checkpoint
 from diffusers_dp.config import FETAProConfig
 from diffusers_dp.data import load_images, public_facts
 from diffusers_dp.errors import UsageError
@@ -28,9 +28,13 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.pretrained import starting_model
 from diffusers_dp.processes import Processes
-from diffusers_dp.queries import RandomFourierFeatures
+from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
 from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.runs.run import build_denoiser, build_pipeline
+from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator, warm_up
+from diffusers_dp.stored_answers import NoisyAnswers
 from diffusers_dp.unreleased import save_unreleased
+from diffusers_dp.warm_up_images import AuxiliaryImages, CentralImages
 
 
 WARMED_UP = "warmed_up"  # the folder, in a run's private folder, of the pipeline before DP-SGD
@@ -40,18 +44,17 @@ class SharedStages:
     """A run folder that stops before DP-SGD; use it in a `with` statement, which holds the folder's lock.
 
     Args:
-        script (`ModuleType`): The training script.
         config (`FETAProConfig`): Of a curriculum that asks both questions; its `output_dir` is the shared folder.
         device (`str`): Where the warm-up runs.
     """
 
-    def __init__(self, script: ModuleType, config: FETAProConfig, device: str):
+    def __init__(self, config: FETAProConfig, device: str):
         if config.pretrains or config.pretrained_model_name_or_path is not None:
             raise UsageError(
                 "Shared stages begin from nothing; leave out public images and --pretrained_model_name_or_path."
             )
-        self.script, self.config, self.device = script, config, device
-        self.facts = public_facts(config)
+        self.config, self.device = config, device
+        self.facts = public_facts(config.data)
         self.plan = plan_run(config, self.facts)
         self.folder = RunFolder(config.output_dir)
         self._images: SensitiveImages | None = None
@@ -71,12 +74,15 @@ class SharedStages:
     def answer(self, name: str) -> torch.Tensor:
         """The noisy answer to `central_images` or `frequency_features`; it is asked for the first time only."""
         row = self.plan.rows[name]
-        if self.answers.get(row, self.ledger, **self.meaning(name)) is None:
-            if name == "central_images":
-                self.script.ask_central_images(self.answers, self._door(), row, self.ledger)
-            else:
-                self.script.ask_frequency_features(self.answers, self._door(), self._features(), row, self.ledger)
-        return self.answers.get(row, self.ledger, **self.meaning(name))["answer"]
+
+        def ask() -> dict[str, torch.Tensor]:
+            common = {"noise_multiplier": row.noise_multiplier, "ledger": self.ledger}
+            if name == "frequency_features":
+                return {"answer": noisy_frequency_features(self._door(), self._features(), **common)}
+            sampled = {"num_images": row.steps, "sample_rate": row.sampling_probability}
+            return {"answer": noisy_central_images(self._door(), **sampled, **common)}
+
+        return self.answers.ask(row, self.ledger, ask, **self.meaning(name))["answer"]
 
     def meaning(self, name: str) -> dict:
         """What else decides how an answer is to be read."""
@@ -85,7 +91,7 @@ class SharedStages:
     def denoiser_after(self, stages: tuple[str, ...]) -> EDMDenoiser:
         """The denoiser after these stages of warm-up; curricula that begin alike share what they begin with."""
         set_seed(self.config.seed)
-        denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
+        denoiser, loss = build_denoiser(self.config, self.facts, self.device)
         if stages:
             path = self.folder.private / f"{WARMED_UP}_{'_'.join(stages)}"
             if not path.exists():
@@ -97,7 +103,7 @@ class SharedStages:
 
     def pipeline(self, unet: UNet2DModel) -> DPImagePipeline:
         """With the flags' noise levels."""
-        return self.script.build_pipeline(unet, starting_model(self.config, self.facts), self.facts)
+        return build_pipeline(replace(starting_model(self.config, self.facts), unet=unet), self.facts)
 
     def _warm_up(self, denoiser: EDMDenoiser, loss: torch.nn.Module, name: str) -> None:
         set_seed(self.config.seed)  # a stage draws the same, whether those before it were made in this process or not
@@ -106,17 +112,27 @@ class SharedStages:
         sources = {}
         if scheduler.needs("spatial"):
             central = self.answer("central_images")
-            sources["spatial"] = self.script.CentralImages(central, self.facts.image_shape, self.config.seed)
+            sources["spatial"] = CentralImages(central, self.facts.image_shape, self.config.seed)
         if scheduler.needs("frequency"):
-            sources["frequency"] = self.script.AuxiliaryImages(self._generator(), self.config.num_auxiliary_images)
-        self.script.warm_up(self.config, Processes(), scheduler, scheduler.stages[0], sources, denoiser, loss)
+            sources["frequency"] = AuxiliaryImages(self._generator(), self.config.num_auxiliary_images)
+        stage, alone = scheduler.stages[0], Processes()
+        warm_up(
+            denoiser, loss, lambda: curriculum_batch(scheduler, sources, alone), num_steps=stage.num_steps,
+            learning_rate=stage.learning_rate, ema_decay=self.config.ema_decay, processes=alone,
+            title=f"Warm-up ({name})",
+        )  # fmt: skip
 
     def _generator(self) -> FeatureGenerator:
         path = self.folder.private / "auxiliary_generator"
         if not path.exists():
             embedding = self.answer("frequency_features").to(self.device)
             set_seed(self.config.seed)
-            generator = self.script.fit_generator(self.config, Processes(), self._features(), embedding, self.facts)
+            generator = FeatureGenerator(self.facts.image_shape, len(embedding), self.config.generator_channels)
+            fit_generator(
+                generator.to(self.device), self._features(), embedding, num_steps=self.config.generator_steps,
+                batch_size=self.config.generator_batch_size, learning_rate=self.config.generator_learning_rate,
+                processes=Processes(),
+            )  # fmt: skip
             _save(generator, path, self.ledger)
         set_seed(self.config.seed)
         return FeatureGenerator.from_pretrained(path).to(self.device)
@@ -129,7 +145,7 @@ class SharedStages:
 
     def _door(self) -> SensitiveImages:
         if self._images is None:
-            arrays = load_images(self.config, self.facts, self.folder.private / "cache")
+            arrays = load_images(self.config.data, self.facts, self.folder.private / "cache")
             self._images = SensitiveImages(
                 arrays.images, arrays.labels, arrays.readable,
                 num_images=self.facts.num_images, image_shape=self.facts.image_shape, class_names=self.facts.class_names,

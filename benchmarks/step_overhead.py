@@ -11,6 +11,7 @@ Flags after `--` go to the scripts.
 """
 
 import argparse
+import importlib
 import sys
 import tempfile
 import time
@@ -22,9 +23,9 @@ import torch
 import yaml
 
 from diffusers_dp import sensitive
-from diffusers_dp.audit.training_run import load_script
 from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.memory import keep_freed_memory, peak_bytes
+from diffusers_dp.runs import run as run_module
 
 
 TRAINING = Path(__file__).parents[1] / "training"
@@ -54,12 +55,13 @@ class Timed:
             self.seconds += time.perf_counter() - start
 
 
-def run(method: str, flags: list[str], fine_tune: Callable[[Callable], Callable]) -> Timed:
-    """The script with its `fine_tune` replaced; what the engine did in it."""
-    script = load_script(TRAINING / f"train_{method}.py")
+def run(method: str, flags: list[str], watched: Callable[[Callable], Callable]) -> Timed:
+    """The script with its loop of DP-SGD replaced; what the engine did in it."""
+    script = importlib.import_module(f"diffusers_dp.training.train_{method}")
     engine = Timed(sensitive.clipped_gradient_sum)
     sensitive.clipped_gradient_sum = engine
-    script.fine_tune = fine_tune(script.fine_tune)
+    loop = run_module.run_dp_sgd
+    run_module.run_dp_sgd = watched(loop)
     try:
         with tempfile.TemporaryDirectory() as folder:
             recipe = yaml.safe_load((TRAINING / "recipes" / method / "mnist_cpu.yaml").read_text())
@@ -69,22 +71,23 @@ def run(method: str, flags: list[str], fine_tune: Callable[[Callable], Callable]
             script.main([*own, *SHORT_WARM_UP.get(method, []), *flags])
     finally:
         sensitive.clipped_gradient_sum = engine.function
+        run_module.run_dp_sgd = loop
     return engine
 
 
 def measure(method: str, flags: list[str], steps: int) -> str:
-    fine_tunes: list[Timed] = []
+    loops: list[Timed] = []
     peaks: list[int] = []
 
     def timed(original: Callable) -> Callable:
-        fine_tunes.append(Timed(original))
-        return fine_tunes[-1]
+        loops.append(Timed(original))
+        return loops[-1]
 
     def profiled(original: Callable) -> Callable:
         return lambda *args, **kwargs: peaks.append(peak_bytes(lambda: original(*args, **kwargs), torch.device("cpu")))
 
     engine = run(method, [*flags, "--max_train_steps", str(steps), "--checkpointing_steps", str(steps)], timed)
-    whole = fine_tunes[0].seconds
+    whole = loops[0].seconds
     _, args, kwargs = run(method, [*flags, "--max_train_steps", "1", "--checkpointing_steps", "1"], profiled).largest
     alone = peak_bytes(lambda: sensitive.clipped_gradient_sum(*args, **kwargs), torch.device("cpu"))
     return (

@@ -22,11 +22,10 @@ from typing import Any
 
 import demo_accuracy
 import torch
-from quality_cpu import SCRIPT, accuracy
+from quality_cpu import accuracy
 from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError, UsageError
-from diffusers_dp.audit.training_run import load_script
 from diffusers_dp.config import load_config
 from diffusers_dp.data import load_images, public_facts, validation_positions
 from diffusers_dp.hub import load_verified
@@ -34,6 +33,7 @@ from diffusers_dp.memory import keep_freed_memory
 from diffusers_dp.no_guarantee import FOLDER
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import RECEIPT_NAME
+from diffusers_dp.training import train_feta_pro as script
 
 
 NUM_INFERENCE_STEPS = 20
@@ -95,7 +95,6 @@ def judge_all(args: argparse.Namespace, flags: list[str], points: list[Point], r
     judged_on, test = real_images(flags, args.output_dir)
     facts = {"num_images": args.num_images, "num_inference_steps": NUM_INFERENCE_STEPS}
     common = {"flags": flags, "judged_on": judged_on, **facts}
-    script = load_script(SCRIPT)
     for point in tqdm(points, desc="Sweep", unit="run"):
         key = {**common, **point.key}
         if any(key.items() <= row.items() for row in read(results)):
@@ -125,8 +124,8 @@ def real_images(flags: list[str], folder: Path) -> tuple[str, tuple[torch.Tensor
     private = folder / "private"
     private.mkdir(parents=True, exist_ok=True)
     private.chmod(0o700)
-    facts = public_facts(config)
-    arrays = load_images(config, facts, private / "cache")
+    facts = public_facts(config.data)
+    arrays = load_images(config.data, facts, private / "cache")
     held_out = validation_positions(facts.num_images, size)[: len(arrays.images)] & arrays.readable
     return "validation", (torch.from_numpy(arrays.images[held_out]), torch.from_numpy(arrays.labels[held_out]))
 

@@ -1,4 +1,4 @@
-"""What survives a crash: noisy answers and checkpoints.
+"""What survives a crash: checkpoints.
 
 Everything that must be whole or absent is written to a temporary sibling, synced, and renamed. Tensors are safetensors
 and the rest is JSON; nothing is pickled. **No state of a random generator is ever written**: noise that is drawn twice
@@ -17,7 +17,6 @@ from diffusers.training_utils import EMAModel
 
 from .errors import IntegrityError, UsageError
 from .ledger import PrivacyLedger
-from .ledger_row import LedgerRow
 from .processes import Processes
 from .sealed_folder import open_sealed, seal
 
@@ -25,83 +24,6 @@ from .sealed_folder import open_sealed, seal
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_PREFIX = "checkpoint-"
-
-
-class NoisyAnswers:
-    """
-    Answers of the one-shot queries, each written once. Asking again and keeping the nicer answer would be a second
-    release; so a run that resumes reads the stored one, and a stored one is never replaced.
-
-    Args:
-        folder (`str` or `Path`): Where the answers lie, a folder for each; made when needed.
-        processes (`Processes`, *optional*): Of the run; the first one reads and writes, and gives the others what it read.
-    """
-
-    def __init__(self, folder: str | Path, processes: Processes | None = None):
-        self.folder = Path(folder)
-        self.processes = processes or Processes()
-
-    def get(self, row: LedgerRow, ledger: PrivacyLedger, **meaning: Any) -> dict[str, torch.Tensor] | None:
-        """
-        The answer as it was put, on the CPU, or `None` if the query has not been answered.
-
-        Args:
-            row (`LedgerRow`): The question, as this run would ask it.
-            ledger (`PrivacyLedger`): The run's ledger, which must hold what the answer cost.
-            meaning (JSON values): As given to `put`.
-
-        Raises:
-            IntegrityError: The stored answer is damaged, or the ledger does not know it.
-            UsageError: It answers another question.
-        """
-        return self.processes.on_first(lambda: self._get(row, ledger, meaning))
-
-    def _get(self, row: LedgerRow, ledger: PrivacyLedger, meaning: dict[str, Any]) -> dict[str, torch.Tensor] | None:
-        folder = self.folder / row.name
-        if not folder.exists():
-            return None
-        state, tensors = open_sealed(folder)
-        for name, value in _question(row, meaning).items():
-            if state["question"].get(name) != value:
-                raise UsageError(
-                    f"The stored answer {folder} was asked for with {name} = {state['question'].get(name)}, this run has "
-                    f"{value}: resume with the flags of that run, or start another --output_dir."
-                )
-        question = [row.name, row.noise_multiplier, row.sampling_probability, row.steps]
-        keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved")
-        if question not in [[entry[key] for key in keys] for entry in ledger.rows]:
-            raise IntegrityError(
-                f"The ledger does not hold what {folder} cost: put back the whole ledger.jsonl of this run, for what was "
-                "spent stays spent."
-            )
-        return tensors["answer"]
-
-    def put(self, row: LedgerRow, tensors: dict[str, torch.Tensor], **meaning: Any) -> None:
-        """
-        Store the answer to `row` (tensors of any shape and type), atomically, with what its numbers mean.
-
-        Args:
-            meaning (JSON values): What else decides how the numbers are to be read, a public seed for instance.
-
-        Raises:
-            IntegrityError: There is an answer of that name.
-        """
-        self.processes.on_first(lambda: self._put(row, tensors, meaning))
-
-    def _put(self, row: LedgerRow, tensors: dict[str, torch.Tensor], meaning: dict[str, Any]) -> None:
-        folder = self.folder / row.name
-        if folder.exists():
-            raise IntegrityError(f"{folder} holds an answer already; a noisy answer is never replaced.")
-        seal(folder, {"answer": tensors}, {"question": _question(row, meaning)})
-
-
-def _question(row: LedgerRow, meaning: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "noise_multiplier": row.noise_multiplier,
-        "sampling_probability": row.sampling_probability,
-        "steps": row.steps,
-        **meaning,
-    }
 
 
 def position_of(ledger: PrivacyLedger) -> dict[str, int]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from .data_source import DataSource
 from .decoding_workers import map_in_processes
 from .errors import UsageError
-from .flags import TrainingConfig
 from .image_cache import damaged, fingerprint, new_cache, new_npy, open_cache
 from .image_decoding import MAX_IMAGE_PIXELS
 from .image_parts import Decoder, part_length, parts_of
@@ -73,14 +73,14 @@ class ImageArrays:
     made_of: str | None = None
 
 
-def public_facts(config: TrainingConfig) -> PublicFacts:
+def public_facts(data: DataSource) -> PublicFacts:
     """
     Finds out what is public, from flags and metadata, without reading an image or writing a file.
 
     A dry run with a declared number of images does not even look at the metadata.
 
     Args:
-        config (`TrainingConfig`): The configuration.
+        data (`DataSource`): Which images.
 
     Returns:
         `PublicFacts`: The facts.
@@ -89,29 +89,29 @@ def public_facts(config: TrainingConfig) -> PublicFacts:
         `UsageError`: A dataset, split or column is missing or unknown, N or the label set cannot be known without
             reading images, or there are known to be more images than declared.
     """
-    if config.dry_run and config.num_train_images is not None:
-        names = DigitsSource().class_names() if config.uses_digits else config.declared_class_names
-        return PublicFacts(config.num_train_images, config.image_shape, names, config.num_train_units)
-    source = open_source(config)
+    if data.declared_only and data.num_train_images is not None:
+        names = DigitsSource().class_names() if data.uses_digits else data.class_names
+        return PublicFacts(data.num_train_images, data.image_shape, names, data.num_train_units)
+    source = open_source(data)
     count = source.count()
-    num_images = config.num_train_images
+    num_images = data.num_train_images
     if count == 0:
-        raise UsageError(f"{_source_words(config)} holds no images; name a source that does.")
-    if num_images is not None and count is not None and num_images + config.validation_size < count:
+        raise UsageError(f"{_source_words(data)} holds no images; name a source that does.")
+    if num_images is not None and count is not None and num_images + data.validation_size < count:
         raise UsageError(
-            f"--num_train_images {num_images} and --validation_size {config.validation_size} together are less than the "
-            f"{count} images of {_source_words(config)}; give --num_train_images {count - config.validation_size}, or leave it out."
+            f"--num_train_images {num_images} and --validation_size {data.validation_size} together are less than the "
+            f"{count} images of {_source_words(data)}; give --num_train_images {count - data.validation_size}, or leave it out."
         )
     if num_images is None:
         if count is None:
             raise UsageError("--num_train_images must be given: the dataset's metadata does not tell its length.")
-        num_images = count - config.validation_size
+        num_images = count - data.validation_size
         if num_images < 1:
-            raise UsageError(f"--validation_size {config.validation_size} leaves no image to train on; lower it.")
-    return PublicFacts(num_images, config.image_shape, source.class_names(), config.num_train_units)
+            raise UsageError(f"--validation_size {data.validation_size} leaves no image to train on; lower it.")
+    return PublicFacts(num_images, data.image_shape, source.class_names(), data.num_train_units)
 
 
-def load_images(config: TrainingConfig, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
+def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
     """
     The images, converted, resized and cropped. A damaged one stays, as zeros that contribute nothing.
 
@@ -123,7 +123,7 @@ def load_images(config: TrainingConfig, facts: PublicFacts, cache_dir: str | Pat
     each unit its name, where a unit is not an image.
 
     Args:
-        config (`TrainingConfig`): The configuration.
+        data (`DataSource`): Which images.
         facts (`PublicFacts`): Its public facts.
         cache_dir (`str` or `Path`): A private folder for decoded images and for what `datasets` caches.
 
@@ -135,15 +135,15 @@ def load_images(config: TrainingConfig, facts: PublicFacts, cache_dir: str | Pat
             the disk is full.
         `IntegrityError`: The cache is damaged.
     """
-    source, folder = open_source(config), Path(cache_dir) / FOLDER
-    made_of = fingerprint(_what_decides(config, facts, source))
+    source, folder = open_source(data), Path(cache_dir) / FOLDER
+    made_of = fingerprint(_what_decides(data, facts, source))
     if open_cache(folder, made_of) is None:
         records = source.records(facts.class_names, Path(cache_dir))
-        left_out = _left_out(config, facts, len(records))
+        left_out = _left_out(data, facts, len(records))
         # With label, unit, readable; of the declared number, for a message may not tell how many there are.
         num_bytes = facts.num_images * (math.prod(facts.image_shape) + 17)
         with new_cache(folder, made_of, num_bytes) as temporary:
-            _decode(config, facts, records, left_out, temporary)
+            _decode(data, facts, records, left_out, temporary)
     return open_images(cache_dir, made_of)
 
 
@@ -185,15 +185,15 @@ def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
             raise damaged(folder / f"{name}.npy")
 
 
-def _what_decides(config: TrainingConfig, facts: PublicFacts, source: ImageSource) -> list[Any]:
+def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> list[Any]:
     """All that the decoded images follow from: the files of the source, or the address of their revision on the Hub, and the flags."""
     files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
     flags = [
-        config.dataset_name, config.dataset_config_name, config.train_data_dir, config.train_split, config.image_column,
-        config.label_column, config.unit_column, config.validation_size,
+        data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
+        data.label_column, data.unit_column, data.validation_size,
     ]  # fmt: skip
-    if config.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
-        flags.append(config.max_image_pixels)
+    if data.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
+        flags.append(data.max_image_pixels)
     return [files, flags, facts.num_images, facts.image_shape, facts.class_names]
 
 
@@ -205,27 +205,25 @@ def _size_and_time(file: Path | str) -> tuple[int, ...]:
     return () if status is None else (status.st_size, status.st_mtime_ns)
 
 
-def _left_out(config: TrainingConfig, facts: PublicFacts, num_records: int) -> np.ndarray:
+def _left_out(data: DataSource, facts: PublicFacts, num_records: int) -> np.ndarray:
     """Which records are validation images, bool, shape `[num_records]`. Raises `UsageError` if there are too many records, or none."""
-    capacity = facts.num_images + config.validation_size
+    capacity = facts.num_images + data.validation_size
     if num_records > capacity:
-        raise UsageError(
-            f"--num_train_images {facts.num_images} is less than {_source_words(config)} holds; raise it."
-        )
-    left_out = validation_positions(capacity, config.validation_size)[:num_records]
+        raise UsageError(f"--num_train_images {facts.num_images} is less than {_source_words(data)} holds; raise it.")
+    left_out = validation_positions(capacity, data.validation_size)[:num_records]
     if left_out.all():
-        raise UsageError(f"{_source_words(config)} holds no images; name a source that does.")
+        raise UsageError(f"{_source_words(data)} holds no images; name a source that does.")
     return left_out
 
 
-def _decode(config: TrainingConfig, facts: PublicFacts, records: Records, left_out: np.ndarray, folder: Path) -> None:
+def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np.ndarray, folder: Path) -> None:
     """Writes the arrays into `folder`. Nothing that is shown meanwhile depends on how many images there are or which can be read."""
     num_images, length = int((~left_out).sum()), part_length(facts.image_shape)
-    capacity = facts.num_images + config.validation_size
+    capacity = facts.num_images + data.validation_size
     decoder = Decoder(
         records, folder / "images.npy", num_images, facts.image_shape,
-        labelled=facts.class_names is not None, by_unit=config.unit_column is not None,
-        max_pixels=config.max_image_pixels,
+        labelled=facts.class_names is not None, by_unit=data.unit_column is not None,
+        max_pixels=data.max_image_pixels,
     )  # fmt: skip
     num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
     numbers: dict[Any, int] = {}  # of the units
@@ -269,7 +267,7 @@ def _num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _source_words(config: TrainingConfig) -> str:
-    if config.uses_digits:
+def _source_words(data: DataSource) -> str:
+    if data.uses_digits:
         return "scikit-learn's digits"
-    return "--train_data_dir" if config.train_data_dir is not None else "--dataset_name"
+    return "--train_data_dir" if data.train_data_dir is not None else "--dataset_name"

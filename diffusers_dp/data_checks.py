@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .errors import UsageError
 from .flags import TrainingConfig, split_list
-from .no_guarantee import FOLDER
+from .verify import NO_GUARANTEE
 
 
 #: Flags that name data: a folder, or a name on the Hub for which a local folder may stand.
@@ -21,7 +21,7 @@ _OF_A_DATASET = {
     ),
 }  # fmt: skip
 #: All that a run writes in `--output_dir`.
-_WRITTEN = ("private", "release", FOLDER)
+_WRITTEN = ("private", "release", NO_GUARANTEE)
 
 
 def validate_data(config: TrainingConfig) -> None:

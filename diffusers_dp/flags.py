@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .data_source import DataSource
 from .image_decoding import MAX_IMAGE_PIXELS
 from .timestep_mixture import TimestepMixture
 
@@ -278,6 +279,30 @@ class Question:
     repeats: int = 1
 
 
+@dataclass(frozen=True)
+class PublicTraining:
+    """
+    Ordinary training on public images, before DP-SGD.
+
+    Args:
+        images (`DataSource`): In the shape of the sensitive ones.
+        num_steps, batch_size (`int`), learning_rate (`float`), lr_warmup_steps (`int`): Of Adam.
+        mixture (`TimestepMixture`, *optional*): Of diffusion times.
+    """
+
+    images: DataSource
+    num_steps: int
+    batch_size: int
+    learning_rate: float
+    lr_warmup_steps: int
+    mixture: TimestepMixture | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the receipt."""
+        return {"steps": self.num_steps, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
+
+
 @dataclass
 class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, RunFlags):
     """
@@ -304,6 +329,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
             if asked.noise_multiplier is None
         }
         return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})
+
+    @property
+    def public_training(self) -> PublicTraining | None:
+        """What the model learns from public images, where the method can and flags name some."""
+        return None
 
     @property
     def has_guarantee(self) -> bool:
@@ -374,6 +404,50 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
         if self.timestep_mixture is None:
             return None
         return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
+
+    @property
+    def data(self) -> DataSource:
+        """The sensitive images."""
+        names = (
+            "dataset_name", "dataset_config_name", "train_data_dir", "train_split", "image_column", "label_column",
+            "unit_column", "image_shape", "num_train_images", "num_train_units", "validation_size", "max_image_pixels",
+        )  # fmt: skip
+        return DataSource(
+            **{name: getattr(self, name) for name in names},
+            class_names=self.declared_class_names,
+            declared_only=self.dry_run and self.num_train_images is not None,
+        )
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """The UNet of a model that begins from nothing, as `models.unet_config` takes it."""
+        return {
+            "channels_per_level": self.channels_per_level,
+            "layers_per_block": self.layers_per_block,
+            "attention_sizes": self.attention_sizes,
+            "patch_size": self.patch_size,
+        }
+
+    @property
+    def row_settings(self) -> dict[str, Any]:
+        """What befalls a training row, as `models.build_objective` takes it."""
+        return {
+            "label_dropout": self.label_dropout,
+            "p_mean": self.p_mean,
+            "p_std": self.p_std,
+            "mixture": self.mixture,
+            "augmentations": self.augmentation_names,
+            "bf16": self.precision == "bf16",
+        }
+
+    @property
+    def dp_sgd_settings(self) -> dict[str, Any]:
+        """How DP-SGD goes on between noisy gradients, as `DPSGDSettings` takes it."""
+        names = (
+            "max_train_steps", "learning_rate", "lr_scheduler", "lr_warmup_steps", "ema_decay", "checkpointing_steps",
+            "checkpoints_total_limit", "physical_batch_size",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
 
     @property
     def augmentation_names(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
+from .data_source import DataSource
 from .errors import UsageError
-from .flags import TrainingConfig
 from .image_decoding import IMAGE_SUFFIXES
 from .image_records import DatasetRecords, ListedRecords, Records
 
@@ -43,14 +43,14 @@ class MissingSplit(UsageError):
     """The data set is there, and has no split of that name."""
 
 
-def open_source(config: TrainingConfig) -> ImageSource:
+def open_source(data: DataSource) -> ImageSource:
     """Chooses the source that the flags name. Raises `UsageError` where it does not exist."""
-    if config.uses_digits:
+    if data.uses_digits:
         return DigitsSource()
-    if config.train_data_dir is not None:
-        return ClassFolderSource(config.train_data_dir, config.declared_class_names or ())
-    if config.dataset_name is not None:
-        return DatasetSource(config.dataset_name, config)
+    if data.train_data_dir is not None:
+        return ClassFolderSource(data.train_data_dir, data.class_names or ())
+    if data.dataset_name is not None:
+        return DatasetSource(data.dataset_name, data)
     raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
 
 
@@ -140,8 +140,8 @@ class ClassFolderSource:
 class DatasetSource:
     """A dataset that `datasets` can load: a Hub id, a local folder of parquet or images, a `save_to_disk` folder."""
 
-    def __init__(self, dataset_name: str, config: TrainingConfig):
-        self.config = config
+    def __init__(self, dataset_name: str, data: DataSource):
+        self.data = data
         self.path = Path(dataset_name).expanduser()
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
         self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
@@ -149,7 +149,7 @@ class DatasetSource:
         self._rows: int | None = None
         self._features: Any = None
         self._files: list[str] = []
-        with _quiet(), _refuse(config):
+        with _quiet(), _refuse(data):
             if self._saved:
                 dataset = self._load(Path())
                 self._rows, self._features = len(dataset), dataset.features
@@ -163,25 +163,25 @@ class DatasetSource:
         return self._rows
 
     def class_names(self) -> tuple[str, ...] | None:
-        declared = self.config.declared_class_names
+        declared = self.data.class_names
         if self._features is not None:
             return self._label_set(self._features)
-        if self.config.label_column is not None and declared is None:
+        if self.data.label_column is not None and declared is None:
             raise UsageError("--label_column needs --class_names here: the dataset's metadata tells no label set.")
         return declared
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
         import datasets
 
-        with _quiet(), _refuse(self.config):
+        with _quiet(), _refuse(self.data):
             dataset = self._load(cache_dir)
         features = dataset.features
         self._check_columns(features)
         found = self._label_set(features)
         if found != class_names:
             raise UsageError(f"--class_names must declare the dataset's label set; add it: {','.join(found or ())}")
-        image_column, label_column = self.config.image_column, self._label_column(features)
-        unit_column = self.config.unit_column
+        image_column, label_column = self.data.image_column, self._label_column(features)
+        unit_column = self.data.unit_column
         columns = dict.fromkeys(name for name in (image_column, label_column, unit_column) if name is not None)
         dataset = dataset.select_columns(list(columns))
         if isinstance(features[image_column], datasets.Image):
@@ -190,7 +190,7 @@ class DatasetSource:
         own = getattr(features[label_column], "names", None) if label_column else None
         places = None if own is None or class_names is None else _renaming(own, class_names)
         return DatasetRecords(
-            dataset, image_column, label_column, unit_column, places, class_names, str(self.config.dataset_name)
+            dataset, image_column, label_column, unit_column, places, class_names, str(self.data.dataset_name)
         )
 
     def files(self) -> list[Path | str]:
@@ -204,10 +204,10 @@ class DatasetSource:
         import datasets
         import pyarrow.parquet
 
-        split = self.config.train_split
+        split = self.data.train_split
         with tempfile.TemporaryDirectory() as scratch:
             builder = datasets.load_dataset_builder(
-                self.dataset_name, self.config.dataset_config_name, cache_dir=scratch
+                self.dataset_name, self.data.dataset_config_name, cache_dir=scratch
             )
         infos = builder.info.splits or {}
         data_files = getattr(builder.config, "data_files", None) or {}
@@ -231,7 +231,7 @@ class DatasetSource:
             self._rows = len(images)
         if described:
             return
-        if self.config.class_names is not None:
+        if self.data.class_names is not None:
             self._load_kwargs = {"drop_labels": False}
         elif len({path.parent for path in images}) > 1:
             raise UsageError("--dataset_name names a folder of class folders; declare the classes with --class_names.")
@@ -239,11 +239,11 @@ class DatasetSource:
     def _load(self, cache_dir: Path) -> Any:
         import datasets
 
-        split = self.config.train_split
+        split = self.data.train_split
         if not self._saved:
             return datasets.load_dataset(
                 self.dataset_name,
-                self.config.dataset_config_name,
+                self.data.dataset_config_name,
                 split=split,
                 cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
                 **self._load_kwargs,
@@ -256,41 +256,41 @@ class DatasetSource:
         return dataset
 
     def _check_split(self, known: list[str]) -> None:
-        if known and self.config.train_split not in known:
+        if known and self.data.train_split not in known:
             raise MissingSplit(
-                f"--train_split '{self.config.train_split}' does not exist; there is: {', '.join(known)}."
+                f"--train_split '{self.data.train_split}' does not exist; there is: {', '.join(known)}."
             )
 
     def _check_columns(self, features: Any) -> None:
         import datasets
 
         for flag in ("image_column", "label_column", "unit_column"):
-            column = getattr(self.config, flag)
+            column = getattr(self.data, flag)
             if column is not None and column not in features:
                 raise UsageError(f"--{flag} '{column}' does not exist; there is: {', '.join(features)}.")
-        kind = features[self.config.image_column]
+        kind = features[self.data.image_column]
         if isinstance(kind, dict):  # as `datasets` stores an image, written by others, who do not call it one
             kind = kind.get("bytes")
         if not isinstance(kind, datasets.Image) and getattr(kind, "dtype", None) not in ("binary", "large_binary"):
             raise UsageError(
-                f"--image_column '{self.config.image_column}' holds no images; there is: {', '.join(features)}."
+                f"--image_column '{self.data.image_column}' holds no images; there is: {', '.join(features)}."
             )
 
-        unit = self.config.unit_column
+        unit = self.data.unit_column
         if unit is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[unit], "dtype", ""))):
             raise UsageError(
                 f"--unit_column '{unit}' holds neither integers nor text; there is: {', '.join(features)}."
             )
 
     def _label_column(self, features: Any) -> str | None:
-        return self.config.label_column or ("label" if "label" in features else None)
+        return self.data.label_column or ("label" if "label" in features else None)
 
     def _label_set(self, features: Any) -> tuple[str, ...] | None:
         """The declared label set, else that of the `ClassLabel`; both must name the same classes. Whether labels can be read
         at all is a matter of the column's type."""
         import datasets
 
-        declared, column = self.config.declared_class_names, self._label_column(features)
+        declared, column = self.data.class_names, self._label_column(features)
         if column is None:
             if declared is not None:
                 raise UsageError(
@@ -331,7 +331,7 @@ def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
 
 
 @contextmanager
-def _refuse(config: TrainingConfig) -> Iterator[None]:
+def _refuse(data: DataSource) -> Iterator[None]:
     """Turns any failure of `datasets` to find or read a dataset into one sentence."""
     try:
         yield
@@ -339,9 +339,9 @@ def _refuse(config: TrainingConfig) -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        which = f" --dataset_config_name {config.dataset_config_name}" if config.dataset_config_name else ""
+        which = f" --dataset_config_name {data.dataset_config_name}" if data.dataset_config_name else ""
         raise UsageError(
-            f"--dataset_name {config.dataset_name}{which} could not be opened ({reason}); "
+            f"--dataset_name {data.dataset_name}{which} could not be opened ({reason}); "
             "give a Hub id that can be reached from here, or a local dataset folder."
         ) from None
 

@@ -15,9 +15,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from .errors import BudgetExceeded, DiffusersDPError, Interrupted, UsageError
-from .ledger import PrivacyLedger
-from .ledger_row import LedgerRow
+from .errors import DiffusersDPError, Interrupted, UsageError
 
 
 GO_ON = "the same command and --resume_from_checkpoint latest go on with the run."
@@ -133,27 +131,3 @@ def _stop(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if not _unfinished:
         stop_now()
-
-
-def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_train_steps: int) -> int:
-    """The step at which DP-SGD ends. Steps that a crash lost stay spent: what is left may be fewer than were planned, and then the run
-    says so.
-
-    Args:
-        ledger (`PrivacyLedger`): With all that was reserved before.
-        row (`LedgerRow`): One step of DP-SGD.
-        step (`int`): Steps taken so far.
-        max_train_steps (`int`): As planned.
-
-    Raises:
-        BudgetExceeded: None is left.
-    """
-    last_step = step + ledger.affordable_steps(row, max_train_steps - step)
-    if last_step == 0:
-        raise BudgetExceeded(
-            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
-            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
-        )
-    if last_step < max_train_steps:
-        print(f"Steps that an interruption lost stay spent: this run ends after {last_step} of {max_train_steps}.")
-    return last_step

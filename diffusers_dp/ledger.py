@@ -57,7 +57,7 @@ class PrivacyLedger:
         IntegrityError: if the file is damaged, edited, or was written for another budget or other public facts.
     """
 
-    has_guarantee = True  # but for `no_guarantee.UnprotectedLedger`
+    has_guarantee = True  # but for `unprotected_ledger.UnprotectedLedger`
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ class LedgerRow:
         name (`str`): the stage that asks, for example `"central_images"`.
         mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability) or
             `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`). Or `"non_private"`: without noise,
-            which no ledger takes but `no_guarantee.UnprotectedLedger`.
+            which no ledger takes but `unprotected_ledger.UnprotectedLedger`.
         noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite, and 0 exactly for
             `"non_private"`.
         sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`.

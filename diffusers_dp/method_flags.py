@@ -3,9 +3,12 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from .flags import Question, TrainingConfig, flag, parse_rate, run_folder, split_list
+from .data_source import DataSource
+from .flags import PublicTraining, Question, TrainingConfig, flag, parse_rate, run_folder, split_list
+from .timestep_mixture import TimestepMixture
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -140,6 +143,28 @@ class PublicFlags:
 @dataclass
 class PublicConfig(PublicFlags, TrainingConfig):
     """What methods share that may begin with public images or a public model."""
+
+    @property
+    def public_training(self) -> PublicTraining | None:
+        """What the model learns from public images, where flags name some. Where their classes are not declared, the folders
+        of `--public_data_dir` are they."""
+        if not self.pretrains:
+            return None
+        names = None if self.public_class_names is None else split_list(self.public_class_names)
+        if self.public_data_dir is not None and names is None:
+            folder = Path(self.public_data_dir).expanduser()
+            names = tuple(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
+        source = DataSource(
+            dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
+            train_data_dir=self.public_data_dir, train_split=self.public_split,
+            image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
+            image_shape=self.image_shape, max_image_pixels=self.max_image_pixels,
+        )  # fmt: skip
+        mixture = self.public_timestep_mixture
+        return PublicTraining(
+            source, self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
+            self.mixture if mixture is None else TimestepMixture.parse(mixture, "public_timestep_mixture"),
+        )  # fmt: skip
 
 
 @dataclass

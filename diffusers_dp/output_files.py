@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from .canonical import canonical_json
 from .errors import UsageError
 from .file_modes import private_files
-from .receipt import canonical_json
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:

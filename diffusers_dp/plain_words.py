@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .receipt import canonical_json
+from .canonical import canonical_json
 from .verify import LARGE_DELTA, about_delta, delta_in_words
 
 

@@ -15,7 +15,7 @@ from .identity import RunIdentity, note_asked, read_identity
 from .ledger import PrivacyLedger
 from .ledger_file import Bound, Release, other_releases
 from .ledger_row import LedgerRow, gradient_row, mechanism_of
-from .no_guarantee import UnprotectedLedger
+from .unprotected_ledger import UnprotectedLedger
 from .verifiable import refuse_unverifiable
 from .verify import delta_in_words, publishes_records
 

@@ -7,18 +7,17 @@ Nothing of it is run: weights are safetensors, its pipeline class is not loaded,
 import hashlib
 import json
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 from diffusers.utils import logging
 from torch import nn
 
+from .canonical import canonical_json
 from .components import (
     DDIM,
     EDM_SCHEDULERS,
@@ -39,13 +38,12 @@ from .errors import IntegrityError, UsageError
 from .file_modes import public_files
 from .flags import TrainingConfig
 from .hub import fetch_release
-from .hub_errors import one_sentence
 from .journal import sync_tree
 from .models import Scheduler, noise_schedule, unet_config
 from .no_guarantee import refuse_without_guarantee
 from .pipelines import DPImagePipeline
 from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
-from .receipt import canonical_json
+from .public_data import PublicImages, licence_of, load_public_images
 from .unreleased import refuse_unreleased
 from .verify import RECEIPT_NAME
 
@@ -57,7 +55,6 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 FILES = ("model_index.json", "README.md", RECEIPT_NAME, "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
 DDPM_SCHEDULERS = ("DDPMScheduler", DDIM)  # the first is read as the second
 PREDICTIONS = {"ddpm": ("epsilon", "sample", "v_prediction"), "edm": ("epsilon",)}
-_LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,10 @@ def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
     image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
     name = getattr(config, "pretrained_model_name_or_path", None)
     if name is None:
-        unet = UNet2DModel(**unet_config(config, image_shape, num_classes))
-        scheduler = noise_schedule(config)
+        unet = UNet2DModel(**unet_config(image_shape, num_classes, **config.network))
+        scheduler = noise_schedule(
+            config.objective or config.default_objective, sigma_min=config.sigma_min, sigma_data=config.sigma_data
+        )
         objective = "ddpm" if isinstance(scheduler, DDIMScheduler) else "edm"
         return StartingModel(unet, scheduler, objective, config.patch_size, None)
     revision = getattr(config, "pretrained_model_revision", None)
@@ -310,20 +309,30 @@ def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
     }
 
 
-def licence_of(card_class: type[Any], place: str | Path) -> str:
-    """What the metadata of a card states, "not stated" where it is none that could be a licence's name.
+def starting_point(
+    config: TrainingConfig, model: StartingModel, private: Path, checkpoint: Path | None
+) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
+    """What training begins with: the model, with what an earlier start taught it, its origin, and the public images that are to teach it.
 
     Args:
-        card_class (`ModelCard` or `DatasetCard`): Of `huggingface_hub`.
-        place (`str` or `Path`): The file, or an id on the Hub.
+        model (`StartingModel`): See `starting_model`; its weights are replaced where an earlier start kept others.
+        private (`Path`): The run's private folder.
+        checkpoint (`Path`, *optional*): Where DP-SGD goes on.
+
+    Raises:
+        UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model public images alone.
     """
-    try:
-        with one_sentence("the card", "a repository"):
-            licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
-    # There is none, or its metadata is none.
-    except (UsageError, ValueError, TypeError, AttributeError, yaml.YAMLError):
-        licence = ""
-    return licence if _LICENCE.fullmatch(licence) and licence != "None" else "not stated"
+    public = config.public_training
+    origin = model.origin if public is None else kept_pretrained(private, model.unet)
+    if getattr(config, "mix_public_images", False) and checkpoint is None and origin is not None:
+        raise UsageError(
+            "--mix_public_images was not given at this run's first start, which has taught its model public images already; leave it out, or "
+            "start anew."
+        )
+    if public is None or origin is not None or checkpoint is not None:
+        return model, origin, None
+    images = load_public_images(public.images, config.data, private / "cache", training=public.facts)
+    return model, origin, images
 
 
 def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, get_int_from_env, is_bf16_available
@@ -21,7 +22,6 @@ from torch import distributed, nn
 from tqdm.auto import tqdm
 
 from .errors import DiffusersDPError, Interrupted, ProcessLost, UsageError
-from .flags import LARGEST_SEED, TrainingConfig
 from .interruption import GO_ON
 from .memory import keep_freed_memory
 
@@ -243,22 +243,27 @@ class Processes:
             raise RuntimeError("A sum over all processes was asked for where the first one is at work alone.")
 
 
-def start_processes(config: TrainingConfig) -> Processes:
+def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes:
     """The processes that `torchrun`, `accelerate launch` or MPI started, or this one alone; each gets its share of the cores.
+
+    Args:
+        precision (`str`): `"no"` or `"bf16"`.
+        seed (`int`): `--seed`, to which each process adds its number.
+        leaky_logs (`bool`): Whether losses and norms are written, which one process alone can.
 
     Raises:
         UsageError: Fewer started than were asked for, the device has no bf16, or Accelerate or a flag asks for what several processes, or
             DP-SGD, cannot do.
     """
     asked = get_int_from_env(_SIZES, 1)
-    _refuse(config, asked)
+    _refuse(asked, precision, seed, leaky_logs)
     options: dict[str, Any] = {}
     if asked > 1:  # without `cpu` each would take itself for one alone, where there is no GPU
         options = {
             "cpu": not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true",
             "kwargs_handlers": [InitProcessGroupKwargs(timeout=LONGEST_WAIT)],
         }
-    accelerator = Accelerator(mixed_precision=config.precision, gradient_accumulation_steps=1, **options)
+    accelerator = Accelerator(mixed_precision=precision, gradient_accumulation_steps=1, **options)
     if accelerator.num_processes != asked:
         raise UsageError(
             f"{asked} processes were asked for, and Accelerate sees {accelerator.num_processes}: start them by `torchrun "
@@ -276,7 +281,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _refuse(config: TrainingConfig, asked: int) -> None:
+def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
     environment = os.environ
     for name, title in _REWRITERS.items():
         if environment.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
@@ -290,7 +295,7 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
             f"Accelerate is configured for gradient_accumulation_steps {accumulation}, which rescales gradients before they are "
             "clipped: set it to 1; --max_physical_batch_size bounds memory instead."
         )
-    if config.precision == "bf16" and not is_bf16_available():
+    if precision == "bf16" and not is_bf16_available():
         raise UsageError("--mixed_precision bf16 is not supported by this device; give no.")
     if asked == 1:
         # `accelerate launch` names the address for several processes, and starts several on GPUs alone.
@@ -303,13 +308,13 @@ def _refuse(config: TrainingConfig, asked: int) -> None:
     local, gpus = get_int_from_env(_LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
-    most = LARGEST_SEED + 1 - asked
-    if config.seed > most:
+    most = np.iinfo(np.uint32).max + 1 - asked  # numpy takes no larger seed
+    if seed > most:
         raise UsageError(
-            f"--seed {config.seed} is too large for {asked} processes, each of which adds its number to it: give an integer from 0 to at "
+            f"--seed {seed} is too large for {asked} processes, each of which adds its number to it: give an integer from 0 to at "
             f"most {most}."
         )
-    if config.leaky_logs:
+    if leaky_logs:
         raise UsageError(
             "--leaky_logs works with one process (each sees a part of a step): leave it out, or start a single process."
         )

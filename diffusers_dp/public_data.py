@@ -2,6 +2,7 @@
 """Public images to pre-train on, and the check that their files are not the sensitive ones'."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from tqdm.auto import tqdm
 
+from .data_source import DataSource
 from .errors import UsageError
-from .flags import TrainingConfig
+from .hub_errors import one_sentence
 from .image_decoding import IMAGE_SUFFIXES, decode_image
 from .image_sources import ImageSource, open_source
-from .method_flags import PublicConfig
-from .pretrained import StartingModel, kept_pretrained, licence_of
 
 
+_LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
 #: Flags of sensitive images, and those that say the same of public ones.
 _FLAGS = {
     "--train_data_dir": "--public_data_dir",
@@ -50,61 +52,57 @@ class PublicImages:
         return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
 
 
-def check_public_images(config: PublicConfig) -> None:
-    """Looks for the images of `--public_dataset_name` or `--public_data_dir` before anything is planned; none is read. A dry run that looks for no
-    sensitive ones (`--num_train_images`) looks for no public ones; nor does a run that goes on, which may have learned from them before.
+def check_public_images(data: DataSource) -> None:
+    """Looks for public images before anything is planned; none is read.
 
     Raises:
         UsageError: There are none, or a split, column or class is missing or unknown (names the flags of public data).
     """
-    declared = config.dry_run and config.num_train_images is not None
-    if not config.pretrains or declared or config.resume_from_checkpoint is not None:
-        return
     with _public_flags():
-        source = open_source(_as_sensitive(config))
+        source = open_source(data)
         source.class_names()
     if source.count() == 0:
-        raise UsageError(_no_images(config))
+        raise UsageError(_no_images(data))
 
 
-def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicImages:
-    """Reads, converts, resizes and crops the images of `--public_dataset_name` or `--public_data_dir`; those that cannot be read are
-    left out.
+def load_public_images(
+    data: DataSource, sensitive: DataSource, cache_dir: str | Path, *, training: dict[str, Any]
+) -> PublicImages:
+    """Reads, converts, resizes and crops public images; those that cannot be read are left out.
 
     Args:
-        config (`PublicConfig`): The configuration.
+        data (`DataSource`): The public images, in the shape of the sensitive ones.
+        sensitive (`DataSource`): The sensitive images, whose files must be other ones.
         cache_dir (`str` or `Path`): A folder for what `datasets` caches.
+        training (`dict`): How long they are trained on, for the receipt.
 
     Raises:
-        UsageError: There are none, or a column is missing or unknown (names the flags of public data), or they are the files of the
-            sensitive ones, see `refuse_the_same_files`.
+        UsageError: There are none, or a column is missing or unknown (names the flags of public data), or they are the
+            files of the sensitive ones, see `refuse_the_same_files`.
     """
-    own = _as_sensitive(config)
     images, labels = [], []
     with _public_flags():
-        refuse_the_same_files(config)
-        source: ImageSource = open_source(own)
+        refuse_the_same_files(data, sensitive)
+        source: ImageSource = open_source(data)
         names = source.class_names()
         for encoded, label, _ in tqdm(
             source.records(names, Path(cache_dir)), desc="Reading public images", unit="image"
         ):
-            image = decode_image(encoded, own.image_shape, own.max_image_pixels)
+            image = decode_image(encoded, data.image_shape, data.max_image_pixels)
             if image is not None:
                 images.append(image)
                 labels.append(label if label is not None else len(names or ()))
     if not images:
-        raise UsageError(_no_images(config))
+        raise UsageError(_no_images(data))
     stacked = np.stack(images)
-    name = config.public_dataset_name
+    name = data.dataset_name
     origin = {
         "kind": "public images",
         "name": "local folder" if name is None or Path(name).expanduser().exists() else name,
         "num_images": len(stacked),
         "images_sha256": hashlib.sha256(stacked.tobytes()).hexdigest(),
-        "licence": _licence(config),
-        "steps": config.public_steps,
-        "batch_size": config.public_batch_size,
-        "learning_rate": config.public_learning_rate,
+        "licence": _licence(data),
+        **training,
     }
     num_classes = None if names is None else len(names)
     return PublicImages(
@@ -112,31 +110,7 @@ def load_public_images(config: PublicConfig, cache_dir: str | Path) -> PublicIma
     )
 
 
-def starting_point(
-    config: PublicConfig, model: StartingModel, private: Path, checkpoint: Path | None
-) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
-    """What training begins with: the model, with what an earlier start taught it, its origin, and the public images that are to teach it.
-
-    Args:
-        model (`StartingModel`): See `starting_model`; its weights are replaced where an earlier start kept others.
-        private (`Path`): The run's private folder.
-        checkpoint (`Path`, *optional*): Where DP-SGD goes on.
-
-    Raises:
-        UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model public images alone.
-    """
-    origin = kept_pretrained(private, model.unet) if config.pretrains else model.origin
-    if getattr(config, "mix_public_images", False) and checkpoint is None and origin is not None:
-        raise UsageError(
-            "--mix_public_images was not given at this run's first start, which has taught its model public images already; leave it out, or "
-            "start anew."
-        )
-    if not config.pretrains or origin is not None or checkpoint is not None:
-        return model, origin, None
-    return model, origin, load_public_images(config, private / "cache")
-
-
-def refuse_the_same_files(config: PublicConfig) -> None:
+def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
     """Refuses public data whose files are those of the sensitive data, whatever they are called and wherever they lie.
 
     Files are compared whole, by size and then by SHA-256; no image is decoded. Refused are a file of many images (parquet, arrow, an archive)
@@ -149,37 +123,22 @@ def refuse_the_same_files(config: PublicConfig) -> None:
     Raises:
         UsageError: They are the same.
     """
-    sides = [open_source(config).files(), open_source(_as_sensitive(config)).files()]
+    sides = [open_source(sensitive).files(), open_source(data).files()]
     sizes = [{_size(file) for file in files} for files in sides]
-    sensitive, public = ({_identity(file, sizes[0] & sizes[1]) for file in files} for files in sides)
-    common = sensitive & public
-    if any(holds_many for _, holds_many in common) or (common and common in (sensitive, public)):
+    theirs, public = ({_identity(file, sizes[0] & sizes[1]) for file in files} for files in sides)
+    common = theirs & public
+    if any(holds_many for _, holds_many in common) or (common and common in (theirs, public)):
         raise UsageError(
-            f"{_flag(config)} holds data files of the sensitive images, under another name; name data that is public and other."
+            f"{_flag(data)} holds data files of the sensitive images, under another name; name data that is public and other."
         )
 
 
-def _as_sensitive(config: PublicConfig) -> TrainingConfig:
-    """The flags of the public images in the place of those of sensitive ones."""
-    names = config.public_class_names
-    if config.public_data_dir is not None and names is None:
-        folder = Path(config.public_data_dir).expanduser()
-        names = ",".join(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
-    _, side, _ = config.image_shape
-    return TrainingConfig(
-        dataset_name=config.public_dataset_name, dataset_config_name=config.public_dataset_config_name,
-        train_data_dir=config.public_data_dir, train_split=config.public_split, image_column=config.public_image_column,
-        label_column=config.public_label_column, class_names=names, resolution=side, num_channels=config.image_shape[0],
-        max_image_pixels=config.max_image_pixels,
-    )  # fmt: skip
+def _flag(data: DataSource) -> str:
+    return "--public_data_dir" if data.train_data_dir is not None else "--public_dataset_name"
 
 
-def _flag(config: PublicConfig) -> str:
-    return "--public_data_dir" if config.public_data_dir is not None else "--public_dataset_name"
-
-
-def _no_images(config: PublicConfig) -> str:
-    return f"{_flag(config)} holds no image that can be read; name another."
+def _no_images(data: DataSource) -> str:
+    return f"{_flag(data)} holds no image that can be read; name another."
 
 
 @contextmanager
@@ -194,10 +153,10 @@ def _public_flags() -> Iterator[None]:
         raise UsageError(text) from None
 
 
-def _licence(config: PublicConfig) -> str:
+def _licence(data: DataSource) -> str:
     from huggingface_hub import DatasetCard
 
-    place = config.public_dataset_name or config.public_data_dir or ""
+    place = data.dataset_name or data.train_data_dir or ""
     folder = Path(place).expanduser()
     return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)
 
@@ -220,3 +179,19 @@ def _identity(file: Path | str, sizes: set[int | None]) -> tuple[str, bool]:
         except OSError:
             pass
     return name, holds_many
+
+
+def licence_of(card_class: type[Any], place: str | Path) -> str:
+    """What the metadata of a card states, "not stated" where it is none that could be a licence's name.
+
+    Args:
+        card_class (`ModelCard` or `DatasetCard`): Of `huggingface_hub`.
+        place (`str` or `Path`): The file, or an id on the Hub.
+    """
+    try:
+        with one_sentence("the card", "a repository"):
+            licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
+    # There is none, or its metadata is none.
+    except (UsageError, ValueError, TypeError, AttributeError, yaml.YAMLError):
+        licence = ""
+    return licence if _LICENCE.fullmatch(licence) and licence != "None" else "not stated"

@@ -16,6 +16,7 @@ from typing import Any
 
 from . import __version__
 from .accounting import RDP_ORDERS
+from .canonical import canonical_json
 from .errors import UsageError
 from .ledger import PrivacyLedger
 from .methods import Method
@@ -34,15 +35,6 @@ ASSUMPTIONS = (
 )
 PUBLIC_INPUTS_ASSUMPTION = "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers nothing of what it tells."
 RELEASE_INPUTS_ASSUMPTION = "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image in both, the two add up."
-
-
-def canonical_json(value: Any) -> str:
-    """The one way in which a value is written: keys sorted, indented by 2, ASCII, with a final newline.
-
-    Raises:
-        `ValueError`: If a number is not finite, for JSON has no word for it.
-    """
-    return json.dumps(value, sort_keys=True, indent=2, allow_nan=False) + "\n"
 
 
 def hash_release(folder: str | Path) -> list[dict[str, str]]:

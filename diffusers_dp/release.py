@@ -19,6 +19,7 @@ from PIL import Image
 
 from .allow_list import COMPONENT_FILES
 from .allow_list import RELEASE_FILES as RELEASE_FILES
+from .canonical import canonical_json
 from .errors import UsageError
 from .file_modes import public_files
 from .hub import intact_receipt
@@ -28,7 +29,7 @@ from .methods import Method
 from .pipelines import DPImagePipeline, pipeline_dp_image
 from .plain_words import plain_guarantee, questions
 from .randomness import RNG_FACTS
-from .receipt import RECEIPT_NAME, build_receipt, canonical_json, hash_release
+from .receipt import RECEIPT_NAME, build_receipt, hash_release
 from .verify import guarantee
 
 

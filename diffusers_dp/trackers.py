@@ -5,13 +5,11 @@ Losses, gradient norms and batch sizes depend on the images and are covered by n
 step took would tell the size of its sample, so that nothing is sent between two checkpoints, nor are the machine's own figures.
 """
 
-import importlib.util
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
-from .flags import TRACKERS
 from .ledger import PrivacyLedger
 
 
@@ -19,16 +17,6 @@ if TYPE_CHECKING:
     from accelerate.tracking import GeneralTracker
 
 PROJECT = "diffusers_dp"
-
-
-def check_tracker(name: str | None) -> None:
-    """Raises `UsageError` where the package of `--report_to` is not known or not installed."""
-    if name is None:
-        return
-    if name not in TRACKERS:
-        raise UsageError(f"--report_to '{name}' is unknown; give one of {' | '.join(TRACKERS)}, or leave it out.")
-    if importlib.util.find_spec(name) is None:
-        raise UsageError(f"--report_to {name} needs a package: pip install diffusers_dp[{name}], or leave it out.")
 
 
 class Tracker:

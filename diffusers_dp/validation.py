@@ -1,13 +1,23 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Flags that cannot be, each with one sentence. Nothing here reads an image or writes a file."""
 
+import importlib.util
 import math
 import re
 from dataclasses import fields
 
 from .data_checks import validate_data
 from .errors import UsageError
-from .flags import ACCOUNTANTS, AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TrainingConfig, parse_rate
+from .flags import (
+    ACCOUNTANTS,
+    AUGMENTATIONS,
+    LARGEST_SEED,
+    LR_SCHEDULERS,
+    OBJECTIVES,
+    TRACKERS,
+    TrainingConfig,
+    parse_rate,
+)
 from .ledger_file import check_dataset_id
 from .method_flags import (
     AUXILIARIES,
@@ -19,7 +29,6 @@ from .method_flags import (
     PublicFlags,
 )
 from .timestep_mixture import TimestepMixture
-from .trackers import check_tracker
 
 
 _AT_LEAST = {
@@ -136,7 +145,7 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(
             f"--lr_warmup_steps is {config.lr_warmup_steps}; give fewer than --max_train_steps {config.max_train_steps}."
         )
-    check_tracker(config.report_to)
+    _validate_tracker(config.report_to)
     if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
         name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"
         raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")
@@ -166,6 +175,16 @@ def validate(config: TrainingConfig) -> None:
     _validate_units(config)
     _validate_ledger(config)
     _validate_model(config)
+
+
+def _validate_tracker(name: str | None) -> None:
+    """Raises `UsageError` where the package of `--report_to` is not known or not installed."""
+    if name is None:
+        return
+    if name not in TRACKERS:
+        raise UsageError(f"--report_to '{name}' is unknown; give one of {' | '.join(TRACKERS)}, or leave it out.")
+    if importlib.util.find_spec(name) is None:
+        raise UsageError(f"--report_to {name} needs a package: pip install diffusers_dp[{name}], or leave it out.")
 
 
 def _validate_sum_of_shares(config: TrainingConfig) -> None:

@@ -12,14 +12,14 @@ from test_release import make_release
 from diffusers_dp import cli, sensitive, verify
 from diffusers_dp.audit import preflight, training_run
 from diffusers_dp.audit.report import Audit
-from diffusers_dp.audit.training_run import RunAudit, load_script
+from diffusers_dp.audit.training_run import RunAudit, diffusion_model, load_own
+from diffusers_dp.canonical import canonical_json
 from diffusers_dp.commands import audit as audit_command
 from diffusers_dp.config import load_config
 from diffusers_dp.data import public_facts
 from diffusers_dp.dpsgd import step
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
-from diffusers_dp.receipt import canonical_json
 from diffusers_dp.release import attach_audit
 
 
@@ -37,10 +37,10 @@ def few_probes(monkeypatch):
     monkeypatch.setattr(training_run, "FEWEST_STEPS", 2)
 
 
-def audit(script=None, flags=(), canaries=600, steps=4):
+def audit(build=diffusion_model, flags=(), canaries=600, steps=4):
     config = load_config([*FLAGS, *flags])
-    facts = public_facts(config)
-    return RunAudit(script or load_script(SCRIPT), config, facts, plan_run(config, facts), canaries, steps)()
+    facts = public_facts(config.data)
+    return RunAudit(build, "train_feta_pro.py", config, facts, plan_run(config, facts), canaries, steps)()
 
 
 def test_an_honest_script_is_valid(monkeypatch):
@@ -58,16 +58,16 @@ def test_an_honest_script_is_valid(monkeypatch):
     json.dumps(found.as_json(), allow_nan=False)
 
 
-def noise_halved(monkeypatch, script):
+def noise_halved(monkeypatch):
     original = step.add_noise
     monkeypatch.setattr(sensitive, "add_noise", lambda total, *, std, **rest: original(total, std=std / 2, **rest))
 
 
-def clipping_off(monkeypatch, script):
+def clipping_off(monkeypatch):
     monkeypatch.setattr(step, "clip_factors", lambda norms, max_norm: torch.ones_like(norms))
 
 
-def shuffled(monkeypatch, script):
+def shuffled(monkeypatch):
     left: list[torch.Tensor] = [torch.zeros(0)]
 
     def fault(count, rate, generator):
@@ -79,19 +79,19 @@ def shuffled(monkeypatch, script):
     monkeypatch.setattr(sensitive, "poisson_sample", fault)
 
 
-def asks_for_less_noise(monkeypatch, script):
-    """The script's own fault: what it asks for is not what it calibrated."""
-    original = script.dp_sgd_row
+def asks_for_less_noise(monkeypatch):
+    """What the loop asks for is not what was calibrated."""
+    original = training_run.dp_sgd_row
 
     def fault(*arguments):
         row = original(*arguments)
         object.__setattr__(row, "noise_multiplier", row.noise_multiplier / 2)
         return row
 
-    monkeypatch.setattr(script, "dp_sgd_row", fault)
+    monkeypatch.setattr(training_run, "dp_sgd_row", fault)
 
 
-def divides_by_another_number(monkeypatch, script):
+def divides_by_another_number(monkeypatch):
     original = training_run.WatchedImages.noisy_gradient
 
     def fault(self, model, loss, **question):
@@ -109,22 +109,20 @@ def divides_by_another_number(monkeypatch, script):
         (divides_by_another_number, "divisor"),
     ],
 )
-def test_faults_of_library_and_script_are_noticed(fault, caught_by, monkeypatch):
-    script = load_script(SCRIPT)
-    fault(monkeypatch, script)
-    found = audit(script)
+def test_faults_are_noticed(fault, caught_by, monkeypatch):
+    fault(monkeypatch)
+    found = audit()
     assert found.verdict == "INCONCLUSIVE" and any(caught_by in reason for reason in found.reasons), found.reasons
 
 
 @pytest.mark.slow
-def test_a_script_that_asks_for_less_noise_exceeds_its_budget(monkeypatch):
+def test_a_loop_that_asks_for_less_noise_exceeds_its_budget(monkeypatch):
     """The ledger refuses it: epsilon 2 is what it may spend."""
     from diffusers_dp.errors import BudgetExceeded
 
-    script = load_script(SCRIPT)
-    asks_for_less_noise(monkeypatch, script)
+    asks_for_less_noise(monkeypatch)
     with pytest.raises(BudgetExceeded):
-        audit(script)
+        audit()
 
 
 def test_too_few_steps_are_never_valid(monkeypatch):
@@ -135,9 +133,10 @@ def test_too_few_steps_are_never_valid(monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["def main(:\n", "import nothing_of_this_name\n", "1 / 0\n"])
-def test_a_script_that_cannot_be_loaded(content, tmp_path, capsys):
-    (tmp_path / "broken.py").write_text(content)
-    assert command("run", "--script", tmp_path / "broken.py") == 2
+def test_own_code_that_cannot_be_loaded(content, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_model.py").write_text(content)
+    assert command("run", "--script", "broken_model:build") == 2
     said = capsys.readouterr().err
     assert "--script" in said and "Traceback" not in said and len(said.strip().splitlines()) == 1
 
@@ -149,12 +148,36 @@ def test_where_a_summary_goes_is_looked_at_first(tier, tmp_path, monkeypatch, ca
     assert "--attach" in capsys.readouterr().err
 
 
-def test_scripts_that_cannot_be_audited(tmp_path):
+def test_own_code_that_cannot_be_audited(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="--script"):
-        load_script(tmp_path / "missing.py")
-    (tmp_path / "other.py").write_text("def main():\n    pass\n")
-    with pytest.raises(UsageError, match="build_denoiser"):
-        load_script(tmp_path / "other.py")
+        load_own("missing_model:build")
+    (tmp_path / "other_model.py").write_text("def main():\n    pass\n")
+    with pytest.raises(UsageError, match="no function 'build'"):
+        load_own("other_model:build")
+
+
+OWN = """
+from torch import nn
+
+from diffusers_dp.runs.dp_sgd import Trained
+
+
+def loss(model, images, labels, generator):
+    return (model(images.flatten(1)) - 1).square().mean(1)
+
+
+def build(config, facts, device):
+    network = nn.Linear(64, 4).to(device)
+    return Trained(network, network, loss)
+"""
+
+
+def test_a_model_of_ones_own_is_audited(tmp_path, monkeypatch):
+    """A network and a loss that the library has never seen, in the loop of every training."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_model.py").write_text(OWN)
+    assert audit(load_own("own_model:build")).verdict == "VALID"
 
 
 # The command.
@@ -169,7 +192,7 @@ def command(*arguments):
 def trained(folder, *flags):
     """A release as the script would make it with these flags."""
     config = load_config([*FLAGS, *flags])
-    facts = public_facts(config)
+    facts = public_facts(config.data)
     plan, ledger = plan_run(config, facts), new_ledger(None, config, facts)
     ledger.reserve(dp_sgd_row(config, plan, ledger))
     folder.mkdir()
@@ -233,7 +256,7 @@ def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
 
 
 def test_inconclusive_exits_with_4(tmp_path, monkeypatch, capsys):
-    noise_halved(monkeypatch, None)
+    noise_halved(monkeypatch)
     flags = [*FLAGS, "--audit_steps", "2", "--num_canaries", "300", "--output_dir", str(tmp_path)]
     assert command("run", "--script", SCRIPT, *flags) == 4
     assert "INCONCLUSIVE" in capsys.readouterr().out
@@ -248,7 +271,8 @@ def test_the_mechanism_by_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "--script", "missing.py"], "--script"),
+        (["run", "--script", "missing.py"], "module:function"),
+        (["run", "--script", "missing_model:build"], "--script"),
         (["run", "--audit_steps", "0"], "--audit_steps"),
         (["run", "--num_canaries", "3"], "--num_canaries"),
         (["mechanism", "--noise", "1"], "--noise"),

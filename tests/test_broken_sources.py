@@ -60,7 +60,7 @@ def read(folder):
             str(folder / "run"),
         ]
     )
-    return load_images(config, public_facts(config), folder / "cache")
+    return load_images(config.data, public_facts(config.data), folder / "cache")
 
 
 @pytest.mark.parametrize("write", [saved, parquet])

@@ -9,7 +9,6 @@ import torch
 from sklearn.metrics import confusion_matrix
 from test_release import make_unet
 
-from diffusers_dp.checkpointing import NoisyAnswers
 from diffusers_dp.class_balance import CLASS_SHARE, parse_balance, released_balance
 from diffusers_dp.data import load_digits_split
 from diffusers_dp.errors import BudgetExceeded, UsageError
@@ -21,6 +20,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.randomness import PrivateGenerator
 from diffusers_dp.release import EDMDPMSolverMultistepScheduler
 from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.stored_answers import NoisyAnswers
 
 
 CLASSES = ("zero", "one", "two", "three")

@@ -8,7 +8,6 @@ from diffusers.training_utils import EMAModel
 from safetensors import safe_open
 
 from diffusers_dp.checkpointing import (
-    NoisyAnswers,
     checkpoints,
     find_checkpoint,
     load_averaged_weights,
@@ -17,6 +16,7 @@ from diffusers_dp.checkpointing import (
 )
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.stored_answers import NoisyAnswers
 
 
 LEDGER = {"rows": 3, "steps_reserved": 40}

@@ -19,6 +19,7 @@ from test_train_feta_pro import NUM_IMAGES, read_ledger, status, write_images
 from diffusers_dp.errors import IntegrityError
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.receipt import hash_release
+from diffusers_dp.runs import run as run_module
 from diffusers_dp.verify import verify
 
 
@@ -211,10 +212,10 @@ def test_a_damaged_checkpoint(script, flags, tmp_path, how):
 
 def test_gradients_that_are_not_numbers(script, flags, tmp_path, monkeypatch):
     """One record's loss is NaN in every step: it contributes nothing, and the weights stay finite."""
-    build = script.build_objective
+    build = run_module.build_objective
 
-    def broken(*arguments):
-        denoiser, loss = build(*arguments)
+    def broken(*arguments, **settings):
+        denoiser, loss = build(*arguments, **settings)
 
         def broken_loss(model, images, labels, generator=None):
             losses = loss(model, images, labels, generator)
@@ -222,7 +223,7 @@ def test_gradients_that_are_not_numbers(script, flags, tmp_path, monkeypatch):
 
         return denoiser, broken_loss
 
-    monkeypatch.setattr(script, "build_objective", broken)
+    monkeypatch.setattr("diffusers_dp.runs.run.build_objective", broken)
     script.main([*flags, "--curriculum", "none", "--output_dir", str(tmp_path / "run")])
     check_finished(tmp_path / "run", 4)
     weights = load_file(tmp_path / "run" / "release" / "unet" / "diffusion_pytorch_model.safetensors")

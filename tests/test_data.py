@@ -71,8 +71,8 @@ def labelled(names: list[str]) -> datasets.Features:
 
 
 def read(config: FETAProConfig, tmp_path):
-    facts = public_facts(config)
-    return facts, load_images(config, facts, tmp_path / "cache")
+    facts = public_facts(config.data)
+    return facts, load_images(config.data, facts, tmp_path / "cache")
 
 
 def test_digits_split_is_stratified_and_fixed():
@@ -130,21 +130,21 @@ def test_grey_and_resolution(class_folders, tmp_path):
 def test_images_beyond_the_declared_number_are_refused(class_folders, tmp_path):
     for flags in ({"num_train_images": 8}, {"num_train_images": 6, "validation_size": 2}):
         with pytest.raises(UsageError, match=f"--num_train_images {flags['num_train_images']} .* --train_data_dir"):
-            public_facts(folder_config(class_folders, **flags))
-    public_facts(folder_config(class_folders, num_train_images=7, validation_size=2))
+            public_facts(folder_config(class_folders, **flags).data)
+    public_facts(folder_config(class_folders, num_train_images=7, validation_size=2).data)
 
 
 def test_too_few_declared_digits_are_refused_before_reading_and_without_a_dataset_name():
     with pytest.raises(UsageError, match="--num_train_images 500 .* 1437") as refusal:
-        public_facts(FETAProConfig(num_train_images=500))
+        public_facts(FETAProConfig(num_train_images=500).data)
     assert "--dataset_name" not in str(refusal.value)
 
 
 def test_too_few_declared_images_are_refused_while_reading_where_no_metadata_tell(class_folders, tmp_path):
     config = folder_config(class_folders)
-    facts = replace(public_facts(config), num_images=8)
+    facts = replace(public_facts(config.data), num_images=8)
     with pytest.raises(UsageError, match="--num_train_images 8 .* --train_data_dir"):
-        load_images(config, facts, tmp_path / "cache")
+        load_images(config.data, facts, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
@@ -158,20 +158,20 @@ def test_too_few_declared_images_are_refused_while_reading_where_no_metadata_tel
 def test_folder_refusals(class_folders, change, match):
     change(class_folders)
     with pytest.raises(UsageError, match=match):
-        public_facts(folder_config(class_folders))
+        public_facts(folder_config(class_folders).data)
 
 
 def test_folder_without_images_is_refused(tmp_path):
     (tmp_path / "cat").mkdir()
     with pytest.raises(UsageError, match="--train_data_dir holds no images"):
-        public_facts(folder_config(tmp_path))
+        public_facts(folder_config(tmp_path).data)
 
 
 def test_declared_dry_run_needs_no_data():
     config = FETAProConfig(
         dry_run=True, dataset_name="no/such", num_train_images=55_000, class_names="a,b", resolution=28, num_channels=1
     )
-    facts = public_facts(config)
+    facts = public_facts(config.data)
     assert (facts.num_images, facts.image_shape, facts.class_names) == (55_000, (1, 28, 28), ("a", "b"))
 
 
@@ -210,7 +210,7 @@ def test_plain_labels_need_declared_names(tmp_path):
         datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")}),
     )
     with pytest.raises(UsageError, match="--class_names"):
-        public_facts(FETAProConfig(dataset_name=name))
+        public_facts(FETAProConfig(dataset_name=name).data)
     _, arrays = read(FETAProConfig(dataset_name=name, class_names="a,b"), tmp_path)
     assert arrays.readable.tolist() == [True, True, False, False] and arrays.labels.tolist() == [0, 1, 0, 0]
 
@@ -238,7 +238,7 @@ def test_images_that_are_not_called_so(tmp_path):
         assert facts.num_images == 3 and arrays.readable.tolist() == [True, False, False]
         assert (arrays.images[0] == value).all()
     with pytest.raises(UsageError, match="--image_column 'text' holds no images"):
-        public_facts(FETAProConfig(dataset_name=str(tmp_path / "set"), image_column="text"))
+        public_facts(FETAProConfig(dataset_name=str(tmp_path / "set"), image_column="text").data)
 
 
 def test_digits_as_text_are_names(tmp_path):
@@ -268,7 +268,7 @@ def test_a_label_column_of_another_type_is_refused(tmp_path, values, kind, label
     name = save_parquet(tmp_path / "set", {"image": image_bytes(*[encode(grey())] * 2), "label": values}, features)
     config = FETAProConfig(dataset_name=name, label_column=label_column, class_names="a,b")
     with pytest.raises(UsageError, match="--label_column .*label"):
-        public_facts(config)
+        public_facts(config.data)
 
 
 def test_the_benchmark_keeps_real_test_images_private(tmp_path):
@@ -292,9 +292,9 @@ def test_without_labels_the_model_is_unconditional(tmp_path):
     assert facts.class_names is None and arrays.labels is None
     assert facts.image_shape == (3, 32, 32) and arrays.readable.tolist() == [True, False]
     with pytest.raises(UsageError, match="--label_column 'label' .* image"):
-        public_facts(FETAProConfig(dataset_name=name, label_column="label"))
+        public_facts(FETAProConfig(dataset_name=name, label_column="label").data)
     with pytest.raises(UsageError, match="--label_column"):
-        public_facts(FETAProConfig(dataset_name=name, class_names="a,b"))
+        public_facts(FETAProConfig(dataset_name=name, class_names="a,b").data)
 
 
 @pytest.mark.parametrize(
@@ -312,26 +312,26 @@ def test_dataset_refusals(tmp_path, flags, match):
     columns = {"image": image_bytes(encode(grey())), "label": [0]}
     name = save_parquet(tmp_path / "set", columns, labelled(["a"]))
     with pytest.raises(UsageError, match=match):
-        public_facts(FETAProConfig(dataset_name=name, **flags))
+        public_facts(FETAProConfig(dataset_name=name, **flags).data)
     assert not (tmp_path / "cache").exists()
 
 
 def test_empty_dataset_is_refused(tmp_path):
     name = save_parquet(tmp_path / "set", {"image": [], "label": []}, labelled(["a"]))
     with pytest.raises(UsageError, match="--dataset_name holds no images"):
-        public_facts(FETAProConfig(dataset_name=name))
+        public_facts(FETAProConfig(dataset_name=name).data)
 
 
 def test_missing_folder_and_unreachable_hub_are_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="--dataset_name /no/such/folder"):
-        public_facts(FETAProConfig(dataset_name="/no/such/folder"))
+        public_facts(FETAProConfig(dataset_name="/no/such/folder").data)
 
     def offline(*args, **kwargs):
         raise ConnectionError("Couldn't reach 'some/thing' on the Hub\nmore")
 
     monkeypatch.setattr(datasets, "load_dataset_builder", offline)
     with pytest.raises(UsageError, match="--dataset_name some/thing .*reach") as caught:
-        public_facts(FETAProConfig(dataset_name="some/thing"))
+        public_facts(FETAProConfig(dataset_name="some/thing").data)
     assert "\n" not in str(caught.value)
 
 
@@ -341,7 +341,7 @@ def test_image_folder_needs_declared_classes(tmp_path):
         (tmp_path / "set" / label / "1.png").write_bytes(encode(grey()))
     name = str(tmp_path / "set")
     with pytest.raises(UsageError, match="--class_names"):
-        public_facts(FETAProConfig(dataset_name=name))
+        public_facts(FETAProConfig(dataset_name=name).data)
     facts, arrays = read(FETAProConfig(dataset_name=name, class_names="z,b,a"), tmp_path)
     assert facts.num_images == 2 and arrays.labels.tolist() == [2, 1]
     (tmp_path / "set/a/1.png").unlink()  # a class that loses its only image changes nothing else
@@ -359,7 +359,7 @@ def test_dataset_saved_to_disk(tmp_path):
     assert facts.num_images == 2 and facts.class_names == ("a", "b") and arrays.readable.tolist() == [True, False]
     config.train_split = "test"
     with pytest.raises(UsageError, match="--train_split 'test' .* train"):
-        public_facts(config)
+        public_facts(config.data)
 
 
 def test_validation_images_are_held_out_by_position(tmp_path):

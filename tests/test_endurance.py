@@ -7,6 +7,8 @@ from test_crash import SHARED, check_finished
 from test_train_feta_pro import write_images
 from test_train_methods import load
 
+from diffusers_dp import SensitiveImages
+
 
 MEGABYTE = 2**20
 
@@ -15,7 +17,7 @@ MEGABYTE = 2**20
 def test_memory_is_flat_over_ten_thousand_steps(tmp_path, monkeypatch):
     """Between a tenth of the run, when all that is kept is there, and its end, with 100 checkpoints on the way."""
     script, resident, taken = load("dpdm", monkeypatch), {}, []
-    noisy_gradient = script.SensitiveImages.noisy_gradient
+    noisy_gradient = SensitiveImages.noisy_gradient
 
     def watched(*arguments, **options):
         taken.append(1)
@@ -23,7 +25,7 @@ def test_memory_is_flat_over_ten_thousand_steps(tmp_path, monkeypatch):
             resident[len(taken)] = psutil.Process().memory_info().rss / MEGABYTE
         return noisy_gradient(*arguments, **options)
 
-    monkeypatch.setattr(script.SensitiveImages, "noisy_gradient", watched)
+    monkeypatch.setattr(SensitiveImages, "noisy_gradient", watched)
     many = "--max_train_steps 10000 --checkpointing_steps 100 --restart_slack 0".split()
     script.main([*SHARED, *many, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
     check_finished(tmp_path / "run", 10_000, at_most=10_000)

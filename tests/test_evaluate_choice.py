@@ -99,7 +99,7 @@ def test_the_defaults_leave_out_what_needs_a_test_split(data, tmp_path, capsys):
 def test_what_is_asked_for_is_refused_before_an_evaluation_is_counted(
     release, data, capsys, flags, words, monkeypatch
 ):
-    monkeypatch.setattr("diffusers_dp.evaluation.training_curve.kept_states", lambda folder: [])
+    monkeypatch.setattr("diffusers_dp.runs.kept_states.kept_states", lambda folder: [])
     said = refused(capsys, "--model", release, "--real", data / "real", "--num_images", 30, *flags)
     assert words in said and verify.verify(release)[0]["private_evaluations"] == 0
     assert not (release.parent / "private").exists()

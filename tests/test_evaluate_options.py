@@ -23,8 +23,8 @@ from diffusers_dp.data import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
-from diffusers_dp.evaluation.training_curve import kept_states
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.runs.kept_states import kept_states, load_state
 from diffusers_dp.sensitive import SensitiveImages
 
 
@@ -203,7 +203,7 @@ def test_the_way_to_the_release(trained, quick, capsys):
     unet = UNet2DModel.from_pretrained(release / "unet")
     released = load_file(release / "unet" / "diffusion_pytorch_model.safetensors")
     for state, same in ((states[1], False), (states[4], True)):  # the last checkpoint is what was released
-        state.load_into(unet)
+        load_state(state, unet)
         assert all((unet.state_dict()[name] == weight).all() for name, weight in released.items()) == same
     flags = ["--model", release, "--num_images", 40, "--num_inference_steps", 2, *FAST, "--training_curve"]
     run(*flags)
@@ -252,7 +252,7 @@ def test_a_state_of_another_run_is_refused(trained, tmp_path, capsys):
     (tmp_path / "other" / "private_of_another").rename(tmp_path / "other" / "private")
     for state in kept_states(other):
         with pytest.raises(Exception, match="another shape than the release"):
-            state.load_into(UNet2DModel.from_pretrained(other / "unet"))
+            load_state(state, UNet2DModel.from_pretrained(other / "unet"))
 
 
 def test_a_refusal_does_not_count_real_images():

@@ -140,7 +140,7 @@ def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digi
     damaged = datasets.Dataset.from_list(rows, features=table.features)
     damaged.to_parquet(folder / "train-00000-of-00001.parquet")
     config = FETAProConfig(dataset_name=str(folder), validation_size=15, resolution=8, num_channels=1)
-    arrays = load_images(config, public_facts(config), tmp_path / "training")
+    arrays = load_images(config.data, public_facts(config.data), tmp_path / "training")
     images = Source("--real", str(folder)).load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache")
     train, validation = validation_split(images, 15)
     assert np.array_equal(train.images, arrays.images[arrays.readable])

@@ -28,6 +28,7 @@ from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.ledger_file import _link
 from diffusers_dp.randomness import PrivateGenerator
 from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp.runs.dp_sgd import run_dp_sgd
 from diffusers_dp.sensitive import SensitiveImages
 
 
@@ -86,10 +87,9 @@ def note_draws(patch, ledger_file, draws):
 def forbid_private_reads(patch, script, output_dir, images):
     """Whoever reads private tensors past the door fails. After DP-SGD nobody may: they become untouchable, images and all that is
     private on disk but the ledger are removed, and what must never be published is put where a careless export would find it."""
-    fine_tune = script.fine_tune
 
-    def last_of_the_training(args, plan, door, *others):
-        fine_tune(args, plan, door, *others)
+    def last_of_the_training(door, *others, **options):
+        run_dp_sgd(door, *others, **options)
         for name in PRIVATE:
             setattr(door, name, Untouchable())
         shutil.rmtree(images)
@@ -100,8 +100,8 @@ def forbid_private_reads(patch, script, output_dir, images):
             for name in SECRETS:
                 (folder / name).write_bytes(SECRET)
 
-    patch.setattr(script, "SensitiveImages", WatchedImages)
-    patch.setattr(script, "fine_tune", last_of_the_training)
+    patch.setattr("diffusers_dp.runs.run.SensitiveImages", WatchedImages)
+    patch.setattr("diffusers_dp.runs.run.run_dp_sgd", last_of_the_training)
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def in_memory(config, facts, cache_dir) -> dict[str, np.ndarray]:
     """Image after image into arrays."""
     images, labels, readable, units, numbers = [], [], [], [], {}
     held_out = validation_positions(facts.num_images + config.validation_size, config.validation_size)
-    for position, (encoded, label, unit) in enumerate(open_source(config).records(facts.class_names, cache_dir)):
+    for position, (encoded, label, unit) in enumerate(open_source(config.data).records(facts.class_names, cache_dir)):
         if held_out[position]:
             continue
         image = decode_image(encoded, facts.image_shape)
@@ -193,7 +193,7 @@ def test_a_limit_on_pixels_is_another_flag_and_blanks_what_is_above_it(tmp_path,
         facts, arrays = read(config, tmp_path)
         seen.append(re.sub("[^a-z]", "", "".join(capfd.readouterr())))
         assert arrays.readable.tolist() == there and not arrays.images[~arrays.readable].any()
-        assert (str(limit) in str(data._what_decides(config, facts, open_source(config))[1])) is (limit != 2**26)
+        assert (str(limit) in str(data._what_decides(config.data, facts, open_source(config.data))[1])) is (limit != 2**26)
     assert len(set(seen)) == 1
 
 
@@ -379,9 +379,9 @@ def test_a_shard_that_is_damaged_under_way_is_one_sentence(tmp_path, monkeypatch
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
     monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
     config = config_of(write_images(tmp_path / "set"))
-    monkeypatch.setattr(data, "open_source", lambda config: Damaged(open_source(config)))
+    monkeypatch.setattr(data, "open_source", lambda config: Damaged(open_source(config.data)))
     with pytest.raises(UsageError, match="--dataset_name .*set could not be read .*a stripe is gone.*restore it"):
-        data.load_images(config, public_facts(config), tmp_path / "cache")
+        data.load_images(config.data, public_facts(config.data), tmp_path / "cache")
     assert not (tmp_path / "cache" / "images").exists()
 
 

@@ -8,14 +8,19 @@ import sys
 import time
 
 import pytest
+from diffusers.training_utils import EMAModel
 from test_crash import FLAGS, RESUME, SHARED, check_finished
 from test_train_feta_pro import read_ledger, status, write_images
 from test_train_methods import load
 
+from diffusers_dp import SensitiveImages
 from diffusers_dp.config import CONFIGS
 from diffusers_dp.errors import BudgetExceeded, Interrupted, UsageError
-from diffusers_dp.interruption import last_affordable_step, stoppable, uninterrupted
+from diffusers_dp.interruption import stoppable, uninterrupted
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs.dp_sgd import last_affordable_step
+from diffusers_dp.stages import StageTable
 
 
 OWN = {
@@ -57,7 +62,7 @@ def test_in_dp_sgd_the_step_is_finished_and_saved(method, tmp_path, monkeypatch)
             sigterm()
 
     with monkeypatch.context() as patch:
-        patch.setattr(script.SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, third))
+        patch.setattr(SensitiveImages, "noisy_gradient", after(SensitiveImages.noisy_gradient, third))
         with pytest.raises(Interrupted, match="--resume_from_checkpoint latest"):
             script.main(given)
     assert status(run)["exit_code"] == 75 and (run / "private" / "checkpoint-3").is_dir()
@@ -82,7 +87,7 @@ def test_ctrl_c_leaves_a_status(tmp_path, monkeypatch):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
         try:
             patch.setattr(
-                script.SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, third)
+                SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, third)
             )
             script.main(given)
         finally:
@@ -99,7 +104,7 @@ def test_reservations_end_at_checkpoints(tmp_path, monkeypatch):
     given = [*SHARED, "--max_train_steps", "9", "--checkpointing_steps", "4", *write_images(tmp_path / "images")]
     given += ["--output_dir", str(run)]
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(script.SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, sigterm))
+        patch.setattr(SensitiveImages, "noisy_gradient", after(SensitiveImages.noisy_gradient, sigterm))
         script.main(given)
     script.main([*given, *RESUME])
     steps = [(row["steps_reserved"], row["steps_executed"]) for row in read_ledger(run)[1]]
@@ -120,15 +125,15 @@ def test_a_question_is_finished_and_its_answer_kept(script, flags, tmp_path, mon
 def test_a_warm_up_ends_at_once(script, flags, tmp_path, monkeypatch):
     stages = []
     with monkeypatch.context() as patch:
-        patch.setattr(script.EMAModel, "step", after(script.EMAModel.step, sigterm))
-        patch.setattr(script.StageTable, "done", lambda table, stage, ledger: stages.append(stage))
+        patch.setattr(EMAModel, "step", after(EMAModel.step, sigterm))
+        patch.setattr(StageTable, "done", lambda table, stage, ledger: stages.append(stage))
         with pytest.raises(Interrupted):
             script.main(flags)
     assert stages == ["central images", "frequency features"] and status(tmp_path / "run")["exit_code"] == 75
 
 
 def test_while_images_are_read_nothing_was_begun(script, flags, tmp_path, monkeypatch):
-    monkeypatch.setattr(script, "load_images", after(script.load_images, sigterm))
+    monkeypatch.setattr("diffusers_dp.runs.run.load_images", after(run_module.load_images, sigterm))
     with pytest.raises(Interrupted):
         script.main(flags)
     assert not (tmp_path / "run").exists()

@@ -23,12 +23,13 @@ from diffusers_dp.data import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
 from diffusers_dp.ledger_row import NON_PRIVATE, LedgerRow, mechanism_of
 from diffusers_dp.methods import METHODS
-from diffusers_dp.no_guarantee import FOLDER, UnprotectedLedger, save_without_guarantee
+from diffusers_dp.no_guarantee import FOLDER, save_without_guarantee
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.planning import new_ledger, plan_run
 from diffusers_dp.push import files_to_push
 from diffusers_dp.receipt import build_receipt
 from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.unprotected_ledger import UnprotectedLedger
 
 
 N, SHAPE = 6, (1, 2, 2)
@@ -197,7 +198,7 @@ class TestFlags:
     def test_inf_is_read_and_the_ledger_is_of_that_kind(self, method, tmp_path):
         for text in ("inf", "Infinity"):
             config = load_config(["--target_epsilon", text, "--train_batch_size", "64"], CONFIGS[method])
-            ledger = new_ledger(None, config, public_facts(config))
+            ledger = new_ledger(None, config, public_facts(config.data))
             assert not config.has_guarantee and isinstance(ledger, UnprotectedLedger)
         (tmp_path / "recipe.yaml").write_text(f"method: {method}\ntarget_epsilon: .inf\n")
         assert not load_config(["--config", str(tmp_path / "recipe.yaml")], CONFIGS[method]).has_guarantee
@@ -210,7 +211,7 @@ class TestFlags:
     @pytest.mark.parametrize("text", ["1", "1e9", "0.001"])
     def test_a_finite_target_is_a_ledger_with_guarantee(self, text):
         config = load_config(["--target_epsilon", text, *QUICK])
-        ledger = new_ledger(None, config, public_facts(config))
+        ledger = new_ledger(None, config, public_facts(config.data))
         assert config.has_guarantee and ledger.has_guarantee and type(ledger) is PrivacyLedger
 
     @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ class TestFlags:
     @pytest.mark.parametrize("method", CONFIGS)
     def test_what_makes_no_sense_is_refused_before_anything_is_read(self, method, flags, tmp_path, monkeypatch):
         script = load(method, monkeypatch)
-        monkeypatch.setattr(script, "public_facts", lambda *_: pytest.fail("read"))
+        monkeypatch.setattr("diffusers_dp.runs.run.public_facts", lambda *_: pytest.fail("read"))
         flags = flags.format(tmp=tmp_path).split()
         with pytest.raises(UsageError) as refusal:
             script.main([*INF, "--output_dir", str(tmp_path / "run"), *flags])
@@ -243,7 +244,7 @@ class TestFlags:
 class TestPlan:
     def test_the_plan_says_it(self, capsys):
         config = load_config([*INF, "--frequency_noise_multiplier", "3", "--dry_run"])
-        plan = plan_run(config, public_facts(config))
+        plan = plan_run(config, public_facts(config.data))
         assert {row.noise_multiplier for row in plan.rows.values()} == {0} and plan.epsilon == math.inf
         assert set(plan.rows) == {"central_images", "frequency_features", "dp_sgd"}
         cli.main(["plan", *INF])

@@ -1,8 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The same flags teach the same rows in every script."""
-
-import importlib.util
-from pathlib import Path
+"""The same flags teach the same rows in every method."""
 
 import pytest
 import torch
@@ -18,12 +15,12 @@ from diffusers_dp.models import (
     EDMDenoiser,
     EDMLoss,
     build_objective,
-    noise_schedule,
 )
+from diffusers_dp.pretrained import starting_model
+from diffusers_dp.runs.run import build_denoiser
 from diffusers_dp.validation import SIGMA_MAX
 
 
-TRAINING = Path(__file__).parents[1] / "training"
 FACTS = PublicFacts(1437, (1, 8, 8), ("a", "b"))
 KNOBS = (
     "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --objective ddpm "
@@ -31,17 +28,9 @@ KNOBS = (
 ).split()
 
 
-def script_of(method):
-    specification = importlib.util.spec_from_file_location(method, TRAINING / f"train_{method}.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("method", CONFIGS)
-def test_each_script_has_the_same_knobs(method):
-    script = script_of(method)
-    denoiser, loss = script.build_denoiser(load_config(KNOBS, CONFIGS[method]), FACTS, "cpu")
+def test_each_method_has_the_same_knobs(method):
+    denoiser, loss = build_denoiser(load_config(KNOBS, CONFIGS[method]), FACTS, "cpu")
     assert (
         isinstance(denoiser, DDPMDenoiser)
         and isinstance(loss, AugmentedLoss)
@@ -57,15 +46,19 @@ def test_each_script_has_the_same_knobs(method):
 
 @pytest.mark.parametrize("method", CONFIGS)
 def test_defaults_are_those_of_the_method(method):
-    denoiser, loss = script_of(method).build_denoiser(load_config([], CONFIGS[method]), FACTS, "cpu")
+    denoiser, loss = build_denoiser(load_config([], CONFIGS[method]), FACTS, "cpu")
     expected = (DDPMDenoiser, DDPMLoss) if method == "dp_diffusion" else (EDMDenoiser, EDMLoss)
     assert (type(denoiser), type(loss)) == expected and loss.mixture is None
 
 
+def schedule_of(*flags):
+    return starting_model(load_config(list(flags)), FACTS).scheduler
+
+
 def test_sampling_ends_at_the_lowest_noise_level_that_was_asked_for():
-    default = noise_schedule(load_config([])).config
+    default = schedule_of().config
     assert (default.sigma_min, default.sigma_max) == (EDMDPMSolverMultistepScheduler().config.sigma_min, SIGMA_MAX)
-    scheduler = noise_schedule(load_config(["--sigma_min", "0.2"]))
+    scheduler = schedule_of("--sigma_min", "0.2")
     scheduler.set_timesteps(10)
     assert scheduler.sigmas[-2].item() == pytest.approx(0.2) and scheduler.sigmas[-1] == 0
 
@@ -74,8 +67,9 @@ def test_the_objective_follows_the_scheduler():
     """Not the flag, which a pre-trained model need not agree with."""
     config, unet = load_config(["--sigma_data", "0.5"]), make_ddpm().unet
     scheduler = DDIMScheduler(50, 2e-4, 0.03, prediction_type="v_prediction")
-    denoiser, _ = build_objective(config, unet, scheduler, 2)
+    denoiser, _ = build_objective(unet, scheduler, 2, **config.row_settings)
     assert denoiser.scheduler is scheduler and denoiser.patch_size == 2
-    denoiser, _ = build_objective(config, unet, EDMDPMSolverMultistepScheduler(sigma_data=0.7))
+    scheduler = EDMDPMSolverMultistepScheduler(sigma_data=0.7)
+    denoiser, _ = build_objective(unet, scheduler, config.patch_size, **config.row_settings)
     assert denoiser.sigma_data == 0.7 and denoiser.patch_size == 1
-    assert noise_schedule(config).config.sigma_data == 0.5
+    assert schedule_of("--sigma_data", "0.5").config.sigma_data == 0.5

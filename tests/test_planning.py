@@ -12,9 +12,9 @@ from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.data import PublicFacts, public_facts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.identity import RunIdentity
-from diffusers_dp.interruption import last_affordable_step
 from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.runs.dp_sgd import last_affordable_step
 
 
 FACTS = PublicFacts(1437, (1, 8, 8), tuple("0123456789"))
@@ -324,7 +324,7 @@ def test_the_ledger_of_a_run_holds_the_public_facts(tmp_path):
 def test_no_class_may_be_left_out_of_the_generator(flag):
     with pytest.raises(UsageError, match=f"--{flag} is 9: give at least 10"):
         config = load_config([f"--{flag}", "9"])
-        plan_run(config, public_facts(config))
+        plan_run(config, public_facts(config.data))
 
 
 def independent_epsilon_with(ledger, question):

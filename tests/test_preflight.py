@@ -21,6 +21,7 @@ from diffusers_dp.dpsgd import step
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.planning import plan_run
 from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.runs.run import build_denoiser
 
 
 SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.py"
@@ -81,9 +82,9 @@ def test_a_folder_that_holds_a_run_is_refused_before_it(script, tmp_path, monkey
 )
 def test_it_audits_the_questions_of_the_plan(flags, script):
     args = load_config([*TINY, *flags])
-    facts = public_facts(args)
+    facts = public_facts(args.data)
     plan = plan_run(args, facts)
-    model = AuditedModel(*script.build_denoiser(args, facts, "cpu"), facts.image_shape, facts.class_names)
+    model = AuditedModel(*build_denoiser(args, facts, "cpu"), facts.image_shape, facts.class_names)
     audit = audit_mechanism(args, facts, plan, model, quick=True)
     assert audit.verdict == "VALID", audit.reasons
     assert set(audit.outcomes) == set(plan.rows)
@@ -98,7 +99,7 @@ def plan_of_units(*flags):
         "--num_channels 1 --dry_run --accountant rdp --evaluation_reserve 0.02"
     )
     config = load_config([*TINY, *wanted.split(), *flags])
-    facts = public_facts(config)
+    facts = public_facts(config.data)
     return config, facts, plan_run(config, facts)
 
 

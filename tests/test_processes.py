@@ -271,7 +271,8 @@ def test_what_cannot_be_is_refused(environment, flags, words, monkeypatch):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError) as refusal:
-        start_processes(load_config(flags.split(), DPDMConfig))
+        config = load_config(flags.split(), DPDMConfig)
+        start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.leaky_logs)
     assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
 
 

@@ -11,9 +11,10 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from diffusers_dp import accounting, verify
+from diffusers_dp.canonical import canonical_json
 from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.methods import METHODS
-from diffusers_dp.receipt import build_receipt, canonical_json, hash_release
+from diffusers_dp.receipt import build_receipt, hash_release
 
 
 METHOD = METHODS["feta_pro"]

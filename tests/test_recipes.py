@@ -41,7 +41,7 @@ def test_the_noise_in_a_recipe_s_comment_is_what_the_plan_gives(recipe):
     comments = recipe.read_text().replace("\n# ", " ")
     stated = re.search(r"noise multiplier of DP-SGD comes out at ([\d.]+) here", comments)
     config = read(recipe)
-    sigma = plan_run(config, public_facts(config)).rows["dp_sgd"].noise_multiplier
+    sigma = plan_run(config, public_facts(config.data)).rows["dp_sgd"].noise_multiplier
     assert stated is not None and stated[1] == f"{sigma:.3f}"
 
 

@@ -79,7 +79,7 @@ def test_the_validation_images_are_those_that_training_leaves_out(sweep, tmp_pat
     judged_on, (images, labels) = sweep.real_images([*FLAGS, "--validation_size", "100"], tmp_path)
     assert judged_on == "validation" and len(images) == len(labels) == 100
     config = sweep.load_config([*FLAGS, "--validation_size", "100"])
-    trained = sweep.load_images(config, sweep.public_facts(config), tmp_path / "cache").images
+    trained = sweep.load_images(config.data, sweep.public_facts(config.data), tmp_path / "cache").images
     seen = {image.tobytes() for image in trained}
     assert sum(image.numpy().tobytes() in seen for image in images) <= 2  # digits that exist twice
     assert sweep.real_images(FLAGS, tmp_path)[0] == "test"

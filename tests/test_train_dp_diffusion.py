@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers.training_utils import EMAModel
 from PIL import Image
 from safetensors.torch import load_file
 from test_pretrained import save
@@ -150,7 +151,7 @@ def test_from_nothing_with_the_preflight(script, flags, tmp_path):
 
 def power_cut(monkeypatch, script, call):
     """Ends the process, as it were, in the `call`-th step of the averaged weights."""
-    calls, step = [], script.EMAModel.step
+    calls, step = [], EMAModel.step
 
     def failing(self, parameters):
         calls.append(None)
@@ -158,7 +159,7 @@ def power_cut(monkeypatch, script, call):
             raise RuntimeError("power cut")
         return step(self, parameters)
 
-    monkeypatch.setattr(script.EMAModel, "step", failing)
+    monkeypatch.setattr(EMAModel, "step", failing)
 
 
 @pytest.mark.parametrize(("call", "pretrained_again"), [(2, True), (5, False)])
@@ -261,19 +262,20 @@ def write_shards(folder, *shards):
 
 def shard_config(sensitive, public):
     names = {"dataset_name": sensitive, "public_dataset_name": public, "class_names": "left,empty,right"}
-    return DPDiffusionConfig(**names, resolution=8, num_channels=1)
+    config = DPDiffusionConfig(**names, resolution=8, num_channels=1)
+    return config.public_training.images, config.data
 
 
 def test_a_file_of_many_images_in_common_is_refused(tmp_path):
     sensitive = write_shards(tmp_path / "sensitive", 1, 2)
     other, one, saved = write_shards(tmp_path / "other", 3), write_shards(tmp_path / "one", 4, 2), tmp_path / "saved"
-    refuse_the_same_files(shard_config(sensitive, other))
+    refuse_the_same_files(*shard_config(sensitive, other))
     with pytest.raises(UsageError, match="--public_dataset_name holds data files of the sensitive images"):
-        refuse_the_same_files(shard_config(sensitive, one))
+        refuse_the_same_files(*shard_config(sensitive, one))
     datasets.load_dataset(other, split="train", cache_dir=str(tmp_path / "cache")).save_to_disk(saved)
     shutil.copytree(saved, tmp_path / "again")
     with pytest.raises(UsageError, match="--public_dataset_name holds"):
-        refuse_the_same_files(shard_config(str(saved), str(tmp_path / "again")))
+        refuse_the_same_files(*shard_config(str(saved), str(tmp_path / "again")))
 
 
 def test_no_single_image_decides_whether_a_run_starts(script, flags, tmp_path):
@@ -285,13 +287,13 @@ def test_no_single_image_decides_whether_a_run_starts(script, flags, tmp_path):
     config = DPDiffusionConfig(
         train_data_dir=str(tmp_path / "images"), class_names="left,empty,right", public_data_dir=str(public)
     )
-    refuse_the_same_files(config)
+    refuse_the_same_files(config.public_training.images, config.data)
     first.write_bytes(b"broken")
-    refuse_the_same_files(config)
+    refuse_the_same_files(config.public_training.images, config.data)
     first.unlink()
-    refuse_the_same_files(config)
+    refuse_the_same_files(config.public_training.images, config.data)
     first.symlink_to(tmp_path / "absent")
-    refuse_the_same_files(config)
+    refuse_the_same_files(config.public_training.images, config.data)
 
 
 def test_public_images_are_told_apart_without_reading_the_sensitive_ones(script, flags, tmp_path, monkeypatch):

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 from accelerate.state import AcceleratorState
+from diffusers.training_utils import EMAModel
 from dp_accounting.pld import PLDAccountant
 from PIL import Image
 from safetensors.torch import load_file
 
+from diffusers_dp.config import load_config
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.evaluation import networks
 from diffusers_dp.models import EDMDenoiser
@@ -218,11 +220,11 @@ def test_every_recipe_passes_a_dry_run(script, tmp_path, monkeypatch, capsys, re
     def never(*_):
         raise AssertionError("a dry run reads nothing")
 
-    monkeypatch.setattr(script, "load_images", never)
+    monkeypatch.setattr("diffusers_dp.runs.run.load_images", never)
     monkeypatch.setattr(Image, "open", never)
     script.main(["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run")])
     table = capsys.readouterr().out
-    target = script.load_config(["--config", str(recipe), "--dry_run"]).target_epsilon
+    target = load_config(["--config", str(recipe), "--dry_run"]).target_epsilon
     epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", table).group(1))
     assert 0.98 * target < epsilon <= target
     assert all(stage in table for stage in ("central_images", "frequency_features", "dp_sgd"))
@@ -300,7 +302,7 @@ class PowerCut(Exception):
 
 def cut_power_at(monkeypatch, script, call):
     """The process dies at the given step of the moving average, of warm-up (four steps) and DP-SGD together."""
-    step, calls = script.EMAModel.step, []
+    step, calls = EMAModel.step, []
 
     def failing(self, parameters):
         calls.append(1)
@@ -308,7 +310,7 @@ def cut_power_at(monkeypatch, script, call):
             raise PowerCut
         step(self, parameters)
 
-    monkeypatch.setattr(script.EMAModel, "step", failing)
+    monkeypatch.setattr(EMAModel, "step", failing)
 
 
 @pytest.mark.parametrize(("call", "lost"), [(2, 0), (7, 2)], ids=["in warm-up", "in DP-SGD"])
@@ -352,7 +354,9 @@ def test_a_reserve_buys_numbers_that_the_release_carries_and_no_resume_asks_agai
     run = tmp_path / "run"
     flags = [*folder_flags, "--curriculum", "none", "--evaluation_reserve", "0.1", "--num_evaluation_images", "20"]
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
-        patch.setattr(script, "build_release", lambda *arguments, **options: (_ for _ in ()).throw(PowerCut))
+        patch.setattr(
+            "diffusers_dp.runs.run.build_release", lambda *arguments, **options: (_ for _ in ()).throw(PowerCut)
+        )
         script.main(flags)
     header, asked = read_ledger(run)
     assert [row["stage"] for row in asked] == ["dp_sgd", "dp_sgd", "evaluation_reserve"]
@@ -409,7 +413,7 @@ def test_ctrl_c_while_images_are_read_leaves_nothing(script, tmp_path, folder_fl
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(script, "load_images", interrupt)
+    monkeypatch.setattr("diffusers_dp.runs.run.load_images", interrupt)
     with pytest.raises(KeyboardInterrupt):
         script.main(folder_flags)
     assert not (tmp_path / "run").exists()

@@ -13,435 +13,124 @@ through `SensitiveImages`; each writes its row to the ledger first.
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
 """
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
-from accelerate.utils import set_seed
-from diffusers import UNet2DModel
-from diffusers.optimization import get_scheduler
-from diffusers.training_utils import EMAModel
 
-from diffusers_dp import DiffusersDPError, FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.checkpointing import NoisyAnswers, find_checkpoint, load_checkpoint, position_of, save_checkpoint
-from diffusers_dp.config import FETAProConfig, load_config
-from diffusers_dp.data import PublicFacts, load_images, public_facts
-from diffusers_dp.dpsgd import largest_physical_batch
-from diffusers_dp.errors import Interrupted
-from diffusers_dp.evaluation.charged import charged_evaluation
-from diffusers_dp.identity import read_identity, save_identity
-from diffusers_dp.image_shares import load_share
-from diffusers_dp.interruption import last_affordable_step, stop_now, stop_requested, stoppable, uninterrupted
-from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
-from diffusers_dp.ledger_row import LedgerRow
-from diffusers_dp.methods import METHODS
-from diffusers_dp.models import (
-    DDIMGenerator,
-    Denoiser,
-    FeatureGenerator,
-    TrainingLoss,
-    build_objective,
-    frequency_matching_loss,
-)
-from diffusers_dp.no_guarantee import save_without_guarantee
-from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
-from diffusers_dp.pretrained import StartingModel, fit_class_table, keep_pretrained, starting_model
-from diffusers_dp.processes import Processes, start_processes, tell
-from diffusers_dp.public_data import PublicImages, check_public_images, starting_point
-from diffusers_dp.push import prepare_push, push_finished
+from diffusers_dp.config import FETAProConfig
+from diffusers_dp.models import DDIMGenerator, FeatureGenerator
 from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
-from diffusers_dp.release import build_release, sample_grid
-from diffusers_dp.run_folder import RunFolder
-from diffusers_dp.schedulers import WarmupStage
-from diffusers_dp.shared_ledger import shared_ledger
-from diffusers_dp.stages import StageTable
-from diffusers_dp.trackers import Tracker
-from diffusers_dp.unreleased import save_unreleased
+from diffusers_dp.runs.run import TrainingRun, build_denoiser, launch, run_method
+from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
+from diffusers_dp.schedulers import FrequencyWarmupScheduler
 from diffusers_dp.warm_up_images import AuxiliaryImages, CentralImages
 
 
-METHOD = METHODS["feta_pro"]
+Run = TrainingRun[FETAProConfig]
 
 
-@stoppable()
-def main(argv: list[str] | None = None) -> None:
-    args = load_config(argv, FETAProConfig)
-    processes = start_processes(args)
-    facts = processes.on_first(lambda: public_facts(args))
-    processes.on_first(lambda: check_public_images(args))
-    plan = processes.on_first(lambda: plan_run(args, facts))
-    processes.print(plan.table)
-    processes.on_first(lambda: prepare_push(args))
-    if args.dry_run:
-        return
-    folder, resume = RunFolder(args.output_dir), args.resume_from_checkpoint is not None
-    processes.on_first(lambda: folder.refuse_another_run(resume=resume))
-    if not args.skip_preflight:
-        processes.on_first(lambda: preflight(args, facts, plan, *build_denoiser(args, facts, processes.device)))
-
-    processes.on_first(lambda: folder.create(resume=resume))
-    with folder.at_work():
-        run(args, processes, facts, plan, folder)
-
-
-def run(args: FETAProConfig, processes: Processes, facts: PublicFacts, plan: Plan, folder: RunFolder) -> None:
-    stages = StageTable()
-    # All that is not private; the door draws noise, samples and the loss's draws from its own source.
-    set_seed(args.seed, device_specific=True)
-    with folder.discarded_on_error():
-        checkpoint = processes.on_first(lambda: find_checkpoint(folder.private, args.resume_from_checkpoint))
-        model, origin, public = processes.on_first(
-            lambda: starting_point(args, starting_model(args, facts), folder.private, checkpoint)
-        )
-        cache = folder.private / "cache"
-        arrays = load_share(processes, lambda: load_images(args, facts, cache), cache)
-        identity = processes.on_first(lambda: read_identity(folder.private, args.dataset_id, args.ledger_path))
-        ledger = shared_ledger(processes, lambda: new_ledger(args.ledger_path, args, facts, identity))
-        if ledger.rows:
-            identity.resumes.append(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
-        identity.leaky_logs |= args.leaky_logs
-        processes.note_start(identity.processes)
-        if checkpoint is None:
-            origin = origin if public is None else public.origin
-            identity.public_inputs = [] if origin is None else [origin]
-        processes.on_first(lambda: save_identity(folder.private, identity))
-        tracker = Tracker(args.report_to, folder.private)
-        processes.on_first(tracker.start)
-    leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None
-    images = SensitiveImages(
-        arrays.images, arrays.labels, arrays.readable,
-        num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
-        units=arrays.units, num_units=facts.declared_units, max_images_per_unit=args.images_per_unit,
-        leaky_log=leaky_log, device=processes.device, processes=processes,
-    )  # fmt: skip
-    del arrays
-
-    # 1. The model, what it learns from public images, and its curriculum.
-    unet = model.unet.to(processes.device)
-    denoiser, loss = build_objective(args, unet, model.scheduler, model.patch_size)
-    if public is not None:
-        pretrain(args, public, facts, model, denoiser, processes)
-        processes.on_first(lambda: keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin))
-        del public
-        stages.done("public pre-training", ledger)
-    warmup_scheduler = FrequencyWarmupScheduler(
-        curriculum=args.curriculum,
-        spatial_steps=args.spatial_steps,
-        spatial_batch_size=args.spatial_batch_size,
-        spatial_learning_rate=args.spatial_learning_rate,
-        frequency_steps=args.frequency_steps,
-        frequency_batch_size=args.frequency_batch_size,
-        frequency_learning_rate=args.frequency_learning_rate,
-    )
-    processes.on_first(lambda: warmup_scheduler.save_pretrained(folder.private / "warmup_scheduler"))
+def train(run: Run) -> None:
+    # 1. What the model learns from public images, and its curriculum.
+    run.pretrain()
+    scheduler = curriculum_of(run.config)
+    run.processes.on_first(lambda: scheduler.save_pretrained(run.folder.private / "warmup_scheduler"))
 
     # 2. Two questions, each answered once, and a warm-up that reads their noisy answers only.
-    if checkpoint is None:
-        answers = NoisyAnswers(folder.private / "answers", processes)
-        sources = {}
-        if warmup_scheduler.needs("spatial"):
-            central = ask_central_images(answers, images, plan.rows["central_images"], ledger)
-            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed + processes.index)
-            stages.done("central images", ledger)
-        if warmup_scheduler.needs("frequency"):
-            features = RandomFourierFeatures(
-                facts.image_shape, args.num_frequency_features, args.length_scale, args.seed
-            )
-            embedding = ask_frequency_features(answers, images, features, plan.rows["frequency_features"], ledger)
-            embedding = embedding.to(processes.device)
-            stages.done("frequency features", ledger)
-        for stage in warmup_scheduler.stages:
-            if stage.name != "spatial" and args.auxiliary == "none":
-                sampler = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
-                fit(processes, sampler, features, embedding, stage.num_steps, stage.batch_size, stage.learning_rate)
-            else:
-                if stage.name != "spatial" and "frequency" not in sources:
-                    generator = fit_generator(args, processes, features, embedding, facts)
-                    if args.auxiliary == "generator":
-                        place = folder.private / "auxiliary_generator"
-                        processes.on_first(lambda: save_unreleased(generator, place, ledger))
-                    sources["frequency"] = AuxiliaryImages(generator, args.num_auxiliary_images)
-                    stages.done("auxiliary generator", ledger)
-                warm_up(args, processes, warmup_scheduler, stage, sources, denoiser, loss)
-            warmed_up, place = build_pipeline(unet, model, facts), folder.private / f"warmed_up_{stage.name}"
-            processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))
-            stages.done(f"warm-up ({stage.name})", ledger)
+    if not run.resumes_dp_sgd:
+        warm_up(run, scheduler)
 
-    # 3. DP-SGD on the sensitive images.
-    fine_tune(args, plan, images, denoiser, loss, ledger, folder, checkpoint, tracker)
-    stages.done("DP-SGD", ledger)
+    # 3. DP-SGD on the sensitive images, and the release.
+    run.dp_sgd()
+    run.release({**scheduler.config, "auxiliary": run.config.auxiliary})
 
-    # 4. What was set aside for evaluation: one question about the finished model, whose noisy answer is published.
-    pipeline = build_pipeline(unet.eval(), model, facts)
-    evaluation = []
-    if args.evaluation_reserve is not None:
-        evaluation = charged_evaluation(
-            pipeline, images, plan.rows["evaluation_reserve"], ledger, NoisyAnswers(folder.private / "answers", processes),
-            num_images=args.num_evaluation_images, num_inference_steps=args.num_inference_steps, seed=args.seed,
-        )  # fmt: skip
-        stages.done("evaluation", ledger)
 
-    # 5. The release; none of a run without noise, for it would claim a guarantee.
-    if not processes.first_goes_on():
-        return
-    if not ledger.has_guarantee:
-        saved = save_without_guarantee(folder.output_dir, pipeline, METHOD)
-        print(stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
-        return
-    samples = sample_grid(pipeline, 10, seed=args.seed, num_inference_steps=args.num_inference_steps)
-    release = build_release(
-        folder.output_dir,
-        unet=unet.to("cpu"),
-        scheduler=pipeline.scheduler,
-        ledger=ledger,
-        id2label=pipeline.config.id2label,
-        patch_size=model.patch_size,
-        method=METHOD,
-        curriculum={**warmup_scheduler.config, "auxiliary": args.auxiliary},
-        samples=samples,
-        resumes=identity.resumes,
-        leaky_outputs=[LEAKY_OUTPUT] if identity.leaky_logs else [],
-        evaluation=evaluation,
-        processes=identity.processes,
-        public_inputs=identity.public_inputs,
+def curriculum_of(config: FETAProConfig) -> FrequencyWarmupScheduler:
+    return FrequencyWarmupScheduler(
+        curriculum=config.curriculum,
+        spatial_steps=config.spatial_steps,
+        spatial_batch_size=config.spatial_batch_size,
+        spatial_learning_rate=config.spatial_learning_rate,
+        frequency_steps=config.frequency_steps,
+        frequency_batch_size=config.frequency_batch_size,
+        frequency_learning_rate=config.frequency_learning_rate,
     )
-    stages.done("samples and release", ledger)
-    print(stages)
-    print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
-    if args.push_to_hub:
-        print(f"Pushed to {push_finished(args, release)}")
 
 
-@uninterrupted()
-def ask_central_images(
-    answers: NoisyAnswers, images: SensitiveImages, row: LedgerRow, ledger: PrivacyLedger
-) -> torch.Tensor:
-    """The stored noisy central images or, the first time, the answer: a noisy answer is never asked for twice."""
-    if answers.get(row, ledger) is None:
-        central = noisy_central_images(
-            images,
-            num_images=row.steps,
-            sample_rate=row.sampling_probability,
-            noise_multiplier=row.noise_multiplier,
-            ledger=ledger,
+def warm_up(run: Run, scheduler: FrequencyWarmupScheduler) -> None:
+    """The stages of the curriculum, in its order; the auxiliary images are made when the first stage needs them."""
+    config, sources = run.config, {}
+    if scheduler.needs("spatial"):
+        central = ask_central_images(run)
+        sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)
+        run.done("central images")
+    if scheduler.needs("frequency"):
+        features = RandomFourierFeatures(
+            run.facts.image_shape, config.num_frequency_features, config.length_scale, config.seed
         )
-        answers.put(row, {"answer": central.cpu()})
-    return answers.get(row, ledger)["answer"]
-
-
-@uninterrupted()
-def ask_frequency_features(
-    answers: NoisyAnswers,
-    images: SensitiveImages,
-    features: RandomFourierFeatures,
-    row: LedgerRow,
-    ledger: PrivacyLedger,
-) -> torch.Tensor:
-    """The stored noisy frequency features or, the first time, the answer."""
-    if answers.get(row, ledger, **features.facts) is None:
-        embedding = noisy_frequency_features(images, features, noise_multiplier=row.noise_multiplier, ledger=ledger)
-        answers.put(row, {"answer": embedding.cpu()}, **features.facts)
-    return answers.get(row, ledger, **features.facts)["answer"]
-
-
-def build_denoiser(
-    args: FETAProConfig, facts: PublicFacts, device: torch.device | str
-) -> tuple[Denoiser, TrainingLoss]:
-    model = starting_model(args, facts)
-    return build_objective(args, model.unet.to(device), model.scheduler, model.patch_size)
-
-
-def pretrain(
-    args: FETAProConfig,
-    public: PublicImages,
-    facts: PublicFacts,
-    model: StartingModel,
-    denoiser: Denoiser,
-    processes: Processes,
-) -> None:
-    """Ordinary training on public images, with their own classes. The averaged weights go on, with the sensitive images' classes."""
-    unet = denoiser.unet
-    conditional = facts.class_names is not None
-    if conditional and public.num_classes is not None:
-        fit_class_table(unet, public.num_classes)
-    mixture = args.public_timestep_mixture or args.timestep_mixture
-    _, loss = build_objective(replace(args, timestep_mixture=mixture), unet, model.scheduler, model.patch_size)
-    optimizer = torch.optim.Adam(unet.parameters(), lr=args.public_learning_rate)
-    lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=args.public_lr_warmup_steps)
-    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
-    for _ in processes.bar(range(args.public_steps), desc="Public pre-training", unit="step"):
-        images, labels = public.batch(processes.part(args.public_batch_size))
-        if conditional and labels is None:
-            labels = torch.full((len(images),), denoiser.null_label)
-        images, labels = images.to(unet.device), labels.to(unet.device) if conditional else None
-        optimizer.zero_grad()
-        loss(denoiser, images, labels).mean().backward()
-        processes.average_gradients(unet, len(images))
-        optimizer.step()
-        lr_scheduler.step()
-        ema.step(unet.parameters())
-    ema.copy_to(unet.parameters())
-    fit_class_table(unet, len(facts.class_names) if conditional else None)
-
-
-def fit_generator(
-    args: FETAProConfig,
-    processes: Processes,
-    features: RandomFourierFeatures,
-    embedding: torch.Tensor,
-    facts: PublicFacts,
-) -> FeatureGenerator | DDIMGenerator:
-    """A one-step generator, or another diffusion model, that is fitted to the noisy frequency features."""
-    if args.auxiliary == "diffusion":
-        from_nothing = replace(args, pretrained_model_name_or_path=None)
-        denoiser, _ = build_denoiser(from_nothing, facts, embedding.device)
-        generator = DDIMGenerator(denoiser, facts.image_shape, args.auxiliary_inference_steps)
-    else:
-        generator = FeatureGenerator(facts.image_shape, len(embedding), args.generator_channels).to(embedding.device)
-    steps, batch_size = args.generator_steps, args.generator_batch_size
-    fit(processes, generator, features, embedding, steps, batch_size, args.generator_learning_rate)
-    return generator
-
-
-def fit(
-    processes: Processes,
-    generator: FeatureGenerator | DDIMGenerator,
-    features: RandomFourierFeatures,
-    embedding: torch.Tensor,
-    num_steps: int,
-    batch_size: int,
-    learning_rate: float,
-) -> None:
-    """Draw images whose frequency features come close to the noisy ones."""
-    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate)
-    lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=num_steps)
-    labels = processes.rows(batch_size) % len(embedding)
-    processes.same_weights(generator)
-    for _ in processes.bar(range(num_steps), desc="Frequency features", unit="step"):
-        loss = frequency_matching_loss(features, generator.draw(labels), labels, embedding, processes.mean_of_all)
-        optimizer.zero_grad()
-        loss.backward()
-        processes.average_gradients(generator, len(labels))
-        optimizer.step()
-        lr_scheduler.step()
-    processes.same_weights(generator)  # also what batch normalisation counted
-
-
-def warm_up(
-    args: FETAProConfig,
-    processes: Processes,
-    scheduler: FrequencyWarmupScheduler,
-    stage: WarmupStage,
-    sources: dict[str, CentralImages | AuxiliaryImages],
-    denoiser: Denoiser,
-    loss: TrainingLoss,
-) -> None:
-    """One stage of the curriculum: ordinary training on images made from noisy answers. The averaged weights go on."""
-    unet, device = denoiser.unet, denoiser.unet.device
-    optimizer = torch.optim.Adam(unet.parameters(), lr=stage.learning_rate)
-    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
-    for _ in processes.bar(range(stage.num_steps), desc=f"Warm-up ({stage.name})", unit="step"):
-        counts = dict(zip(("spatial", "frequency"), scheduler.split_batch(scheduler.step()), strict=True))
-        batches = [sources[name].batch(processes.part(size)) for name, size in counts.items() if size > 0]
-        images = torch.cat([images for images, _ in batches]).to(device)
-        labels = torch.cat([labels for _, labels in batches]).to(device)
-        optimizer.zero_grad()
-        loss(denoiser, images.float() / 127.5 - 1, labels if unet.config.num_class_embeds else None).mean().backward()
-        processes.average_gradients(unet, len(images))
-        optimizer.step()
-        ema.step(unet.parameters())
-    ema.copy_to(unet.parameters())
-
-
-def fine_tune(
-    args: FETAProConfig,
-    plan: Plan,
-    images: SensitiveImages,
-    denoiser: Denoiser,
-    loss: TrainingLoss,
-    ledger: PrivacyLedger,
-    folder: RunFolder,
-    checkpoint: Path | None,
-    tracker: Tracker,
-) -> None:
-    """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images."""
-    unet, processes = denoiser.unet, images.processes
-    processes.same_weights(unet)
-    optimizer = torch.optim.Adam(unet.parameters(), lr=args.learning_rate)
-    ema = EMAModel(unet.parameters(), decay=args.ema_decay)
-    step = 0
-    if checkpoint is not None:
-        step = load_checkpoint(
-            checkpoint, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
-            processes=processes,
-        )["step"]  # fmt: skip
-    lr_scheduler = get_scheduler(
-        args.lr_scheduler, optimizer,
-        num_warmup_steps=args.lr_warmup_steps, num_training_steps=args.max_train_steps, last_epoch=step - 1,
-    )  # fmt: skip
-    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))
-    checkpointing_steps = args.checkpointing_steps or max(1, args.max_train_steps // 10)
-    last_step = processes.on_first(lambda: last_affordable_step(ledger, row, step, args.max_train_steps))
-    physical_batch_size = args.physical_batch_size or largest_physical_batch(
-        denoiser, loss,
-        image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
-        noise_multiplicity=args.noise_multiplicity, at_most=plan.sampling.largest_batch_size,
-        at_least=args.images_per_unit, processes_here=processes.local_count,
-    )  # fmt: skip
-    with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar, uninterrupted():
-        while step < last_step:
-            gradients = images.noisy_gradient(
-                denoiser,
-                loss,
-                max_grad_norm=args.max_grad_norm,
-                noise_multiplier=row.noise_multiplier,
-                sample_rate=row.sampling_probability,
-                normaliser=plan.sampling.normaliser,
-                noise_multiplicity=args.noise_multiplicity,
-                max_physical_batch_size=physical_batch_size,
-                ledger=ledger,
-                reserve_steps=min(checkpointing_steps - step % checkpointing_steps, last_step - step),
-                truncated_batch_size=plan.sampling.truncated_batch_size,
+        embedding = ask_frequency_features(run, features).to(run.processes.device)
+        run.done("frequency features")
+    for stage in scheduler.stages:
+        if stage.name != "spatial" and config.auxiliary == "none":
+            sampler = DDIMGenerator(run.diffusion[0], run.facts.image_shape, config.auxiliary_inference_steps)
+            fit_generator(
+                sampler, features, embedding, num_steps=stage.num_steps, batch_size=stage.batch_size,
+                learning_rate=stage.learning_rate, processes=run.processes,
+            )  # fmt: skip
+        else:
+            if stage.name != "spatial" and "frequency" not in sources:
+                sources["frequency"] = auxiliary_images(run, features, embedding)
+            run.warm_up(
+                stage.name,
+                lambda: curriculum_batch(scheduler, sources, run.processes),
+                num_steps=stage.num_steps,
+                learning_rate=stage.learning_rate,
             )
-            for name, parameter in denoiser.named_parameters():
-                parameter.grad = gradients[name]
-            optimizer.step()
-            lr_scheduler.step()
-            ema.step(unet.parameters())
-            step += 1
-            bar.update()
-            stopping = processes.any(stop_requested())
-            if step % checkpointing_steps == 0 or step == last_step or stopping:
-                ledger.flush_executed()
-                processes.on_first(lambda: save_checkpoint(
-                    folder.private, step, unet=unet, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
-                    keep=args.checkpoints_total_limit,
-                ))  # fmt: skip
-                processes.on_first(
-                    lambda: tracker.log(step, learning_rate=lr_scheduler.get_last_lr()[0], ledger=ledger)
-                )
-                if stopping:
-                    stop_now(is_told=not processes.is_first)
-    tracker.finish(step, expected_batch_size=plan.sampling.expected_batch_size)
-    ema.copy_to(unet.parameters())
+        run.keep(f"warmed_up_{stage.name}", run.pipeline)
+        run.done(f"warm-up ({stage.name})")
 
 
-def build_pipeline(unet: UNet2DModel, model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
-    id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
-    pipeline = DPImagePipeline(unet, model.scheduler, id2label=id2label, patch_size=model.patch_size)
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline
+def ask_central_images(run: Run) -> torch.Tensor:
+    """Noisy central images `[num_images, classes, C, h, w]` (Equation 7)."""
+    row = run.plan.rows["central_images"]
+    return run.answers.ask(row, run.ledger, lambda: {"answer": noisy_central_images(
+        run.images, num_images=row.steps, sample_rate=row.sampling_probability,
+        noise_multiplier=row.noise_multiplier, ledger=run.ledger,
+    )})["answer"]  # fmt: skip
+
+
+def ask_frequency_features(run: Run, features: RandomFourierFeatures) -> torch.Tensor:
+    """The noisy mean embedding `[classes, D]` (Equations 5 and 6)."""
+    row = run.plan.rows["frequency_features"]
+    return run.answers.ask(row, run.ledger, lambda: {"answer": noisy_frequency_features(
+        run.images, features, noise_multiplier=row.noise_multiplier, ledger=run.ledger,
+    )}, **features.facts)["answer"]  # fmt: skip
+
+
+def auxiliary_images(run: Run, features: RandomFourierFeatures, embedding: torch.Tensor) -> AuxiliaryImages:
+    """Images of a one-step generator, or of another diffusion model, that is fitted to the noisy frequency features."""
+    config = run.config
+    if config.auxiliary == "diffusion":
+        from_nothing = replace(config, pretrained_model_name_or_path=None)
+        denoiser, _ = build_denoiser(from_nothing, run.facts, embedding.device)
+        generator = DDIMGenerator(denoiser, run.facts.image_shape, config.auxiliary_inference_steps)
+    else:
+        generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)
+        generator = generator.to(embedding.device)
+    fit_generator(
+        generator, features, embedding, num_steps=config.generator_steps, batch_size=config.generator_batch_size,
+        learning_rate=config.generator_learning_rate, processes=run.processes,
+    )  # fmt: skip
+    if config.auxiliary == "generator":
+        run.keep("auxiliary_generator", generator)
+    images = AuxiliaryImages(generator, config.num_auxiliary_images)
+    run.done("auxiliary generator")
+    return images
+
+
+def main(argv: list[str] | None = None) -> None:
+    run_method(FETAProConfig, train, preflight, argv)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (DiffusersDPError, Interrupted) as error:
-        tell(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
-        sys.exit(130)
+    launch(main)

@@ -80,7 +80,7 @@ def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Pla
             f"--train_batch_size={int(batch)}", f"--max_train_steps={int(steps)}", "--class_names=a,b",
         ]
     )  # fmt: skip
-    plan = plan_run(config, public_facts(config))
+    plan = plan_run(config, public_facts(config.data))
     return plan, plain_table(plan)
 
 

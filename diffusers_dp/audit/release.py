@@ -230,7 +230,7 @@ def _load(
         label_column=args.label_column, class_names=None if names is None else ",".join(names),
         resolution=unet.sample_size * patch, num_channels=unet.in_channels // patch**2,
     )  # fmt: skip
-    arrays = load_images(config, public_facts(config), cache_dir)
+    arrays = load_images(config.data, public_facts(config.data), cache_dir)
     there = np.flatnonzero(arrays.readable)
     if len(there) < 2:
         raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")

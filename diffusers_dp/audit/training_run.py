@@ -1,18 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Tier B: DP-SGD of a training script, with its own model and loop, on synthetic noise images among which there are canaries.
+"""Tier B: DP-SGD of a training, with its own model and loop, on synthetic noise images among which there are canaries.
 
 The noise is calibrated anew, to epsilon 2: what one run can show ends far below the epsilon of most trainings (`bounds.py`), so that
 the same code is held against a claim which it can exceed. Nothing is released and no private image is read.
 """
 
-import importlib.util
+import importlib
 import math
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -22,10 +23,9 @@ from ..data import PublicFacts
 from ..errors import UsageError
 from ..flags import TrainingConfig
 from ..ledger import PrivacyLedger
-from ..methods import Method
-from ..planning import Plan
-from ..run_folder import RunFolder
-from ..trackers import Tracker
+from ..planning import Plan, dp_sgd_row
+from ..runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from ..runs.run import build_denoiser
 from .additivity import additivity_checks, model_tolerance
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import Check, Declared, exact_check, judge
@@ -35,39 +35,43 @@ from .report import Audit
 
 
 AUDIT_EPSILON = 2.0
-FUNCTIONS = ("build_denoiser", "fine_tune")
 FEWEST_STEPS = 20  # with fewer, noise that is reused and samples that are shuffled do not show
 LARGEST_SHARE = 0.8  # of the records that are canaries
 BROKEN_SHARE = 0.4  # of the honest run's steps: noise that is missing shows in few
 
 
-def load_script(path: Path) -> ModuleType:
-    """A training script as a module; it is not run.
+Build = Callable[[TrainingConfig, PublicFacts, str], Trained]
+
+
+def diffusion_model(config: TrainingConfig, facts: PublicFacts, device: str) -> Trained:
+    """What the shipped training scripts train."""
+    denoiser, loss = build_denoiser(config, facts, device)
+    return Trained(denoiser.unet, denoiser, loss)
+
+
+def load_own(name: str) -> Build:
+    """A function of one's own, which returns what is trained.
+
+    Args:
+        name (`str`): `module:function`; modules in the current folder are found, too.
 
     Raises:
-        UsageError: There is none, it cannot be loaded, or it lacks `build_denoiser` or `fine_tune`.
+        UsageError: There is none, or its module cannot be loaded.
     """
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    if not path.is_file() or specification is None or specification.loader is None:
-        raise UsageError(f"--script {path} is not a Python file; give the path of a training script.")
-    script = importlib.util.module_from_spec(specification)
+    module, _, function = name.partition(":")
+    sys.path.insert(0, os.getcwd())
     try:
-        specification.loader.exec_module(script)
+        found = getattr(importlib.import_module(module), function, None)
     except Exception as error:  # whatever it does when it is imported
         words = str(error).splitlines() or [""]
         raise UsageError(
-            f"--script {path} cannot be loaded ({type(error).__name__}: {words[0]}); repair it."
+            f"--script {name} cannot be loaded ({type(error).__name__}: {words[0]}); repair it."
         ) from error
-    for name in FUNCTIONS:
-        if not hasattr(script, name):
-            raise UsageError(f"--script {path} has no function {name}; give a script with {' and '.join(FUNCTIONS)}.")
-    return script
-
-
-def method_of(script: ModuleType) -> str | None:
-    """The method that a script says it is of, in `METHOD`; `None` where it says nothing."""
-    method = getattr(script, "METHOD", None)
-    return method.name if isinstance(method, Method) else None
+    finally:
+        sys.path.pop(0)
+    if not callable(found):
+        raise UsageError(f"--script {name}: {module} has no function {function!r}; name one that returns a `Trained`.")
+    return found
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,16 @@ class RunAudit:
     """A training that is audited.
 
     Args:
-        script (`ModuleType`): From `load_script`.
+        build (`Callable`): Configuration, public facts and device to what is trained, newly made.
+        name (`str`): Of the script, for the report.
         config, facts, plan: Of the run.
         num_canaries (`int`): m, at most 0.8 N.
         steps (`int`): T of the honest run; a broken one has two fifths of them, and noise calibrated to those.
         device (`str`): Where they run.
     """
 
-    script: ModuleType
+    build: Build
+    name: str
     config: TrainingConfig
     facts: PublicFacts
     plan: Plan
@@ -126,7 +132,7 @@ class RunAudit:
                 outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
                 outcomes.append(replace(outcome, checks=[*found, *outcome.checks]))
         settings = {
-            "script": Path(self.script.__file__ or "").name,
+            "script": self.name,
             "num_canaries": self.num_canaries,
             "num_records": num_records,
             "steps": self.steps,
@@ -142,9 +148,9 @@ class RunAudit:
         return Audit("run", settings, {"dp_sgd": outcomes}, checks, time.perf_counter() - start)
 
     def _probes(self) -> list[Check]:
-        denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
+        trained = self.build(self.config, self.facts, self.device)
         mechanism = Mechanism.of(self.plan, self.config)
-        model = AuditedModel(denoiser, loss, self.facts.image_shape, self.facts.class_names)
+        model = AuditedModel(trained.model, trained.loss, self.facts.image_shape, self.facts.class_names)
         return [
             *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),
             *sensitivity_checks(mechanism, model, tight=False, thorough=False),
@@ -160,20 +166,16 @@ class RunAudit:
         )  # fmt: skip
 
     def _train(self, door: WatchedImages, ledger: PrivacyLedger, steps: int) -> None:
-        """The script's own loop, from a new model, in a folder that is thrown away."""
-        denoiser, loss = self.script.build_denoiser(self.config, self.facts, self.device)
+        """The loop of every training, from a new model, in a folder that is thrown away."""
+        config, sampling = replace(self.config, max_train_steps=steps, restart_slack=0), self.plan.sampling
+        settings = DPSGDSettings(**{**config.dp_sgd_settings, "checkpointing_steps": steps})
+        row = dp_sgd_row(config, self.plan, ledger)
         with tempfile.TemporaryDirectory() as temporary:
-            config = replace(
-                self.config, target_epsilon=AUDIT_EPSILON, accountant="pld", max_train_steps=steps,
-                checkpointing_steps=steps, output_dir=temporary, restart_slack=0,
+            run_dp_sgd(
+                door, self.build(config, self.facts, self.device), row, settings, ledger=ledger,
+                private=Path(temporary), largest_batch_size=sampling.largest_batch_size,
+                expected_batch_size=sampling.expected_batch_size,
             )  # fmt: skip
-            folder = RunFolder(temporary)
-            folder.create()
-            try:
-                tracker = Tracker(None, folder.private)
-                self.script.fine_tune(config, self.plan, door, denoiser, loss, ledger, folder, None, tracker)
-            finally:
-                folder.close()
 
     def _declared(self, ledger: PrivacyLedger, steps: int) -> tuple[Declared, list[Check]]:
         """What the ledger says that was asked; it must be one kind of step, with the plan's sampling."""

@@ -2,7 +2,7 @@
 """`diffusers-dp audit`: tries to break the guarantee of the mechanism, of a training script, or of a release.
 
 diffusers-dp audit mechanism --config training/recipes/feta_pro/mnist_eps1.yaml --dataset_name ylecun/mnist
-diffusers-dp audit run --script training/train_feta_pro.py --output_dir runs/demo --attach runs/demo/release
+diffusers-dp audit run --method feta_pro --output_dir runs/demo --attach runs/demo/release
 diffusers-dp audit release runs/demo/release --members members --holdout holdout
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TIERS = {
     "mechanism": "the run's sampler, clipper, noise, divisor and queries, on stand-in records; seconds",
-    "run": "the script's own model and loop on synthetic images with canaries, at epsilon 2; minutes",
+    "run": "the training's own model and loop on synthetic images with canaries, at epsilon 2; minutes",
     "release": "membership inference and copies, on a finished release; reads private data",
 }
 
@@ -76,12 +76,13 @@ def _parser(tier: str) -> argparse.ArgumentParser:
         metavar="RELEASE",
         help="Put the summary into this release's receipt; give the flags of the run that made it.",
     )
-    if tier == "mechanism":
-        parser.add_argument(
-            "--method", help="Whose run is audited; unset: the recipe's, or feta_pro where it names none."
-        )
+    parser.add_argument("--method", help="Whose run is audited; unset: the recipe's, or feta_pro where it names none.")
     if tier == "run":
-        parser.add_argument("--script", type=Path, default=Path("training/train_feta_pro.py"), help="Training script.")
+        parser.add_argument(
+            "--script",
+            help="Your own model: module:function, called with configuration, public facts and device; it returns a "
+            "`diffusers_dp.runs.Trained`. The path of a shipped training script says its --method.",
+        )
         parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
         parser.add_argument("--num_canaries", type=int, default=2000, help="At most four fifths of the images.")
     return parser
@@ -98,7 +99,7 @@ def _planned(
     config = load_config(flags, config_class_of(flags, method))
     if not config.has_guarantee:
         raise UsageError("--target_epsilon inf is a run without noise, which leaves nothing to audit; give a number.")
-    facts = public_facts(config)
+    facts = public_facts(config.data)
     plan = plan_run(config, facts)
     if attach is not None:
         from ..audit.attach import check_same_run
@@ -114,6 +115,19 @@ def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trainin
     return audit_mechanism(config, facts, plan), config
 
 
+def _method_of(script: str) -> str:
+    """The method of a shipped training script."""
+    from ..config import CONFIGS
+
+    for method in CONFIGS:
+        if Path(script).name == f"train_{method}.py":
+            return method
+    known = " | ".join(f"train_{method}.py" for method in CONFIGS)
+    raise UsageError(
+        f"--script {script} is no training script of this library ({known}); give module:function for your own."
+    )
+
+
 def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
     for name in ("audit_steps", "num_canaries"):
         value, least = getattr(own, name), 20 if name == "num_canaries" else 1
@@ -121,11 +135,17 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     import torch
 
-    from ..audit.training_run import RunAudit, broken_steps, default_canaries, load_script, method_of
+    from ..audit.training_run import Build, RunAudit, broken_steps, default_canaries, diffusion_model, load_own
     from ..memory import keep_freed_memory
 
-    script = load_script(own.script)
-    config, facts, plan = _planned("run", own.attach, flags, method_of(script))
+    method: str | None = own.method
+    build: Build = diffusion_model
+    if own.script is not None and ":" in own.script:
+        build = load_own(own.script)
+    elif own.script is not None:
+        method = _method_of(own.script)
+    config, facts, plan = _planned("run", own.attach, flags, method)
+    name = own.script if build is not diffusion_model else f"train_{config.method}.py"
     canaries = default_canaries(plan.sampling, own.num_canaries)
     steps = own.audit_steps or config.max_train_steps
     broken = broken_steps(steps)
@@ -141,4 +161,4 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
             flush=True,
         )
 
-    return RunAudit(script, config, facts, plan, canaries, steps, device)(announce), config
+    return RunAudit(build, name, config, facts, plan, canaries, steps, device)(announce), config

@@ -79,9 +79,9 @@ def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptS
     if args.model is None:
         return None, []
     from ..evaluation.amendments import check_writable, recover
-    from ..evaluation.training_curve import kept_states
     from ..hub import fetch_release
     from ..no_guarantee import refuse_without_guarantee
+    from ..runs.kept_states import kept_states
 
     folder = fetch_release(args.model, flag="--model")
     refuse_without_guarantee(

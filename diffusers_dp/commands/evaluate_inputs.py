@@ -186,8 +186,9 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
 
 def draw(args: argparse.Namespace, release: Release, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
+    from ..canonical import canonical_json
     from ..evaluation.images import Source
-    from ..receipt import RECEIPT_NAME, canonical_json
+    from ..receipt import RECEIPT_NAME
     from ..verify import receipt_digest
 
     asked = _drawing(args, args.num_images)
@@ -216,11 +217,12 @@ def curve_points(
     """One after the other, each in the place of the release's weights: the images of the release must have been drawn."""
     from ..evaluation.extractors import hash_weights
     from ..evaluation.training_curve import CurvePoint
+    from ..runs.kept_states import load_state
 
     large = args.extractors[0] in ("inception", "dinov2")
     drawing = _drawing(args, min(CURVE_IMAGES_OF_LARGE_FEATURES if large else CURVE_IMAGES, args.num_images))
     for state in states:
-        state.load_into(release.pipeline.unet)
+        load_state(state, release.pipeline.unet)
         work = StateImages(_drawing_of(args, release), state, shape)
         draw = partial(_images_of, work, drawing["num_images"], pool)
         yield CurvePoint(state, hash_weights(release.pipeline.unet), drawing, draw)
@@ -251,7 +253,9 @@ class StateImages:
 
 
 def _images_of_state(drawing: sample.Drawing, state: "KeptState", shape: "Shape") -> StateImages:
-    state.load_into(drawing.pipeline.unet)
+    from ..runs.kept_states import load_state
+
+    load_state(state, drawing.pipeline.unet)
     return StateImages(drawing, state, shape)
 
 

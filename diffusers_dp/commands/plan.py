@@ -76,7 +76,7 @@ def read(training_flags: list[str], method: str | None = None) -> tuple[Training
     """The configuration and public facts of a dry run with these flags, of the recipe's method unless another is named."""
     config = load_config([*training_flags, "--dry_run"], config_class_of(training_flags, method))
     try:
-        return config, public_facts(config)
+        return config, public_facts(config.data)
     except UsageError as error:
         raise UsageError(f"{error} Or give --num_train_images, with which a plan opens no dataset.") from None
 
@@ -87,7 +87,7 @@ def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
 
     num_classes = None if facts.class_names is None else len(facts.class_names)
     if getattr(config, "pretrained_model_name_or_path", None) is None:
-        return count_parameters(config, facts.image_shape, num_classes)
+        return count_parameters(facts.image_shape, num_classes, **config.network)
     from ..pretrained import starting_model
 
     return sum(p.numel() for p in starting_model(config, facts).unet.parameters())

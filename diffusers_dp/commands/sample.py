@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
+from ..canonical import canonical_json
 from ..class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
 from ..dataset_card import CARD_NAME, dataset_card
 from ..errors import UsageError
 from ..hub import fetch_release, load_verified
 from ..image_seeds import generators
 from ..push import check_hub, push_folder
-from ..receipt import RECEIPT_NAME, canonical_json
+from ..receipt import RECEIPT_NAME
 from ..verify import receipt_digest
 from ..worker_pool import WorkerPool, lead
 

@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..checkpointing import NoisyAnswers
 from ..class_balance import CLASS_SHARE
 from ..image_seeds import generators
-from ..interruption import uninterrupted
 from ..ledger import PrivacyLedger
 from ..ledger_row import LedgerRow
 from ..pipelines import DPImagePipeline
 from ..processes import Processes
 from ..randomness import PrivateGenerator
 from ..sensitive import SensitiveImages
+from ..stored_answers import NoisyAnswers
 from .classifiers import NetworkClassifier, build_classifier
 from .extractors import hash_weights
 from .images import ImageSet
@@ -263,11 +262,7 @@ def charged_evaluation(
         processes=processes,
     )
     judge = Judge(drawn, seed=seed, device=pipeline.device, processes=processes)
-    if stored is None:
-        with uninterrupted():
-            answers.put(row, {"answer": judge.ask(images, row, ledger), "weights": weights})
-        stored = answers.get(row, ledger)
-        assert stored is not None
+    stored = answers.ask(row, ledger, lambda: {"answer": judge.ask(images, row, ledger), "weights": weights})
     noise_std = row.noise_multiplier * judge.sensitivity
     found = judge.measurements(stored["answer"], noise_std=noise_std, num_units=images.num_units)
     return [each.as_json() for each in found]

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..canonical import canonical_json
 from ..output_files import write_json
-from ..receipt import canonical_json, hash_source
+from ..receipt import hash_source
 from ..worker_pool import WorkerPool
 from . import fidelity
 from .classifier_features import ClassifierExtractor

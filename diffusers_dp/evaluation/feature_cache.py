@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from ..canonical import canonical_json
 from ..errors import UsageError
-from ..receipt import canonical_json
 from ..worker_pool import WorkerPool
 from .extractors import FeatureExtractor
 from .images import UNCOUNTED

@@ -13,8 +13,9 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from ..data import validation_positions
+from ..data_source import DataSource
 from ..errors import UsageError
-from ..flags import TrainingConfig
+from ..flags import split_list
 from ..image_decoding import MAX_IMAGE_PIXELS, decode_as_it_is, decode_image
 from ..image_sources import ImageSource, load_digits_split, open_source
 
@@ -161,12 +162,12 @@ class Source:
             pictures, labels = load_digits_split(train=split == "train")
             names = tuple("0123456789")
             return names, ((Image.fromarray(image[0]), int(label)) for image, label in zip(pictures, labels))
-        config = TrainingConfig(
-            dataset_name=self.name, train_split=split, image_column=self.image_column,
-            label_column=self.label_column, class_names=self.class_names,
+        data = DataSource(
+            dataset_name=self.name, train_split=split, image_column=self.image_column, label_column=self.label_column,
+            class_names=None if self.class_names is None else split_list(self.class_names),
         )  # fmt: skip
         with self._own_flags():
-            source = open_source(config)
+            source = open_source(data)
             found = source.class_names()
         return found, self._read(source, found, cache_dir)
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..checkpointing import NoisyAnswers
 from ..errors import UsageError
 from ..ledger import LedgerRow, PrivacyLedger
 from ..randomness import PrivateGenerator
 from ..sealed_folder import open_sealed
 from ..sensitive import SensitiveImages
+from ..stored_answers import NoisyAnswers
 from .classifiers import labels_of
 from .images import ImageSet
 
@@ -128,11 +128,9 @@ def choose_privately(
         row, sensitivity = LedgerRow(STAGE, "gaussian", noise_multiplier), sensitivity_of(len(candidates))
         asked = {"asked": question, "candidates": len(candidates)}
         answers = None if ledger_path is None or question is None else _answers(ledger_path)
-        stored = None if answers is None else answers.get(row, ledger, **asked)
-        if stored is not None:
-            answer = stored["noisy_counts"]
-        else:
-            answer = _with_labels_as_pixels(validation).noisy_sum(
+
+        def ask() -> dict[str, torch.Tensor]:
+            return {"noisy_counts": _with_labels_as_pixels(validation).noisy_sum(
                 lambda pixels: _correctness(candidates, pixels),
                 clip_norm=sensitivity,
                 noise_multiplier=noise_multiplier,
@@ -141,9 +139,10 @@ def choose_privately(
                 ledger=ledger,
                 query={"candidates": len(candidates), "normaliser": validation.public_size},
                 generator=generator,
-            )
-            if answers is not None:  # at once: it was paid for
-                answers.put(row, {"noisy_counts": answer}, **asked)
+            )}  # fmt: skip
+
+        stored = ask() if answers is None else answers.ask(row, ledger, ask, **asked)
+        answer = stored["noisy_counts"]
         facts = {
             "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier, "sensitivity": sensitivity,
             "candidates": len(candidates), "num_validation_images": validation.public_size, "statement": DISJOINT,

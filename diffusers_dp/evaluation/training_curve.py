@@ -12,12 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpointing import checkpoints, load_averaged_weights
-from ..errors import IntegrityError, UsageError
-
-
-WARMED_UP_PREFIX = "warmed_up_"
-
 
 @dataclass(frozen=True)
 class KeptState:
@@ -32,30 +26,6 @@ class KeptState:
     name: str
     step: int | None
     folder: Path
-
-    def load_into(self, unet: Any) -> None:
-        """Puts the averaged weights into a `UNet2DModel` of the run.
-
-        Raises:
-            IntegrityError: A file is damaged or missing.
-            UsageError: The weights are of another model.
-        """
-        if not self.folder.name.startswith(WARMED_UP_PREFIX):
-            load_averaged_weights(self.folder, unet)
-            return
-        from diffusers import UNet2DModel
-        from safetensors import SafetensorError
-
-        try:
-            weights = UNet2DModel.from_pretrained(self.folder / "unet", use_safetensors=True).state_dict()
-        except (OSError, ValueError, SafetensorError) as error:
-            raise IntegrityError(f"{self.folder} is damaged ({type(error).__name__}).") from None
-        try:
-            unet.load_state_dict(weights)
-        except RuntimeError:
-            raise UsageError(
-                f"{self.folder} is a model of another shape than the release: it is of another run."
-            ) from None
 
 
 @dataclass(frozen=True)
@@ -73,37 +43,3 @@ class CurvePoint:
     weights_sha256: str
     drawing: dict[str, Any]
     draw: Callable[[], np.ndarray]
-
-
-def kept_states(release: str | Path) -> list[KeptState]:
-    """What lies in `private/` beside a release: pipelines after each stage of the warm-up, then checkpoints.
-
-    Args:
-        release (`str` or `Path`): `RUN/release`.
-
-    Raises:
-        UsageError: Nothing was kept, or the release is not where a run put it.
-    """
-    private = Path(release).resolve().parent / "private"
-    found = _warmed_up(private)
-    found += [KeptState(f"step {step} of DP-SGD", step, folder) for step, folder in checkpoints(private).items()]
-    if not found:
-        raise UsageError(
-            f"--training_curve found no checkpoint and no warmed-up model in {private}: give the release inside of the folder of its "
-            "run, or leave --training_curve out."
-        )
-    return found
-
-
-def _warmed_up(private: Path) -> list[KeptState]:
-    from ..schedulers import FrequencyWarmupScheduler
-
-    try:
-        stages = FrequencyWarmupScheduler.from_pretrained(private / "warmup_scheduler").stages
-    except OSError:  # a run without a warm-up, or none at all
-        return []
-    return [
-        KeptState(f"warm-up ({stage.name})", 0 if stage is stages[-1] else None, folder)
-        for stage in stages
-        if (folder := private / f"{WARMED_UP_PREFIX}{stage.name}").is_dir()
-    ]

@@ -1,13 +1,13 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What a UNet is trained for, and the scheduler that samples what it learned: from flags, or from a pre-trained pipeline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 
-from ..flags import TrainingConfig
+from ..timestep_mixture import TimestepMixture
 from .ddpm import DDPMDenoiser, DDPMLoss, linear_schedule
 from .denoiser import Denoiser, EDMDenoiser, EDMLoss
 from .row_augmentation import AugmentedLoss
@@ -19,32 +19,47 @@ TrainingLoss: TypeAlias = (
 )
 
 
-def noise_schedule(config: TrainingConfig) -> Scheduler:
-    """The scheduler of a model that begins from nothing: `--objective`, or the default of the method."""
-    if (config.objective or config.default_objective) == "ddpm":
+def noise_schedule(objective: str, *, sigma_min: float, sigma_data: float) -> Scheduler:
+    """The scheduler of a model that begins from nothing.
+
+    Args:
+        objective (`str`): `"ddpm"`, to which the other two mean nothing, or `"edm"`.
+    """
+    if objective == "ddpm":
         return linear_schedule()
-    return EDMDPMSolverMultistepScheduler(sigma_min=config.sigma_min, sigma_data=config.sigma_data)
+    return EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=sigma_data)
 
 
 def build_objective(
-    config: TrainingConfig, unet: UNet2DModel, scheduler: Scheduler, patch_size: int | None = None
+    unet: UNet2DModel,
+    scheduler: Scheduler,
+    patch_size: int,
+    *,
+    label_dropout: float,
+    p_mean: float,
+    p_std: float,
+    mixture: TimestepMixture | None,
+    augmentations: Sequence[str],
+    bf16: bool,
 ) -> tuple[Denoiser, TrainingLoss]:
-    """The denoiser around a UNet, and the loss of its training rows, with the flags' noise levels, label dropout and augmentations.
+    """The denoiser around a UNet, and the loss of its training rows.
 
     Args:
-        config (`TrainingConfig`): The flags.
         unet (`UNet2DModel`): The network; its parameters are trained.
         scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): Which of the two objectives, and its noise levels.
-        patch_size (`int`, *optional*): Of a pre-trained model; by default `--patch_size`.
+        patch_size (`int`): Pixels that are folded into channels, per side.
+        label_dropout, p_mean, p_std (`float`): See the flags of these names.
+        mixture (`TimestepMixture`, *optional*): Of diffusion times.
+        augmentations (sequence of `str`): What each row undergoes by itself.
+        bf16 (`bool`): Whether the UNet runs in mixed precision.
     """
-    autocast_dtype = torch.bfloat16 if config.precision == "bf16" else None
-    patch_size = patch_size or config.patch_size
+    autocast_dtype = torch.bfloat16 if bf16 else None
     denoiser: Denoiser
     loss: TrainingLoss
     if isinstance(scheduler, DDIMScheduler):
         denoiser = DDPMDenoiser(unet, scheduler, patch_size, autocast_dtype)
-        loss = DDPMLoss(config.label_dropout, config.mixture)
+        loss = DDPMLoss(label_dropout, mixture)
     else:
         denoiser = EDMDenoiser(unet, scheduler.config.sigma_data, patch_size, autocast_dtype)
-        loss = EDMLoss(config.label_dropout, config.p_mean, config.p_std, config.mixture)
-    return denoiser, AugmentedLoss(loss, config.augmentation_names) if config.augmentation_names else loss
+        loss = EDMLoss(label_dropout, p_mean, p_std, mixture)
+    return denoiser, AugmentedLoss(loss, tuple(augmentations)) if augmentations else loss

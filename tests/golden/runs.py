@@ -146,7 +146,7 @@ def exit_code(train: Any, given: list[str]) -> int:
 def planned(method: str, given: list[str]) -> dict[str, Any]:
     """What a command line plans: `rows` by name, and the lines of the `table`."""
     config = load_config(given, CONFIGS[method])
-    plan = plan_run(config, public_facts(config))
+    plan = plan_run(config, public_facts(config.data))
     return {"rows": {name: asdict(row) for name, row in plan.rows.items()}, "table": plan.table.splitlines()}
 
 
@@ -158,7 +158,7 @@ def read_back(method: str, given: list[str], at_most: int) -> dict[str, Any]:
         pay for, at most `at_most`.
     """
     config = load_config(given, CONFIGS[method])
-    facts = public_facts(config)
+    facts = public_facts(config.data)
     identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
     ledger = new_ledger(config.ledger_path, config, facts, identity)
     try:

@@ -137,15 +137,14 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "a noisy answer is asked for again on resume",
-        SCRIPT,
-        "    if answers.get(row, ledger) is None:",
-        "    import shutil\n\n    shutil.rmtree(answers.folder / row.name, ignore_errors=True)\n"
-        "    if answers.get(row, ledger) is None:",
+        "diffusers_dp/stored_answers.py",
+        "        if stored is None:\n",
+        "        import shutil\n\n        shutil.rmtree(self.folder / row.name, ignore_errors=True)\n        if True:\n",
         ("test_train_feta_pro.py::test_resuming_after_a_crash",),
     ),
     Fault(
         "a stored answer is replaced",
-        "diffusers_dp/checkpointing.py",
+        "diffusers_dp/stored_answers.py",
         '        if folder.exists():\n            raise IntegrityError(f"{folder} holds an answer',
         "        if folder.exists():\n            shutil.rmtree(folder)\n        if False:\n"
         '            raise IntegrityError(f"{folder} holds an answer',
@@ -263,9 +262,9 @@ RELEASED = (
     ),
     Fault(
         "the run says how many images could be read",
-        SCRIPT,
-        "    print(stages)\n",
-        "    print(stages, int(images._readable.sum()))\n",
+        "diffusers_dp/runs/run.py",
+        "        print(self.stages)\n",
+        "        print(self.stages, int(self.images._readable.sum()))\n",
         ("test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
     ),
     Fault(
@@ -300,17 +299,17 @@ RELEASED = (
     ),
     Fault(
         "the export looks at the images once more",
-        SCRIPT,
-        "    samples = sample_grid(pipeline, 10,",
-        "    images._images.float().mean()\n    samples = sample_grid(pipeline, 10,",
+        "diffusers_dp/runs/run.py",
+        "        samples = sample_grid(pipeline, 10,",
+        "        self.images._images.float().mean()\n        samples = sample_grid(pipeline, 10,",
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(
         "a warm-up image is a real one",
         SCRIPT,
-        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed + processes.index)\n',
-        '            sources["spatial"] = CentralImages(central, facts.image_shape, args.seed + processes.index)\n'
-        '            sources["spatial"].images[0] = images._images[0]\n',
+        '        sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n',
+        '        sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n'
+        '        sources["spatial"].images[0] = run.images._images[0]\n',
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(
@@ -364,7 +363,7 @@ RELEASED = (
     ),
     Fault(
         "a noisy question beside the door and the ledger",
-        SCRIPT,
+        "diffusers_dp/runs/dp_sgd.py",
         "            optimizer.step()\n            lr_scheduler.step()\n            ema.step",
         "            if step == 0:\n"
         "                from diffusers_dp.randomness import PrivateGenerator\n\n"

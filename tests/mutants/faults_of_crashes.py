@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Crashes, signals, full memory, and what a tracker is told."""
 
-from .fault import DOOR, LEDGER_FILE, SCRIPT, Fault
+from .fault import DOOR, LEDGER_FILE, Fault
 
 
 POWER_CUT = ("test_crash.py::test_a_power_cut_before_every_sync",)
@@ -43,20 +43,20 @@ CRASHES = (
     ),
     Fault(
         "the state of the generator is kept and restored",
-        SCRIPT,
+        "diffusers_dp/runs/dp_sgd.py",
         "                if stopping:\n",
         "                import pickle\n\n"
         "                from diffusers_dp.journal import sync_folder, write_synced\n\n"
         "                kept = pickle.dumps(images._generator._generator.bit_generator.state)\n"
-        '                write_synced(folder.private / "random_states_0.pkl", kept)\n'
-        "                sync_folder(folder.private)\n"
+        '                write_synced(private / "random_states_0.pkl", kept)\n'
+        "                sync_folder(private)\n"
         "                if stopping:\n",
         POWER_CUT,
-        "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n",
-        "    row = processes.on_first(lambda: dp_sgd_row(args, plan, ledger))\n"
-        '    if (folder.private / "random_states_0.pkl").exists():\n'
+        "    together = settings.reserved_together\n",
+        "    together = settings.reserved_together\n"
+        '    if (private / "random_states_0.pkl").exists():\n'
         "        import pickle\n\n"
-        '        kept = pickle.loads((folder.private / "random_states_0.pkl").read_bytes())\n'
+        '        kept = pickle.loads((private / "random_states_0.pkl").read_bytes())\n'
         "        images._generator._generator.bit_generator.state = kept\n",
     ),
     Fault(
@@ -85,11 +85,11 @@ CRASHES = (
     ),
     Fault(
         "SIGTERM ends DP-SGD without a checkpoint of the last step",
-        SCRIPT,
-        "            if step % checkpointing_steps == 0 or step == last_step or stopping:\n",
+        "diffusers_dp/runs/dp_sgd.py",
+        "            if step % together == 0 or step == last_step or stopping:\n",
         "            if stopping:\n"
         "                stop_now()\n"
-        "            if step % checkpointing_steps == 0 or step == last_step or stopping:\n",
+        "            if step % together == 0 or step == last_step or stopping:\n",
         SIGTERM,
     ),
     Fault(
@@ -142,9 +142,9 @@ CRASHES = (
     ),
     Fault(
         "a tracker is told of every step",
-        SCRIPT,
+        "diffusers_dp/runs/dp_sgd.py",
         "            step += 1\n",
-        "            step += 1\n            tracker.log(step, learning_rate=args.learning_rate, ledger=ledger)\n",
+        "            step += 1\n            tracker.log(step, learning_rate=settings.learning_rate, ledger=ledger)\n",
         ("test_trackers.py::test_what_tensorboard_is_told",),
     ),
 )

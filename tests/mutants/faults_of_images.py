@@ -62,8 +62,8 @@ IMAGES = (
     Fault(
         "an absent image moves others between training and validation",
         DATA,
-        "validation_positions(capacity, config.validation_size)[:num_records]",
-        "validation_positions(num_records, config.validation_size)",
+        "validation_positions(capacity, data.validation_size)[:num_records]",
+        "validation_positions(num_records, data.validation_size)",
         ("test_data.py::test_an_absent_last_record_moves_no_other_between_training_and_validation",),
     ),
 )

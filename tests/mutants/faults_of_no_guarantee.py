@@ -70,9 +70,9 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a release written by an inf run",
-        "training/train_dp_feta.py",
-        "    if not ledger.has_guarantee:\n",
-        "    if False:\n",
+        "diffusers_dp/runs/run.py",
+        "        if not ledger.has_guarantee:\n",
+        "        if False:\n",
         ("test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dp_feta]",),
     ),
     Fault(

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Losses of training rows that depend on other rows or on known draws, and public models and images that are none."""
 
-from .fault import SCRIPT, Fault
+from .fault import Fault
 
 
 AUGMENTATION, DDPM, DRAWS = (
@@ -102,7 +102,7 @@ PUBLIC_INPUTS = (
     Fault(
         "the sensitive images may be named as public ones",
         PUBLIC,
-        "        refuse_the_same_files(config)\n",
+        "        refuse_the_same_files(data, sensitive)\n",
         "",
         ("test_train_dp_diffusion.py::test_public_images_that_are_the_sensitive_ones_are_refused",),
     ),
@@ -130,9 +130,10 @@ PUBLIC_INPUTS = (
     Fault(
         "what noisy answers taught is kept as if it were public",
         DP_FETA,
-        "        processes.on_first(lambda: save_unreleased(warmed_up, place, ledger))\n",
-        "        if public is not None:\n"
-        "            keep_pretrained(folder.private, build_pipeline(unet, model, facts), public.origin)\n",
+        '        run.keep("warmed_up_spatial", run.pipeline)\n',
+        "        from diffusers_dp.pretrained import keep_pretrained\n\n"
+        "        if run.public is not None:\n"
+        "            keep_pretrained(run.folder.private, run.pipeline, run.public.origin)\n",
         ("test_public_curricula.py::test_central_and_public_images_in_one_set",),
     ),
     Fault(
@@ -144,15 +145,15 @@ PUBLIC_INPUTS = (
     ),
     Fault(
         "a resumed run forgets what it began with",
-        DP_FETA,
-        "        if checkpoint is None:\n            origin = origin if",
+        "diffusers_dp/runs/run.py",
+        "        if self.checkpoint is None:\n            origin = origin if",
         "        if True:\n            origin = origin if",
         ("test_public_curricula.py::test_central_and_public_images_in_one_set",),
     ),
     Fault(
         "the receipt of a curriculum is silent about public images",
-        SCRIPT,
-        "        public_inputs=identity.public_inputs,\n",
+        "diffusers_dp/runs/run.py",
+        "            public_inputs=self.identity.public_inputs,\n",
         "",
         ("test_public_curricula.py::test_resuming_in_the_warm_up",),
     ),

@@ -138,9 +138,9 @@ RELEASES = (
     ),
     Fault(
         "losses are logged without being asked for",
-        "training/train_feta_pro.py",
-        "    leaky_log = LeakyLog(folder.private, args.max_grad_norm) if args.leaky_logs else None",
-        "    leaky_log = LeakyLog(folder.private, args.max_grad_norm)",
+        "diffusers_dp/runs/run.py",
+        "leaky_log=LeakyLog(private, config.max_grad_norm) if config.leaky_logs else None",
+        "leaky_log=LeakyLog(private, config.max_grad_norm)",
         ("test_leaks.py::test_nothing_secret_is_written_or_said",),
     ),
 )

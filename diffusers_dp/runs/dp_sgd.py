@@ -1,0 +1,175 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The one loop of DP-SGD: it reserves steps, asks for noisy gradients, steps, averages, and writes checkpoints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from diffusers.optimization import get_scheduler
+from diffusers.training_utils import EMAModel
+from torch import nn
+
+from ..checkpointing import load_checkpoint, position_of, save_checkpoint
+from ..dpsgd import largest_physical_batch
+from ..dpsgd.step import RowLoss
+from ..errors import BudgetExceeded
+from ..interruption import stop_now, stop_requested, uninterrupted
+from ..ledger import PrivacyLedger
+from ..ledger_row import LedgerRow
+from ..sensitive import SensitiveImages
+from ..trackers import Tracker
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What DP-SGD trains.
+
+    Args:
+        module (`nn.Module`): Its weights are trained, averaged and stored.
+        model (`nn.Module`): What the loss is called with: the module itself, or what holds it and no other weights.
+        loss (`RowLoss`): See `SensitiveImages.noisy_gradient`.
+    """
+
+    module: nn.Module
+    model: nn.Module
+    loss: RowLoss
+
+
+@dataclass(frozen=True)
+class DPSGDSettings:
+    """How DP-SGD goes on between two noisy gradients; each number is that of the flag of its name.
+
+    Args:
+        max_train_steps, learning_rate, lr_scheduler, lr_warmup_steps: Of Adam.
+        ema_decay (`float`): Of the averaged weights.
+        checkpointing_steps (`int`, *optional*): Unset: a tenth of all steps.
+        checkpoints_total_limit (`int`): Checkpoints that stay.
+        physical_batch_size (`int`, *optional*): Unset: as many images at once as fit.
+    """
+
+    max_train_steps: int
+    learning_rate: float
+    lr_scheduler: str
+    lr_warmup_steps: int
+    ema_decay: float
+    checkpointing_steps: int | None
+    checkpoints_total_limit: int
+    physical_batch_size: int | None
+
+    @property
+    def reserved_together(self) -> int:
+        """Steps between two checkpoints: a crash can lose as many."""
+        return self.checkpointing_steps or max(1, self.max_train_steps // 10)
+
+
+def run_dp_sgd(
+    images: SensitiveImages,
+    trained: Trained,
+    row: LedgerRow,
+    settings: DPSGDSettings,
+    *,
+    ledger: PrivacyLedger,
+    private: Path,
+    largest_batch_size: int,
+    expected_batch_size: float,
+    checkpoint: Path | None = None,
+    tracker: Tracker | None = None,
+) -> None:
+    """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images (Abadi et al. 2016,
+    Algorithm 1). The averaged weights go on.
+
+    Args:
+        row (`LedgerRow`): One step, see `gradient_row`: noise multiplier, sample rate, clip norm, divisor, K.
+        private (`Path`): The run's private folder, where checkpoints lie.
+        largest_batch_size (`int`): Images of a step, which it hardly ever exceeds.
+        expected_batch_size (`float`): qN, for the tracker.
+        checkpoint (`Path`, *optional*): Where an earlier start came to.
+        tracker (`Tracker`, *optional*): Is told step, learning rate and epsilon at each checkpoint.
+
+    Raises:
+        BudgetExceeded: No step is left.
+        Interrupted: SIGTERM came; a checkpoint was written.
+    """
+    module, processes = trained.module, images.processes
+    processes.same_weights(module)
+    optimizer = torch.optim.Adam(module.parameters(), lr=settings.learning_rate)
+    ema = EMAModel(module.parameters(), decay=settings.ema_decay)
+    step = 0
+    if checkpoint is not None:
+        step = load_checkpoint(
+            checkpoint, unet=module, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
+            processes=processes,
+        )["step"]  # fmt: skip
+    lr_scheduler = get_scheduler(
+        settings.lr_scheduler, optimizer, num_warmup_steps=settings.lr_warmup_steps,
+        num_training_steps=settings.max_train_steps, last_epoch=step - 1,
+    )  # fmt: skip
+    last_step = processes.on_first(lambda: last_affordable_step(ledger, row, step, settings.max_train_steps))
+    physical_batch_size = settings.physical_batch_size or largest_physical_batch(
+        trained.model, trained.loss,
+        image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
+        noise_multiplicity=row.query["noise_multiplicity"], at_most=largest_batch_size,
+        at_least=row.query.get("max_images_per_unit", 1), processes_here=processes.local_count,
+    )  # fmt: skip
+    together = settings.reserved_together
+    with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar, uninterrupted():
+        while step < last_step:
+            gradients = images.noisy_gradient(
+                trained.model,
+                trained.loss,
+                max_grad_norm=row.query["clip_norm"],
+                noise_multiplier=row.noise_multiplier,
+                sample_rate=row.sampling_probability,
+                normaliser=row.query["normaliser"],
+                noise_multiplicity=row.query["noise_multiplicity"],
+                max_physical_batch_size=physical_batch_size,
+                ledger=ledger,
+                reserve_steps=min(together - step % together, last_step - step),
+                truncated_batch_size=row.truncated_batch_size,
+            )
+            for name, parameter in trained.model.named_parameters():
+                parameter.grad = gradients[name]
+            optimizer.step()
+            lr_scheduler.step()
+            ema.step(module.parameters())
+            step += 1
+            bar.update()
+            stopping = processes.any(stop_requested())
+            if step % together == 0 or step == last_step or stopping:
+                ledger.flush_executed()
+                processes.on_first(lambda: save_checkpoint(
+                    private, step, unet=module, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
+                    keep=settings.checkpoints_total_limit,
+                ))  # fmt: skip
+                if tracker is not None:
+                    rate = lr_scheduler.get_last_lr()[0]
+                    processes.on_first(lambda: tracker.log(step, learning_rate=rate, ledger=ledger))
+                if stopping:
+                    stop_now(is_told=not processes.is_first)
+    if tracker is not None:
+        tracker.finish(step, expected_batch_size=expected_batch_size)
+    ema.copy_to(module.parameters())
+
+
+def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_train_steps: int) -> int:
+    """The step at which DP-SGD ends. Steps that a crash lost stay spent: what is left may be fewer than were planned, and
+    then the run says so.
+
+    Args:
+        ledger (`PrivacyLedger`): With all that was reserved before.
+        row (`LedgerRow`): One step of DP-SGD.
+        step (`int`): Steps taken so far.
+        max_train_steps (`int`): As planned.
+
+    Raises:
+        BudgetExceeded: None is left.
+    """
+    last_step = step + ledger.affordable_steps(row, max_train_steps - step)
+    if last_step == 0:
+        raise BudgetExceeded(
+            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
+            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
+        )
+    if last_step < max_train_steps:
+        print(f"Steps that an interruption lost stay spent: this run ends after {last_step} of {max_train_steps}.")
+    return last_step

@@ -1,0 +1,103 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Training that reads nothing private: on public images, and on images made from noisy answers."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from diffusers.optimization import get_scheduler
+from diffusers.training_utils import EMAModel
+
+from ..models import DDIMGenerator, Denoiser, FeatureGenerator, TrainingLoss, frequency_matching_loss
+from ..processes import Processes
+from ..queries import RandomFourierFeatures
+from ..schedulers import FrequencyWarmupScheduler
+from ..warm_up_images import AuxiliaryImages, CentralImages
+
+
+Batch = tuple[torch.Tensor, torch.Tensor | None]
+
+
+def warm_up(
+    denoiser: Denoiser,
+    loss: TrainingLoss,
+    batch: Callable[[], Batch],
+    *,
+    num_steps: int,
+    learning_rate: float,
+    ema_decay: float,
+    processes: Processes,
+    title: str,
+    lr_warmup_steps: int = 0,
+) -> None:
+    """Ordinary training with Adam. The averaged weights go on.
+
+    Args:
+        batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], and their labels, if any.
+        title (`str`): Of the progress bar.
+        lr_warmup_steps (`int`, defaults to 0): Steps in which the learning rate rises from 0.
+    """
+    unet = denoiser.unet
+    conditional = unet.config.num_class_embeds is not None
+    optimizer = torch.optim.Adam(unet.parameters(), lr=learning_rate)
+    lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=lr_warmup_steps)
+    ema = EMAModel(unet.parameters(), decay=ema_decay)
+    for _ in processes.bar(range(num_steps), desc=title, unit="step"):
+        images, labels = batch()
+        images = images.to(unet.device)
+        if images.dtype == torch.uint8:
+            images = images.float() / 127.5 - 1
+        if not conditional:
+            labels = None
+        elif labels is None:
+            labels = torch.full((len(images),), denoiser.null_label)
+        optimizer.zero_grad()
+        loss(denoiser, images, None if labels is None else labels.to(unet.device)).mean().backward()
+        processes.average_gradients(unet, len(images))
+        optimizer.step()
+        lr_scheduler.step()
+        ema.step(unet.parameters())
+    ema.copy_to(unet.parameters())
+
+
+def curriculum_batch(
+    scheduler: FrequencyWarmupScheduler,
+    sources: Mapping[str, CentralImages | AuxiliaryImages],
+    processes: Processes,
+) -> Batch:
+    """The next batch of a curriculum, in the parts that its stage takes from each source.
+
+    Args:
+        sources (`dict`): `"spatial"` and `"frequency"`, as far as the stage needs them.
+    """
+    counts = dict(zip(("spatial", "frequency"), scheduler.split_batch(scheduler.step()), strict=True))
+    parts = [sources[name].batch(processes.part(size)) for name, size in counts.items() if size > 0]
+    return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+
+
+def fit_generator(
+    generator: FeatureGenerator | DDIMGenerator,
+    features: RandomFourierFeatures,
+    embedding: torch.Tensor,
+    *,
+    num_steps: int,
+    batch_size: int,
+    learning_rate: float,
+    processes: Processes,
+) -> None:
+    """Fits a generator whose images' features come close to the noisy ones.
+
+    Args:
+        embedding (`torch.Tensor` of shape `[classes, D]`): The noisy answer.
+    """
+    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate)
+    lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=num_steps)
+    labels = processes.rows(batch_size) % len(embedding)
+    processes.same_weights(generator)
+    for _ in processes.bar(range(num_steps), desc="Frequency features", unit="step"):
+        loss = frequency_matching_loss(features, generator.draw(labels), labels, embedding, processes.mean_of_all)
+        optimizer.zero_grad()
+        loss.backward()
+        processes.average_gradients(generator, len(labels))
+        optimizer.step()
+        lr_scheduler.step()
+    processes.same_weights(generator)  # also what batch normalisation counted
