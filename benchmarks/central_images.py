@@ -11,8 +11,8 @@ import tempfile
 
 import torch
 
-from diffusers_dp.config import FETAProConfig, load_config
-from diffusers_dp.data import load_images, public_facts
+from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.methods.config import FETAProConfig, load_config
 from diffusers_dp.queries import central_image_facts
 
 

@@ -29,12 +29,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from diffusers_dp.config import load_config
-from diffusers_dp.data import load_digits_split, load_images, public_facts
-from diffusers_dp.hub import load_verified
-from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.data.images import load_digits_split, load_images, public_facts
+from diffusers_dp.distributed.memory import keep_freed_memory
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.models import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.release.hub import load_verified
 
 
 SCRIPT = Path(__file__).parents[1] / "training" / "train_feta_pro.py"

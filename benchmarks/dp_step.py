@@ -32,8 +32,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 
-from diffusers_dp.dpsgd import clip_factors, per_example_gradients
-from diffusers_dp.memory import free_bytes, keep_freed_memory, peak_bytes
+from diffusers_dp.distributed.memory import free_bytes, keep_freed_memory, peak_bytes
+from diffusers_dp.gradients import clip_factors, per_example_gradients
 from diffusers_dp.models import EDMDenoiser
 
 

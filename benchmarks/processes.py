@@ -20,11 +20,11 @@ import torch
 from dp_step import MODELS, build
 
 from diffusers_dp import PrivacyLedger, SensitiveImages
-from diffusers_dp.data import ImageArrays
-from diffusers_dp.image_shares import share_of
+from diffusers_dp.data.images import ImageArrays
+from diffusers_dp.data.shares import share_of
+from diffusers_dp.distributed.processes import start_processes
+from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.models import EDMDenoiser, EDMLoss
-from diffusers_dp.processes import start_processes
-from diffusers_dp.shared_ledger import shared_ledger
 
 
 NUM_IMAGES = 2000

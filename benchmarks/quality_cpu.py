@@ -37,14 +37,14 @@ from shared_stages import WARMED_UP, SharedStages, prepare
 from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError
-from diffusers_dp.config import FETAProConfig, load_config
-from diffusers_dp.data import load_images, public_facts
-from diffusers_dp.hub import load_verified
-from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.distributed.memory import keep_freed_memory
+from diffusers_dp.methods.config import FETAProConfig, load_config
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.receipt import RECEIPT_NAME
-from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.release.hub import load_verified
+from diffusers_dp.release.receipt import RECEIPT_NAME
 from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.training import train_feta_pro as script
 
 

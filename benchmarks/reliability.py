@@ -24,7 +24,7 @@ import psutil
 import torch
 
 from diffusers_dp import SensitiveImages
-from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.runs import dp_sgd as loop
 from diffusers_dp.training import train_dpdm as script
 
@@ -119,7 +119,7 @@ def first_step(started: float, flags: list[str]) -> None:
         print(json.dumps({"resume_seconds": time.time() - started, "python_seconds": imported - started}), flush=True)
         sys.exit(0)
 
-    sys.modules["diffusers_dp.sensitive"].poisson_sample = found  # type: ignore[attr-defined]
+    sys.modules["diffusers_dp.privacy.sensitive"].poisson_sample = found  # type: ignore[attr-defined]
     script.main(flags)
 
 

@@ -23,9 +23,9 @@ import torch
 from demo_accuracy import accuracy, real_test_images
 from tqdm.auto import tqdm
 
-from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.receipt import RECEIPT_NAME
+from diffusers_dp.release.receipt import RECEIPT_NAME
 
 
 SETTINGS = (

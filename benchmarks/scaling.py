@@ -36,11 +36,11 @@ import torch
 from scipy import stats
 
 from diffusers_dp import PrivacyLedger, SensitiveImages
-from diffusers_dp.data import load_images, public_facts
-from diffusers_dp.dpsgd import poisson_sample
-from diffusers_dp.flags import TrainingConfig
-from diffusers_dp.ledger_row import gradient_row
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.accounting.ledger_row import gradient_row
+from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.gradients import poisson_sample
+from diffusers_dp.methods.flags import TrainingConfig
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 SHAPE = (3, 16, 16)

@@ -17,24 +17,24 @@ from diffusers import UNet2DModel
 from diffusers.training_utils import EMAModel
 
 from diffusers_dp import FrequencyWarmupScheduler, PrivacyLedger, SensitiveImages
-from diffusers_dp.checkpointing import find_checkpoint, position_of, save_checkpoint
-from diffusers_dp.config import FETAProConfig
-from diffusers_dp.data import load_images, public_facts
+from diffusers_dp.accounting.ledger_row import LedgerRow
+from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import UsageError
-from diffusers_dp.identity import read_identity, save_identity
-from diffusers_dp.ledger_row import LedgerRow
+from diffusers_dp.methods.config import FETAProConfig
 from diffusers_dp.models import EDMDenoiser, FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.planning import new_ledger, plan_run
-from diffusers_dp.pretrained import starting_model
-from diffusers_dp.processes import Processes
+from diffusers_dp.privacy.stored_answers import NoisyAnswers
 from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
-from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.release.unreleased import save_unreleased
+from diffusers_dp.runs.checkpoints import find_checkpoint, position_of, save_checkpoint
+from diffusers_dp.runs.folder import RunFolder
+from diffusers_dp.runs.identity import read_identity, save_identity
+from diffusers_dp.runs.plan import new_ledger, plan_run
+from diffusers_dp.runs.pretrained import starting_model
 from diffusers_dp.runs.run import build_denoiser, build_pipeline
 from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator, warm_up
-from diffusers_dp.stored_answers import NoisyAnswers
-from diffusers_dp.unreleased import save_unreleased
-from diffusers_dp.warm_up_images import AuxiliaryImages, CentralImages
+from diffusers_dp.runs.warm_up_images import AuxiliaryImages, CentralImages
 
 
 WARMED_UP = "warmed_up"  # the folder, in a run's private folder, of the pipeline before DP-SGD

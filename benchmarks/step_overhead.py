@@ -22,9 +22,9 @@ from typing import Any
 import torch
 import yaml
 
-from diffusers_dp import sensitive
+from diffusers_dp.distributed.memory import keep_freed_memory, peak_bytes
 from diffusers_dp.errors import DiffusersDPError
-from diffusers_dp.memory import keep_freed_memory, peak_bytes
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.runs import run as run_module
 
 

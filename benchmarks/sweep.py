@@ -26,13 +26,13 @@ from quality_cpu import accuracy
 from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError, UsageError
-from diffusers_dp.config import load_config
-from diffusers_dp.data import load_images, public_facts, validation_positions
-from diffusers_dp.hub import load_verified
-from diffusers_dp.memory import keep_freed_memory
-from diffusers_dp.no_guarantee import FOLDER
+from diffusers_dp.data.images import load_images, public_facts, validation_positions
+from diffusers_dp.distributed.memory import keep_freed_memory
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.receipt import RECEIPT_NAME
+from diffusers_dp.release.hub import load_verified
+from diffusers_dp.release.no_guarantee import FOLDER
+from diffusers_dp.release.receipt import RECEIPT_NAME
 from diffusers_dp.training import train_feta_pro as script
 
 

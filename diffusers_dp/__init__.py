@@ -2,7 +2,7 @@
 """Differentially private image synthesis on Hugging Face Diffusers.
 
 Names are loaded when they are first used (PEP 562), so that `import diffusers_dp` and everything that only counts
-privacy (`ledger`, `receipt`) works without loading torch.
+privacy (`accounting`, `release.receipt`) works without loading torch.
 """
 
 from importlib import import_module
@@ -18,11 +18,11 @@ _HOMES = {
     "EDMDenoiser": "models",
     "FrequencyWarmupScheduler": "schedulers",
     "IntegrityError": "errors",
-    "LedgerRow": "ledger_row",
-    "PrivacyLedger": "ledger",
-    "SensitiveImages": "sensitive",
+    "LedgerRow": "accounting.ledger_row",
+    "PrivacyLedger": "accounting.ledger",
+    "SensitiveImages": "privacy.sensitive",
     "UsageError": "errors",
-    "load_verified": "hub",
+    "load_verified": "release.hub",
 }
 
 __all__ = ["__version__"]

@@ -7,7 +7,7 @@
 import sys
 from pathlib import Path
 
-from diffusers_dp.plain_words import guess_in_words, plain_guarantee, questions
+from diffusers_dp.release.plain_words import guess_in_words, plain_guarantee, questions
 from diffusers_dp.verify import verify
 
 

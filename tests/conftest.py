@@ -10,7 +10,7 @@ import torch
 from test_evaluation_images import write_dataset
 from test_release import make_release
 
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.data.images import load_digits_split
 
 
 NAMES = ("class 0", "class 1", "class 2")

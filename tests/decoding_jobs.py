@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from diffusers_dp.image_parts import Decoder
+from diffusers_dp.data.parts import Decoder
 
 
 class FullDisk(Decoder):

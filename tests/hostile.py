@@ -5,7 +5,7 @@ import json
 import os
 import struct
 
-from diffusers_dp.receipt import RECEIPT_NAME, canonical_json, hash_release
+from diffusers_dp.release.receipt import RECEIPT_NAME, canonical_json, hash_release
 from diffusers_dp.verify import settled_digest, verify
 
 

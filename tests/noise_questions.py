@@ -5,14 +5,14 @@ import numpy as np
 import torch
 from diffusers import UNet2DModel
 
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.audit.cells import untrained_judge
-from diffusers_dp.data import ImageArrays
-from diffusers_dp.image_shares import share_of
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.ledger_row import LedgerRow
+from diffusers_dp.data.images import ImageArrays
+from diffusers_dp.data.shares import share_of
+from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.models import EDMDenoiser, EDMLoss
-from diffusers_dp.sensitive import SensitiveImages
-from diffusers_dp.shared_ledger import shared_ledger
+from diffusers_dp.privacy.sensitive import SensitiveImages
 
 
 SHAPE, CLASSES, NUM_IMAGES = (1, 16, 16), ("a", "b", "c"), 12

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from diffusers_dp import sensitive
-from diffusers_dp.methods import METHODS
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ import datasets  # noqa: F401
 import torch
 from power_cut import ROOT
 
-from diffusers_dp.methods import METHODS
+from diffusers_dp.methods.registry import METHODS
 
 
 torch.set_num_threads(1)

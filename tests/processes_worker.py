@@ -15,22 +15,22 @@ from noise_questions import NOISE_CELLS, noise_of
 from test_release import make_unet
 from torch import nn
 
-from diffusers_dp import processes as library
-from diffusers_dp.checkpointing import load_checkpoint, save_checkpoint
-from diffusers_dp.config import DPDMConfig, load_config
-from diffusers_dp.data import ImageArrays, load_digits_split, open_images
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.data.cache import new_cache
+from diffusers_dp.data.images import ImageArrays, load_digits_split, open_images
+from diffusers_dp.data.shares import load_share, share_of
+from diffusers_dp.distributed import processes as library
+from diffusers_dp.distributed.processes import Processes
+from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.errors import BudgetExceeded, DiffusersDPError
 from diffusers_dp.evaluation import charged
-from diffusers_dp.image_cache import new_cache
-from diffusers_dp.image_shares import load_share, share_of
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.methods.config import DPDMConfig, load_config
 from diffusers_dp.models import frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.processes import Processes
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.release import EDMDPMSolverMultistepScheduler
-from diffusers_dp.sensitive import SensitiveImages
-from diffusers_dp.shared_ledger import shared_ledger
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.release.build import EDMDPMSolverMultistepScheduler
+from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
 
 
 SHAPE = (1, 4, 4)

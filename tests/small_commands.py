@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 
-from diffusers_dp import cli, processes
+from diffusers_dp import cli
 from diffusers_dp.commands import sample
+from diffusers_dp.distributed import processes
 from diffusers_dp.evaluation import classifier_features, evaluator, feature_cache, networks
 
 

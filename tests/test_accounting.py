@@ -10,8 +10,8 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp import accounting
-from diffusers_dp.accounting import Question, Truncation
+from diffusers_dp.accounting import epsilon as accounting
+from diffusers_dp.accounting.epsilon import Question, Truncation
 from diffusers_dp.errors import UsageError
 
 

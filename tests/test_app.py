@@ -23,7 +23,7 @@ from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands import sample
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.plain_words import strength
+from diffusers_dp.release.plain_words import strength
 
 
 LIMITS = Limits(max_images=8, max_steps=6, max_model_mb=10)

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from diffusers_dp import sensitive
+from diffusers_dp.accounting.ledger_row import LedgerRow, mechanism_of
 from diffusers_dp.audit.additivity import additivity_checks
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, stand_in
 from diffusers_dp.audit.one_shot import central_images_query, frequency_query, query_runs
-from diffusers_dp.dpsgd import step
-from diffusers_dp.ledger_row import LedgerRow, mechanism_of
+from diffusers_dp.gradients import step
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries import RandomFourierFeatures
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 MECHANISM = Mechanism(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from diffusers_dp import randomness, sensitive
+from diffusers_dp.accounting.ledger_row import LedgerRow, mechanism_of
 from diffusers_dp.audit import mechanism as mechanism_module
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
 from diffusers_dp.audit.checks import exact_check
@@ -18,11 +18,12 @@ from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, canary_runs, s
 from diffusers_dp.audit.one_shot import central_images_query, frequency_query, mode_images_query, query_runs
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
-from diffusers_dp.dpsgd import step
 from diffusers_dp.errors import UsageError
-from diffusers_dp.ledger_row import LedgerRow, mechanism_of
+from diffusers_dp.gradients import step
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries import RandomFourierFeatures
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.randomness import private_generator as randomness
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 MECHANISM = Mechanism(

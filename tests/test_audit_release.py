@@ -12,7 +12,7 @@ from test_release import make_release, make_unet
 
 from diffusers_dp import cli
 from diffusers_dp.audit.release import auc, copies, true_positive_rate
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.models import EDMDenoiser, EDMLoss, linear_schedule
 
 

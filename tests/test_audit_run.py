@@ -9,18 +9,19 @@ import pytest
 import torch
 from test_release import make_release
 
-from diffusers_dp import cli, sensitive, verify
+from diffusers_dp import cli, verify
 from diffusers_dp.audit import preflight, training_run
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.training_run import RunAudit, diffusion_model, load_own
-from diffusers_dp.canonical import canonical_json
 from diffusers_dp.commands import audit as audit_command
-from diffusers_dp.config import load_config
-from diffusers_dp.data import public_facts
-from diffusers_dp.dpsgd import step
+from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
-from diffusers_dp.release import attach_audit
+from diffusers_dp.files.canonical import canonical_json
+from diffusers_dp.gradients import step
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.release.build import attach_audit
+from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
 
 
 SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.py"
@@ -45,7 +46,7 @@ def audit(build=diffusion_model, flags=(), canaries=600, steps=4):
 
 def test_an_honest_script_is_valid(monkeypatch):
     read = []
-    monkeypatch.setattr("diffusers_dp.data.load_images", lambda *_: read.append(1))
+    monkeypatch.setattr("diffusers_dp.data.images.load_images", lambda *_: read.append(1))
     found = audit()
     assert found.verdict == "VALID", found.reasons
     assert not read and found.as_json()["read_private_data"] is False

@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from diffusers_dp.augmentation import OPERATIONS, AugmentationBag
+from diffusers_dp.models.augmentation import OPERATIONS, AugmentationBag
 
 
 SHAPES = [(1, 8, 8), (3, 32, 32)]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.config import load_config
-from diffusers_dp.data import load_images, public_facts
+from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.runs.folder import RunFolder
 
 
 SHARDS = 3

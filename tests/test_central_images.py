@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp import sensitive
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import BudgetExceeded
-from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries import central_image_facts, mode_images, noisy_pixel_histograms
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 KEY = bytes(range(16))

@@ -9,18 +9,18 @@ import torch
 from sklearn.metrics import confusion_matrix
 from test_release import make_unet
 
-from diffusers_dp.class_balance import CLASS_SHARE, parse_balance, released_balance
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.evaluation import charged, networks
 from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images
 from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.release import EDMDPMSolverMultistepScheduler
-from diffusers_dp.sensitive import SensitiveImages
-from diffusers_dp.stored_answers import NoisyAnswers
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.privacy.stored_answers import NoisyAnswers
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.release.build import EDMDPMSolverMultistepScheduler
+from diffusers_dp.sampling.class_balance import CLASS_SHARE, parse_balance, released_balance
 
 
 CLASSES = ("zero", "one", "two", "three")

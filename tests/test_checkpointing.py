@@ -7,16 +7,16 @@ from diffusers import UNet2DModel
 from diffusers.training_utils import EMAModel
 from safetensors import safe_open
 
-from diffusers_dp.checkpointing import (
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.privacy.stored_answers import NoisyAnswers
+from diffusers_dp.runs.checkpoints import (
     checkpoints,
     find_checkpoint,
     load_averaged_weights,
     load_checkpoint,
     save_checkpoint,
 )
-from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.stored_answers import NoisyAnswers
 
 
 LEDGER = {"rows": 3, "steps_reserved": 40}
@@ -277,7 +277,7 @@ class TestCrash:
         def die(*paths):
             raise OSError("the machine died here")
 
-        monkeypatch.setattr("diffusers_dp.sealed_folder.os.replace", die)
+        monkeypatch.setattr("diffusers_dp.files.sealed_folder.os.replace", die)
         return monkeypatch
 
     @pytest.mark.parametrize("step", [3, 4])

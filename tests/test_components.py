@@ -9,8 +9,8 @@ from hostile import ENDLESS, HOSTILE, spoil
 from test_release import make_release
 
 from diffusers_dp import load_verified
-from diffusers_dp.components import check_components, check_model
 from diffusers_dp.errors import IntegrityError
+from diffusers_dp.release.components import check_components, check_model
 
 
 @pytest.mark.parametrize("trap", HOSTILE)

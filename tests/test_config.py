@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from diffusers_dp import validation
-from diffusers_dp.config import (
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods import validation
+from diffusers_dp.methods.config import (
     CONFIGS,
     DPDiffusionConfig,
     DPDMConfig,
@@ -17,9 +18,8 @@ from diffusers_dp.config import (
     resolve,
     validate,
 )
-from diffusers_dp.errors import UsageError
-from diffusers_dp.flags import TrainingConfig, parse_rate
-from diffusers_dp.method_flags import CURRICULA
+from diffusers_dp.methods.flags import TrainingConfig, parse_rate
+from diffusers_dp.methods.method_flags import CURRICULA
 
 
 ALL_RECIPES = sorted((Path(__file__).parents[1] / "training/recipes").glob("*/*.yaml"))
@@ -309,9 +309,7 @@ def test_loading_a_configuration_needs_no_torch():
     import subprocess
     import sys
 
-    code = (
-        "import sys; from diffusers_dp.config import load_config; load_config([]); assert 'torch' not in sys.modules"
-    )
+    code = "import sys; from diffusers_dp.methods.config import load_config; load_config([]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
 
 

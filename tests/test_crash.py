@@ -18,7 +18,7 @@ from test_train_feta_pro import NUM_IMAGES, read_ledger, status, write_images
 
 from diffusers_dp.errors import IntegrityError
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.receipt import hash_release
+from diffusers_dp.release.receipt import hash_release
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.verify import verify
 

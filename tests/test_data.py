@@ -11,11 +11,11 @@ import pyarrow.parquet
 import pytest
 from PIL import Image, ImageFile
 
-from diffusers_dp import image_decoding
-from diffusers_dp.config import FETAProConfig
-from diffusers_dp.data import load_digits_split, load_images, public_facts
+from diffusers_dp.data import decoding as image_decoding
+from diffusers_dp.data.decoding import decode_as_it_is, decode_image
+from diffusers_dp.data.images import load_digits_split, load_images, public_facts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.image_decoding import decode_as_it_is, decode_image
+from diffusers_dp.methods.config import FETAProConfig
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options) -> bytes:

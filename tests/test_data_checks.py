@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import FETAProConfig, load_config
 
 
 CLASSES = ["--class_names", "a,b"]

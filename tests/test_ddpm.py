@@ -9,8 +9,8 @@ from test_denoiser import Recorder, make_denoiser
 from test_pipeline_dp_image import GaussianPredictor, unet_config
 
 from diffusers_dp.models import DDPMDenoiser, DDPMImageDenoiser, DDPMLoss, EDMLoss, linear_schedule
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.timestep_mixture import TimestepMixture
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 
 
 KEY = bytes(range(16))

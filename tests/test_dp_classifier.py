@@ -10,12 +10,12 @@ import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import dp_classifier
 from diffusers_dp.evaluation.dp_classifier import DPNetwork, classification_loss, reference_dp
 from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.privacy.sensitive import SensitiveImages
 
 
 DELTA = 1e-4

@@ -18,7 +18,7 @@ from test_evaluation_images import write_dataset
 
 from diffusers_dp import cli, verify
 from diffusers_dp.commands import evaluate
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.evaluation import evaluator
 from diffusers_dp.pipelines import DPImagePipeline
 

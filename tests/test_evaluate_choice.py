@@ -9,7 +9,7 @@ from test_evaluation_images import write_dataset
 
 from diffusers_dp import verify
 from diffusers_dp.commands import sample
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.evaluation import classifier_features, evaluator
 
 

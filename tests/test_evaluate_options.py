@@ -17,15 +17,15 @@ from test_evaluation_images import write_dataset
 from test_release import make_release
 from test_train_feta_pro import TINY
 
-from diffusers_dp.checkpointing import open_sealed
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.commands.evaluate_inputs import check_disjoint
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.runs.checkpoints import open_sealed
 from diffusers_dp.runs.kept_states import kept_states, load_state
-from diffusers_dp.sensitive import SensitiveImages
 
 
 HOUSE = "private/unprotected/evaluation"

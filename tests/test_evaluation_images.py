@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.config import FETAProConfig
-from diffusers_dp.data import load_digits_split, load_images, public_facts
+from diffusers_dp.data.images import load_digits_split, load_images, public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import (
     ImageSet,
@@ -19,6 +18,7 @@ from diffusers_dp.evaluation.images import (
     validation_split,
     with_classes_of,
 )
+from diffusers_dp.methods.config import FETAProConfig
 
 
 def write_dataset(folder, images, labels=None, names=None, split="train"):

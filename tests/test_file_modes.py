@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_train_feta_pro import FOLDER
 
-from diffusers_dp.file_modes import private_files, public_files
-from diffusers_dp.output_files import write_json
+from diffusers_dp.files.file_modes import private_files, public_files
+from diffusers_dp.files.output_files import write_json
 
 
 @pytest.fixture(params=[0, 0o022, 0o027], ids=oct)
@@ -74,8 +74,8 @@ def data_set(folder):
 @pytest.mark.parametrize("umask", [0, 0o022], ids=oct, indirect=True)
 def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
     """Every kind of file: caches, answers, checkpoints, unfinished models, a tracker's, leaky logs, and the shared ledger."""
-    monkeypatch.setattr("diffusers_dp.data.PARTS_OF_A_PROCESS", 0.001)  # others decode, too
-    monkeypatch.setattr("diffusers_dp.data._num_cores", lambda: 2)
+    monkeypatch.setattr("diffusers_dp.data.images.PARTS_OF_A_PROCESS", 0.001)  # others decode, too
+    monkeypatch.setattr("diffusers_dp.data.images._num_cores", lambda: 2)
     run, ledgers = tmp_path / "runs" / "one", tmp_path / "ledgers"
     script.main([
         *FOLDER, *data_set(tmp_path / "images"), "--output_dir", str(run), "--dataset_id", "scans", "--ledger_dir", str(ledgers),

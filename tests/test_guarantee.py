@@ -22,14 +22,14 @@ from safetensors.torch import load_file
 from test_train_feta_pro import FOLDER, NUM_IMAGES, SCRIPT, files, read_ledger, write_images
 
 from diffusers_dp import verify
-from diffusers_dp.config import load_config
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger_file import _link
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.ledger_file import _link
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.release.build import RELEASE_FILES
 from diffusers_dp.runs.dp_sgd import run_dp_sgd
-from diffusers_dp.sensitive import SensitiveImages
 
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ class WatchedImages(SensitiveImages):
 
     def __getattribute__(self, name):
         reader = sys._getframe(1).f_globals["__name__"]
-        assert name not in PRIVATE or reader == "diffusers_dp.sensitive", f"{reader} read {name} in the clear"
+        assert name not in PRIVATE or reader == "diffusers_dp.privacy.sensitive", f"{reader} read {name} in the clear"
         return super().__getattribute__(name)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import diffusers_dp
 from diffusers_dp import DPImagePipeline, IntegrityError, UsageError, load_verified
-from diffusers_dp.hub import fetch_release, intact_receipt
+from diffusers_dp.release.hub import fetch_release, intact_receipt
 
 
 RECEIPT = "privacy_receipt.json"

@@ -7,12 +7,12 @@ from dataclasses import asdict, replace
 import pytest
 from test_train_feta_pro import PowerCut, cut_power_at, folder_flags  # noqa: F401 (a fixture)
 
-from diffusers_dp.config import FETAProConfig
-from diffusers_dp.data import PublicFacts
+from diffusers_dp.accounting.ledger_row import LedgerRow
+from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.identity import RunIdentity, read_identity, save_identity
-from diffusers_dp.ledger_row import LedgerRow
-from diffusers_dp.planning import new_ledger
+from diffusers_dp.methods.config import FETAProConfig
+from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
+from diffusers_dp.runs.plan import new_ledger
 
 
 TRACES = ["answers/central_images/state.json", "checkpoint-2/state.json", "unprotected/dp_sgd.jsonl"]

@@ -18,12 +18,15 @@ import torch
 from decoding_jobs import DamagedRows, FullDisk, is_killed, say_it, stop_hard, times_two
 from test_data import encode, folder_config, grey, image_bytes, labelled, read, save_parquet
 
-from diffusers_dp import SensitiveImages, data, image_cache, image_parts
-from diffusers_dp.config import FETAProConfig
-from diffusers_dp.data import public_facts, validation_positions
+from diffusers_dp import SensitiveImages
+from diffusers_dp.data import cache as image_cache
+from diffusers_dp.data import images as data
+from diffusers_dp.data import parts as image_parts
+from diffusers_dp.data.decoding import decode_image
+from diffusers_dp.data.images import public_facts, validation_positions
+from diffusers_dp.data.sources import open_source
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.image_decoding import decode_image
-from diffusers_dp.image_sources import open_source
+from diffusers_dp.methods.config import FETAProConfig
 
 
 NAMES = ["a", "b", "c"]
@@ -193,7 +196,9 @@ def test_a_limit_on_pixels_is_another_flag_and_blanks_what_is_above_it(tmp_path,
         facts, arrays = read(config, tmp_path)
         seen.append(re.sub("[^a-z]", "", "".join(capfd.readouterr())))
         assert arrays.readable.tolist() == there and not arrays.images[~arrays.readable].any()
-        assert (str(limit) in str(data._what_decides(config.data, facts, open_source(config.data))[1])) is (limit != 2**26)
+        assert (str(limit) in str(data._what_decides(config.data, facts, open_source(config.data))[1])) is (
+            limit != 2**26
+        )
     assert len(set(seen)) == 1
 
 
@@ -215,7 +220,7 @@ def test_another_file_with_the_labels_is_noticed(tmp_path):
 SLOW = """
 import sys, time
 from pathlib import Path
-from diffusers_dp import data, image_parts
+from diffusers_dp.data import images as data, parts as image_parts
 from test_image_cache import config_of, read
 
 image_parts.PART_IMAGES, data.PARTS_OF_A_PROCESS, data._num_cores = 4, 1, lambda: int(sys.argv[3])
@@ -379,7 +384,7 @@ def test_a_shard_that_is_damaged_under_way_is_one_sentence(tmp_path, monkeypatch
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
     monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
     config = config_of(write_images(tmp_path / "set"))
-    monkeypatch.setattr(data, "open_source", lambda config: Damaged(open_source(config.data)))
+    monkeypatch.setattr(data, "open_source", lambda source: Damaged(open_source(source)))
     with pytest.raises(UsageError, match="--dataset_name .*set could not be read .*a stripe is gone.*restore it"):
         data.load_images(config.data, public_facts(config.data), tmp_path / "cache")
     assert not (tmp_path / "cache" / "images").exists()
@@ -455,7 +460,7 @@ class TestProcesses:
     def test_processes_end_with_their_parent(self, tmp_path):
         """Killed, it cannot tell them."""
         program = (
-            "from diffusers_dp.decoding_workers import map_in_processes; from decoding_jobs import pid_then_wait; import sys\n"
+            "from diffusers_dp.data.decoding_workers import map_in_processes; from decoding_jobs import pid_then_wait; import sys\n"
             "list(map_in_processes(pid_then_wait, sys.argv[1:], 2))"
         )
         paths = [tmp_path / "1", tmp_path / "2", *[tmp_path / "3"] * 600]

@@ -14,13 +14,13 @@ from test_train_feta_pro import read_ledger, status, write_images
 from test_train_methods import load
 
 from diffusers_dp import SensitiveImages
-from diffusers_dp.config import CONFIGS
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.distributed.interruption import stoppable, uninterrupted
 from diffusers_dp.errors import BudgetExceeded, Interrupted, UsageError
-from diffusers_dp.interruption import stoppable, uninterrupted
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.dp_sgd import last_affordable_step
-from diffusers_dp.stages import StageTable
+from diffusers_dp.runs.stages import StageTable
 
 
 OWN = {
@@ -86,9 +86,7 @@ def test_ctrl_c_leaves_a_status(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
         try:
-            patch.setattr(
-                SensitiveImages, "noisy_gradient", after(script.SensitiveImages.noisy_gradient, third)
-            )
+            patch.setattr(SensitiveImages, "noisy_gradient", after(SensitiveImages.noisy_gradient, third))
             script.main(given)
         finally:
             signal.signal(signal.SIGINT, before)
@@ -148,7 +146,7 @@ def test_a_second_signal_ends_at_once(second, code):
     program = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background\n"
-        "from diffusers_dp.interruption import stoppable, uninterrupted\n"
+        "from diffusers_dp.distributed.interruption import stoppable, uninterrupted\n"
         "try:\n"
         "    with stoppable(), uninterrupted():\n"
         "        print('begun', flush=True)\n"

@@ -10,7 +10,7 @@ import pytest
 from test_ledger import independent_epsilon, lines, on_disk, row
 
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.journal import Journal
+from diffusers_dp.files.journal import Journal
 
 
 class Syncs:

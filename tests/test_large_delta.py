@@ -14,19 +14,19 @@ import pytest
 from test_release import make_release
 
 from diffusers_dp import load_verified, verify
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.app import views
 from diffusers_dp.app.budget import plain_table, plan_of_receipt, think_of
 from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.config import load_config
-from diffusers_dp.data import PublicFacts
-from diffusers_dp.dataset_card import dataset_card
+from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.ledger_row import LedgerRow
-from diffusers_dp.plain_words import plain_guarantee
-from diffusers_dp.planning import plan_run
-from diffusers_dp.push import files_to_push
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.release.dataset_card import dataset_card
+from diffusers_dp.release.plain_words import plain_guarantee
+from diffusers_dp.release.push import files_to_push
+from diffusers_dp.runs.plan import plan_run
 
 
 OUTRIGHT = "such a guarantee allows to publish some of them outright."

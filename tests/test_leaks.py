@@ -13,10 +13,12 @@ from PIL import Image
 from test_sensitive import KEY, make_door, make_ledger
 from test_train_feta_pro import FOLDER, NUM_IMAGES, files
 
-from diffusers_dp import randomness, sensitive, verify
-from diffusers_dp.dpsgd import step
-from diffusers_dp.leaky_log import LEAKY_OUTPUT, LeakyLog
-from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp import verify
+from diffusers_dp.gradients import step
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness import private_generator as randomness
+from diffusers_dp.randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
+from diffusers_dp.release.build import RELEASE_FILES
 from diffusers_dp.runs import dp_sgd
 from diffusers_dp.runs import run as run_module
 
@@ -141,7 +143,7 @@ def test_no_released_picture_shows_a_real_image(script, tmp_path, images):
 def test_a_tracker_hears_what_is_public_alone():
     source = "".join(Path(module.__file__).read_text() for module in (run_module, dp_sgd))
     assert not re.search(r"log_with|init_trackers|wandb|tensorboard|accelerator\.log|save_state", source)
-    assert re.findall(r"tracker\.(.*)", source) == [
+    assert re.findall(r"tracker\.(.+)", source) == [
         "start)",
         "log(step, learning_rate=rate, ledger=ledger))",
         "finish(step, expected_batch_size=expected_batch_size)",

@@ -11,8 +11,8 @@ import dp_accounting as dp
 import pytest
 from dp_accounting.pld import PLDAccountant
 
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.errors import BudgetExceeded, DiffusersDPError, IntegrityError, UsageError
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
 
 
 FETA_DELTA = 1.6657508770018431e-6  # 1 / (N ln N), N = 55000
@@ -392,7 +392,7 @@ def test_a_training_loop_asks_for_few_numbers(monkeypatch):
 
 def test_no_torch_is_loaded():
     code = (
-        "import sys, diffusers_dp, diffusers_dp.ledger\n"
+        "import sys, diffusers_dp, diffusers_dp.accounting.ledger\n"
         "ledger = diffusers_dp.PrivacyLedger(None, target_epsilon=1, target_delta=1e-5, num_images=9)\n"
         "ledger.reserve(diffusers_dp.LedgerRow('x', 'gaussian', 5.0)); ledger.epsilon('rdp')\n"
         "assert diffusers_dp.UsageError.exit_code == 2 and 'SensitiveImages' in dir(diffusers_dp)\n"

@@ -11,10 +11,10 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_file import bounds_of, other_releases
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.ledger_file import bounds_of, other_releases
-from diffusers_dp.ledger_row import LedgerRow
 
 
 DELTA = 1e-5

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from diffusers_dp import memory
+from diffusers_dp.distributed import memory
 
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def test_freed_memory_is_kept_for_the_next_step():
     """Page faults of a step that allocates, writes and frees 360 MB, after three such steps."""
     code = """
 import ctypes, resource, sys
-from diffusers_dp.memory import keep_freed_memory
+from diffusers_dp.distributed.memory import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 libc = ctypes.CDLL(None)

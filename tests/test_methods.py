@@ -15,10 +15,10 @@ from dp_accounting.rdp import RdpAccountant
 from test_receipt import RNG, make_ledger
 
 from diffusers_dp import cli
+from diffusers_dp.accounting.ledger import LedgerRow
 from diffusers_dp.errors import UsageError
-from diffusers_dp.ledger import LedgerRow
-from diffusers_dp.methods import METHODS, STATUSES
-from diffusers_dp.receipt import build_receipt
+from diffusers_dp.methods.registry import METHODS, STATUSES
+from diffusers_dp.release.receipt import build_receipt
 
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from diffusers_dp.data import load_digits_split
+from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.model_selection import Ranking, candidates, measure_model_selection

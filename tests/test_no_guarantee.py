@@ -15,21 +15,22 @@ from test_train_feta_pro import files, interrupted, read_ledger, status, write_i
 from test_train_methods import TINY, load
 from torch import nn
 
-from diffusers_dp import PrivacyLedger, SensitiveImages, accounting, cli, load_verified
+from diffusers_dp import PrivacyLedger, SensitiveImages, cli, load_verified
+from diffusers_dp.accounting import epsilon as accounting
+from diffusers_dp.accounting.ledger_row import NON_PRIVATE, LedgerRow, mechanism_of
+from diffusers_dp.accounting.unprotected_ledger import UnprotectedLedger
 from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.config import CONFIGS, load_config
-from diffusers_dp.data import public_facts
+from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
-from diffusers_dp.ledger_row import NON_PRIVATE, LedgerRow, mechanism_of
-from diffusers_dp.methods import METHODS
-from diffusers_dp.no_guarantee import FOLDER, save_without_guarantee
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.planning import new_ledger, plan_run
-from diffusers_dp.push import files_to_push
-from diffusers_dp.receipt import build_receipt
-from diffusers_dp.run_folder import RunFolder
-from diffusers_dp.unprotected_ledger import UnprotectedLedger
+from diffusers_dp.release.no_guarantee import FOLDER, save_without_guarantee
+from diffusers_dp.release.push import files_to_push
+from diffusers_dp.release.receipt import build_receipt
+from diffusers_dp.runs.folder import RunFolder
+from diffusers_dp.runs.plan import new_ledger, plan_run
 
 
 N, SHAPE = 6, (1, 2, 2)
@@ -175,7 +176,7 @@ class TestLedger:
 
     def test_a_row_without_noise_cannot_be_written_under_a_finite_target(self, tmp_path):
         """Not even by a hand that computes the chain of hashes anew."""
-        from diffusers_dp.ledger_file import _link
+        from diffusers_dp.accounting.ledger_file import _link
 
         path = tmp_path / "ledger.jsonl"
         protected(path).reserve(question(9.0))

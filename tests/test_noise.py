@@ -13,12 +13,13 @@ from scipy import stats
 from test_step import dispersion
 from torch import nn
 
-from diffusers_dp import randomness, sensitive
-from diffusers_dp.dpsgd import step as dp_sgd_step
-from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.gradients import step as dp_sgd_step
 from diffusers_dp.models import EDMDenoiser, EDMLoss
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness import private_generator as randomness
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 ROOT = Path(__file__).parents[1]
@@ -358,7 +359,7 @@ def test_an_exception_in_noise_clipping_or_sampling_ends_everything(monkeypatch,
     assert failed == concerned.get(name, 3)
 
 
-GUARDED = ["sensitive.py", "randomness.py", "ledger_row.py", *(f"dpsgd/{name}.py" for name in
+GUARDED = ["privacy/sensitive.py", "randomness/private_generator.py", "accounting/ledger_row.py", *(f"gradients/{name}.py" for name in
            ("step", "sampling", "per_example", "rules")), "queries/central_images.py", "queries/frequency.py"]  # fmt: skip
 
 
@@ -372,7 +373,7 @@ def handlers(path):
             yield f"suppress({ast.unparse(node)})", False
 
 
-FORGETFUL = ("image_decoding.py", "decoding_workers.py", "painting.py", "verify.py")
+FORGETFUL = ("decoding.py", "decoding_workers.py", "painting.py", "verify.py")
 
 
 @pytest.mark.parametrize("name", GUARDED)

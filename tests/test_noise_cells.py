@@ -15,13 +15,13 @@ from noise_questions import NOISE_CELLS, noise_of
 from test_noise import make_ledger
 from torch import nn
 
-from diffusers_dp import sensitive
 from diffusers_dp.audit import cells
 from diffusers_dp.audit.cells import CELLS, Cell, cell_checks, noise_p_values
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, stand_in
-from diffusers_dp.leaky_log import LeakyLog
-from diffusers_dp.processes import Processes
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.distributed.processes import Processes
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness.leaky_log import LeakyLog
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 SIGNIFICANCE = 1e-10  # of each of some thousand p-values: honest noise fails one run of a million

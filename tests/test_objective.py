@@ -6,19 +6,12 @@ import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler
 from test_ddpm import make_ddpm
 
-from diffusers_dp.config import CONFIGS, load_config
-from diffusers_dp.data import PublicFacts
-from diffusers_dp.models import (
-    AugmentedLoss,
-    DDPMDenoiser,
-    DDPMLoss,
-    EDMDenoiser,
-    EDMLoss,
-    build_objective,
-)
-from diffusers_dp.pretrained import starting_model
+from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.validation import SIGMA_MAX
+from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, build_objective
+from diffusers_dp.runs.pretrained import starting_model
 from diffusers_dp.runs.run import build_denoiser
-from diffusers_dp.validation import SIGMA_MAX
 
 
 FACTS = PublicFacts(1437, (1, 8, 8), ("a", "b"))

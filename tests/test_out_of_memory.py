@@ -20,7 +20,7 @@ from test_noise import (
     two_layers,
 )
 
-from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.privacy.sensitive import SensitiveImages
 
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def test_other_errors_are_not_tried_again():
     with pytest.raises(RuntimeError, match="scalar type"):
         gradient(make_door(), two_layers(), broken)
     assert len(calls) == 1
-    assert list(handlers(ROOT / "diffusers_dp" / "dpsgd" / "out_of_memory.py")) == [("RuntimeError", False)]
+    assert list(handlers(ROOT / "diffusers_dp" / "gradients" / "out_of_memory.py")) == [("RuntimeError", False)]
 
 
 def test_units_stay_whole():
@@ -116,7 +116,7 @@ def test_what_the_loss_draws_is_drawn_anew():
     gradient(make_door(), two_layers(), drawing, max_physical_batch_size=100)
     assert [len(draws) for draws in seen] == [12, 6, 6]
     assert len(torch.cat(seen).unique()) == 24
-    source = ast.parse((ROOT / "diffusers_dp" / "dpsgd" / "out_of_memory.py").read_text())
+    source = ast.parse((ROOT / "diffusers_dp" / "gradients" / "out_of_memory.py").read_text())
     assert not any(isinstance(node, ast.Attribute) and "state" in node.attr for node in ast.walk(source))
 
 

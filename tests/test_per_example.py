@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from diffusers import UNet2DModel
 from torch import nn
 
-from diffusers_dp.dpsgd import clipped_gradient_sum, per_example_gradients, rules
+from diffusers_dp.gradients import clipped_gradient_sum, per_example_gradients, rules
 from diffusers_dp.models import EDMDenoiser
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 TOLERANCE = 1e-5  # ||a - b|| / ||b|| per parameter tensor, fp32

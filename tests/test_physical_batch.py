@@ -9,7 +9,7 @@ from diffusers import UNet2DModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp.dpsgd import largest_physical_batch, physical_batch
+from diffusers_dp.gradients import largest_physical_batch, physical_batch
 from diffusers_dp.models import EDMDenoiser, EDMLoss
 
 

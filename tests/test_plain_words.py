@@ -9,7 +9,14 @@ import pytest
 from huggingface_hub import ModelCard
 from scipy.stats import norm
 
-from diffusers_dp.plain_words import best_guess, guess_in_words, plain_guarantee, questions, short_number, strength
+from diffusers_dp.release.plain_words import (
+    best_guess,
+    guess_in_words,
+    plain_guarantee,
+    questions,
+    short_number,
+    strength,
+)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from diffusers_dp import cli, data
+from diffusers_dp import cli
 from diffusers_dp.commands.plan import parse_sweep, read, sweep
+from diffusers_dp.commands.plan_picture import check_picture, draw_plan
+from diffusers_dp.data import images as data
 from diffusers_dp.errors import UsageError
-from diffusers_dp.plan_picture import check_picture, draw_plan
-from diffusers_dp.planning import plan_run
+from diffusers_dp.runs.plan import plan_run
 
 
 ROOT = Path(__file__).parents[1]
@@ -279,7 +280,7 @@ def test_without_matplotlib_the_way_to_get_it_is_told(monkeypatch):
 
 def test_the_accounting_loads_neither_torch_nor_matplotlib():
     code = (
-        "import sys; from diffusers_dp.commands.plan import read; from diffusers_dp.planning import plan_run\n"
+        "import sys; from diffusers_dp.commands.plan import read; from diffusers_dp.runs.plan import plan_run\n"
         f"plan = plan_run(*read({SMALL})); plan.table; plan.ledger.epsilon('pld')\n"
         "assert not {'torch', 'opacus', 'diffusers', 'matplotlib'} & set(sys.modules)\n"
     )

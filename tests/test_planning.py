@@ -8,13 +8,13 @@ import dp_accounting as dp
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from diffusers_dp.config import FETAProConfig, load_config
-from diffusers_dp.data import PublicFacts, public_facts
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.data.images import PublicFacts, public_facts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
-from diffusers_dp.identity import RunIdentity
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.planning import dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.methods.config import FETAProConfig, load_config
 from diffusers_dp.runs.dp_sgd import last_affordable_step
+from diffusers_dp.runs.identity import RunIdentity
+from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
 
 
 FACTS = PublicFacts(1437, (1, 8, 8), tuple("0123456789"))

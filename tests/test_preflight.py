@@ -10,17 +10,17 @@ import pytest
 import torch
 from tqdm.auto import tqdm
 
-from diffusers_dp import sensitive
 from diffusers_dp.audit import preflight as preflight_module
 from diffusers_dp.audit.cells import Cell, cell_of
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism
 from diffusers_dp.audit.preflight import audit_mechanism
-from diffusers_dp.config import load_config
-from diffusers_dp.data import public_facts
-from diffusers_dp.dpsgd import step
+from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.planning import plan_run
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.gradients import step
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.runs.plan import plan_run
 from diffusers_dp.runs.run import build_denoiser
 
 
@@ -117,7 +117,7 @@ def test_it_asks_as_the_run_will():
         config, _, plan = plan_of_units(*flags)
         assert cell_of(Mechanism.of(plan, config)) == Cell(units=True, leaky=leaky)
     digits = load_config([*TINY, "--accountant", "rdp"])
-    plan = plan_run(digits, public_facts(digits))
+    plan = plan_run(digits, public_facts(digits.data))
     mechanism = Mechanism.of(plan, digits)
     assert cell_of(mechanism) == Cell() and cell_of(replace(mechanism, truncated=True)) == Cell(truncated=True)
 
@@ -143,7 +143,7 @@ def halved(monkeypatch, where):
 def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, script, monkeypatch):
     """The real model, units and the question about a finished model are part of it."""
     config, facts, plan = plan_of_units()
-    denoiser, loss = script.build_denoiser(config, facts, "cpu")
+    denoiser, loss = build_denoiser(config, facts, "cpu")
     bars, threads = [], torch.get_num_threads()
 
     class Bar(tqdm):

@@ -22,7 +22,7 @@ from test_release import make_release
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.pretrained import FILES, WEIGHTS, fit_class_table, load_pretrained
+from diffusers_dp.runs.pretrained import FILES, WEIGHTS, fit_class_table, load_pretrained
 
 
 SHAPE = (3, 8, 8)

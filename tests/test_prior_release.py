@@ -6,12 +6,12 @@ import json
 import pytest
 from test_release import make_release
 
-from diffusers_dp.config import DPDiffusionConfig
-from diffusers_dp.data import PublicFacts
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.identity import RunIdentity, save_identity
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.pretrained import load_pretrained, starting_model
+from diffusers_dp.methods.config import DPDiffusionConfig
+from diffusers_dp.runs.identity import RunIdentity, save_identity
+from diffusers_dp.runs.pretrained import load_pretrained, starting_model
 from diffusers_dp.verify import verify
 
 

@@ -30,13 +30,13 @@ from test_train_dp_diffusion import write_public
 from test_train_feta_pro import independent_epsilon, read_ledger, status, write_images
 from test_train_methods import TINY
 
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.audit.cells import noise_p_values
-from diffusers_dp.config import DPDMConfig, load_config
+from diffusers_dp.distributed.interruption import STOPPED
+from diffusers_dp.distributed.processes import LOST, Processes, start_processes, tell
+from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
-from diffusers_dp.interruption import STOPPED
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.processes import LOST, Processes, start_processes, tell
-from diffusers_dp.shared_ledger import SharedLedger
+from diffusers_dp.methods.config import DPDMConfig, load_config
 from diffusers_dp.verify import verify
 
 
@@ -408,7 +408,7 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
 # As a launcher passes it on.
 STOPPED_TOGETHER = """
 import os, runpy, signal, sys
-from diffusers_dp.processes import Processes
+from diffusers_dp.distributed.processes import Processes
 
 noted = Processes.note_start
 

@@ -13,14 +13,14 @@ from test_train_feta_pro import independent_epsilon, read_ledger, write_images
 from test_train_methods import TINY, load
 
 from diffusers_dp import load_verified
+from diffusers_dp.data.public_images import PublicImages
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.method_flags import DPFETAConfig
+from diffusers_dp.methods.method_flags import DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.pretrained import WEIGHTS, StartingModel, keep_pretrained, kept_pretrained, starting_point
-from diffusers_dp.public_data import PublicImages
 from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel, keep_pretrained, kept_pretrained, starting_point
+from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 from diffusers_dp.verify import verify
-from diffusers_dp.warm_up_images import CentralImages, MixedImages
 
 
 OWN = {

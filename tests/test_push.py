@@ -8,13 +8,13 @@ from hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from test_train_feta_pro import FOLDER, write_images
 
 from diffusers_dp import cli, load_verified
-from diffusers_dp.allow_list import RELEASE_FILES
 from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.config import FETAProConfig, load_config
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.push import files_to_push, prepare_push, push_finished, push_release
-from diffusers_dp.release import attach_audit
+from diffusers_dp.methods.config import FETAProConfig, load_config
+from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.release.build import attach_audit
+from diffusers_dp.release.push import files_to_push, prepare_push, push_finished, push_release
 
 
 NAME = f"{OWNER}/scans"
@@ -127,8 +127,8 @@ def test_what_is_not_the_release_of_its_receipt_is_not_sent(hub, release, capsys
 
 def test_a_receipt_that_lists_more_files_does_not_widen_the_allow_list(release):
     """Made with our own tools: hashes and statement agree, and yet it is none of a release's files."""
-    from diffusers_dp.canonical import canonical_json
-    from diffusers_dp.receipt import hash_release
+    from diffusers_dp.files.canonical import canonical_json
+    from diffusers_dp.release.receipt import hash_release
     from diffusers_dp.verify import receipt_digest
 
     (release / "private.csv").write_bytes(SECRET)

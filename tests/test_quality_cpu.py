@@ -69,8 +69,8 @@ def test_train_evaluate_and_go_on(quality, do, tmp_path, monkeypatch):
         asked.append(keywords["name"])
         return noisy_sum(self, *arguments, **keywords)
 
-    monkeypatch.setattr("diffusers_dp.sensitive.SensitiveImages.noisy_sum", counted)
-    for place in ("shared_stages.save_checkpoint", "diffusers_dp.sensitive.SensitiveImages.noisy_gradient"):
+    monkeypatch.setattr("diffusers_dp.privacy.sensitive.SensitiveImages.noisy_sum", counted)
+    for place in ("shared_stages.save_checkpoint", "diffusers_dp.privacy.sensitive.SensitiveImages.noisy_gradient"):
         with monkeypatch.context() as patch:
             patch.setattr(place, interrupt)  # in the middle of preparing, and at the first step
             with pytest.raises(Interrupted):

@@ -10,11 +10,12 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from diffusers_dp import accounting, verify
-from diffusers_dp.canonical import canonical_json
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.methods import METHODS
-from diffusers_dp.receipt import build_receipt, hash_release
+from diffusers_dp import verify
+from diffusers_dp.accounting import epsilon as accounting
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.files.canonical import canonical_json
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release.receipt import build_receipt, hash_release
 
 
 METHOD = METHODS["feta_pro"]
@@ -176,7 +177,7 @@ class TestContent:
             canonical_json({"epsilon": float("inf")})
 
     def test_loads_no_torch(self):
-        code = "import sys, diffusers_dp.receipt; sys.exit('torch' in sys.modules)"
+        code = "import sys, diffusers_dp.release.receipt; sys.exit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

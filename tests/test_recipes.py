@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.config import TrainingConfig, config_class_of, load_config
-from diffusers_dp.data import public_facts
-from diffusers_dp.planning import plan_run
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.methods.config import TrainingConfig, config_class_of, load_config
+from diffusers_dp.runs.plan import plan_run
 
 
 ROOT = Path(__file__).parents[1]

@@ -14,12 +14,12 @@ from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
 from huggingface_hub import ModelCard
 from PIL import Image
 
-from diffusers_dp import release as release_module
-from diffusers_dp.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.methods import METHODS
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.receipt import hash_release
-from diffusers_dp.release import RELEASE_FILES, build_release, sample_grid
+from diffusers_dp.release import build as release_module
+from diffusers_dp.release.build import RELEASE_FILES, build_release, sample_grid
+from diffusers_dp.release.receipt import hash_release
 from diffusers_dp.verify import verify
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from test_ddpm import MIXTURE, make_ddpm
 from test_denoiser import make_denoiser
 
-from diffusers_dp.dpsgd import clipped_gradient_sum
+from diffusers_dp.gradients import clipped_gradient_sum
 from diffusers_dp.models import AugmentedLoss, DDPMLoss, EDMLoss
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 KEY = bytes(range(16))

@@ -13,8 +13,8 @@ import sys
 import pytest
 
 from diffusers_dp.errors import IntegrityError, Interrupted, UsageError
-from diffusers_dp.journal import remove_leftovers
-from diffusers_dp.run_folder import RunFolder
+from diffusers_dp.files.journal import remove_leftovers
+from diffusers_dp.runs.folder import RunFolder
 
 
 def names(folder) -> list[str]:
@@ -152,7 +152,7 @@ class TestRunFolder:
 
     def test_the_lock_holds_between_processes_and_ends_with_one(self, tmp_path):
         script = (
-            "import sys; from diffusers_dp.run_folder import RunFolder\n"
+            "import sys; from diffusers_dp.runs.folder import RunFolder\n"
             "RunFolder(sys.argv[1]).create(); print('locked', flush=True); sys.stdin.read()"
         )
         command = [sys.executable, "-c", script, str(tmp_path)]

@@ -16,10 +16,10 @@ from test_release import make_release
 from diffusers_dp import cli
 from diffusers_dp.commands import sample
 from diffusers_dp.evaluation.amendments import count_evaluation
-from diffusers_dp.image_seeds import generators
 from diffusers_dp.models import linear_schedule
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release import attach_audit
+from diffusers_dp.release.build import attach_audit
+from diffusers_dp.sampling.seeds import generators
 
 
 @pytest.fixture(scope="module")

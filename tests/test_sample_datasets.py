@@ -14,9 +14,9 @@ from pyarrow import parquet
 from test_sample import read, run
 
 from diffusers_dp import cli
-from diffusers_dp.class_balance import balanced_labels, parse_balance
 from diffusers_dp.commands import sample
 from diffusers_dp.errors import UsageError
+from diffusers_dp.sampling.class_balance import balanced_labels, parse_balance
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diffusers_dp import PrivacyLedger
-from diffusers_dp.ledger_row import gradient_row
+from diffusers_dp.accounting.ledger_row import gradient_row
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import selection
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import choose_privately, split_for_training
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 EPSILON, DELTA = 1.0, 1e-5

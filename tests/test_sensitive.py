@@ -13,18 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import BudgetExceeded, UsageError
-from diffusers_dp.ledger import PrivacyLedger
 from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, linear_schedule
+from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries import (
     RandomFourierFeatures,
     central_image_facts,
     noisy_central_images,
     noisy_frequency_features,
 )
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.sensitive import SensitiveImages
-from diffusers_dp.timestep_mixture import TimestepMixture
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 
 
 KEY = bytes(range(16))

@@ -8,9 +8,9 @@ from test_train_feta_pro import write_images
 from test_train_methods import TINY, load
 
 from diffusers_dp import cli
-from diffusers_dp.class_balance import CLASS_SHARE
-from diffusers_dp.config import CONFIGS
 from diffusers_dp.evaluation import networks
+from diffusers_dp.methods.config import CONFIGS
+from diffusers_dp.sampling.class_balance import CLASS_SHARE
 from diffusers_dp.verify import verify
 
 

@@ -11,12 +11,12 @@ from hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from test_verify import WEIGHTS, forge, reseal
 
 from diffusers_dp import cli, verify
-from diffusers_dp.allow_list import RELEASE_FILES
 from diffusers_dp.errors import UsageError
-from diffusers_dp.push import push_release
-from diffusers_dp.receipt import canonical_json, hash_release
-from diffusers_dp.release import attach_audit
-from diffusers_dp.signing import HOLDER, NAMESPACE, check_signature, read_signer
+from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.release.build import attach_audit
+from diffusers_dp.release.push import push_release
+from diffusers_dp.release.receipt import canonical_json, hash_release
+from diffusers_dp.release.signing import HOLDER, NAMESPACE, check_signature, read_signer
 from diffusers_dp.verify import RECEIPT_NAME, SIGNATURE_NAME, read_receipt
 
 

@@ -6,11 +6,11 @@ import pytest
 from PIL import Image
 from test_train_methods import load
 
-from diffusers_dp.config import CONFIGS, load_config
-from diffusers_dp.data import PublicFacts
+from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.planning import plan_run
 from diffusers_dp.queries.central_images import central_image_facts
+from diffusers_dp.runs.plan import plan_run
 
 
 NUM_IMAGES = 6

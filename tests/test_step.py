@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from diffusers_dp.dpsgd import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling, truncate
-from diffusers_dp.randomness import PrivateGenerator
+from diffusers_dp.gradients import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling, truncate
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 KEY = bytes(range(16))

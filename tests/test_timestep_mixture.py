@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.timestep_mixture import TimestepMixture
+from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 
 
 PUBLISHED = [

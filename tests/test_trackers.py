@@ -10,10 +10,10 @@ from test_crash import RESUME, SHARED, check_finished
 from test_train_feta_pro import files, write_images
 from test_train_methods import load
 
-from diffusers_dp import trackers
-from diffusers_dp.config import CONFIGS, load_config
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
-from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.runs import trackers
 
 
 OWN = {"feta_pro": ["--curriculum", "none"], "dp_feta": "--spatial_steps 1 --num_central_images 2".split()}

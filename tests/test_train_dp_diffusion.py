@@ -18,13 +18,14 @@ from safetensors.torch import load_file
 from test_pretrained import save
 from test_train_feta_pro import NUM_IMAGES, ROOT, files, independent_epsilon, read_ledger, status, write_images
 
-from diffusers_dp import load_verified, public_data
-from diffusers_dp.config import DPDiffusionConfig
+from diffusers_dp import load_verified
+from diffusers_dp.data import public_images as public_data
+from diffusers_dp.data.public_images import refuse_the_same_files
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.config import DPDiffusionConfig
 from diffusers_dp.models import DDPMLoss
-from diffusers_dp.pretrained import WEIGHTS
-from diffusers_dp.public_data import refuse_the_same_files
-from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.runs.pretrained import WEIGHTS
 
 
 FLAGS = (

@@ -19,11 +19,11 @@ from dp_accounting.pld import PLDAccountant
 from PIL import Image
 from safetensors.torch import load_file
 
-from diffusers_dp.config import load_config
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.evaluation import networks
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.models import EDMDenoiser
-from diffusers_dp.release import RELEASE_FILES
+from diffusers_dp.release.build import RELEASE_FILES
 from diffusers_dp.verify import verify
 
 

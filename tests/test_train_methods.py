@@ -5,7 +5,6 @@ import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,16 +13,17 @@ from PIL import Image
 from test_train_feta_pro import NUM_IMAGES, files, independent_epsilon, interrupted, read_ledger, status, write_images
 
 from diffusers_dp import PrivacyLedger, SensitiveImages, load_verified, verify
-from diffusers_dp.audit import preflight, training_run
+from diffusers_dp.audit import preflight
 from diffusers_dp.audit.attach import check_same_run
-from diffusers_dp.config import CONFIGS, config_class_of, load_config
-from diffusers_dp.data import public_facts
+from diffusers_dp.commands.audit import method_of
+from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.warm_up_features import SPATIAL, warm_up_features
-from diffusers_dp.methods import METHODS
-from diffusers_dp.planning import plan_run
-from diffusers_dp.release import RELEASE_FILES
-from diffusers_dp.sealed_folder import open_sealed
+from diffusers_dp.files.sealed_folder import open_sealed
+from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.runs.plan import plan_run
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -238,10 +238,11 @@ def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
     assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
 
 
-def test_an_audit_of_a_script_is_of_its_method(monkeypatch):
+def test_an_audit_of_a_script_is_of_its_method():
     for method in CONFIGS:
-        assert training_run.method_of(load(method, monkeypatch)) == method
-    assert training_run.method_of(ModuleType("without_one")) is None
+        assert method_of(METHODS[method].script) == method
+    with pytest.raises(UsageError, match="module:function"):
+        method_of("own.py")
 
 
 def test_an_audit_of_another_method_is_not_attached():

@@ -10,7 +10,7 @@ from test_train_feta_pro import TINY, folder_flags, interrupted, read_ledger  # 
 
 from diffusers_dp import verify
 from diffusers_dp.errors import UsageError
-from diffusers_dp.identity import read_identity
+from diffusers_dp.runs.identity import read_identity
 
 
 def receipt_of(run):

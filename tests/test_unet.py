@@ -5,7 +5,7 @@ import pytest
 import torch
 from diffusers import UNet2DModel
 
-from diffusers_dp.config import load_config
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.models import count_parameters, unet_config
 
 

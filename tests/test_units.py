@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
-from diffusers_dp.ledger import PrivacyLedger
+from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
-from diffusers_dp.randomness import PrivateGenerator
-from diffusers_dp.sensitive import SensitiveImages
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 KEY = bytes(range(16))

@@ -11,8 +11,8 @@ from test_pretrained import load, make_unet
 from diffusers_dp.errors import UsageError
 from diffusers_dp.models import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.pretrained import keep_pretrained
-from diffusers_dp.unreleased import save_unreleased
+from diffusers_dp.release.unreleased import save_unreleased
+from diffusers_dp.runs.pretrained import keep_pretrained
 
 
 WORDS = {protected: "no receipt says what that cost", unprotected: "trained WITHOUT any privacy guarantee"}

@@ -8,15 +8,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from diffusers_dp import verify
-from diffusers_dp.config import DPDMConfig, FETAProConfig
-from diffusers_dp.data import PublicFacts
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_file import Release
+from diffusers_dp.accounting.ledger_row import LedgerRow
+from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.ledger_file import Release
-from diffusers_dp.ledger_row import LedgerRow
-from diffusers_dp.methods import METHODS
-from diffusers_dp.planning import plan_run
-from diffusers_dp.receipt import build_receipt
+from diffusers_dp.methods.config import DPDMConfig, FETAProConfig
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release.receipt import build_receipt
+from diffusers_dp.runs.plan import plan_run
 
 
 RNG = {"kind": "numpy Philox 4x64, 128-bit key", "os_entropy": True, "seed_published": False}

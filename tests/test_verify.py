@@ -13,9 +13,9 @@ import pytest
 from test_release import make_release
 
 from diffusers_dp import cli, verify
-from diffusers_dp.canonical import canonical_json
-from diffusers_dp.ledger import PrivacyLedger
-from diffusers_dp.ledger_row import LedgerRow
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
+from diffusers_dp.files.canonical import canonical_json
 
 
 RECEIPT = "privacy_receipt.json"

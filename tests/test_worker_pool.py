@@ -17,9 +17,9 @@ from test_processes import SEVERAL, launch
 from diffusers_dp import cli, verify
 from diffusers_dp.commands import sample
 from diffusers_dp.commands.evaluate_inputs import StateImages
+from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
 from diffusers_dp.evaluation.training_curve import KeptState
-from diffusers_dp.receipt import RECEIPT_NAME
-from diffusers_dp.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
+from diffusers_dp.release.receipt import RECEIPT_NAME
 
 
 COMMANDS = Path(__file__).with_name("small_commands.py")

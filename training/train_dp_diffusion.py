@@ -13,7 +13,7 @@ Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images
 """
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.config import DPDiffusionConfig
+from diffusers_dp.methods.config import DPDiffusionConfig
 from diffusers_dp.runs.run import TrainingRun, launch, run_method
 
 

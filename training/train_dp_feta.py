@@ -15,10 +15,10 @@ Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image 
 import torch
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.config import DPFETAConfig
+from diffusers_dp.methods.config import DPFETAConfig
 from diffusers_dp.queries import mode_images, noisy_central_images, noisy_pixel_histograms
 from diffusers_dp.runs.run import TrainingRun, launch, run_method
-from diffusers_dp.warm_up_images import CentralImages, MixedImages
+from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 
 
 def train(run: TrainingRun[DPFETAConfig]) -> None:

@@ -12,7 +12,7 @@ Paper: "Differentially Private Diffusion Models".
 """
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.config import DPDMConfig
+from diffusers_dp.methods.config import DPDMConfig
 from diffusers_dp.runs.run import TrainingRun, launch, run_method
 
 

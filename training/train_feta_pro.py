@@ -18,13 +18,13 @@ from dataclasses import replace
 import torch
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.config import FETAProConfig
+from diffusers_dp.methods.config import FETAProConfig
 from diffusers_dp.models import DDIMGenerator, FeatureGenerator
 from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
 from diffusers_dp.runs.run import TrainingRun, build_denoiser, launch, run_method
 from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
+from diffusers_dp.runs.warm_up_images import AuxiliaryImages, CentralImages
 from diffusers_dp.schedulers import FrequencyWarmupScheduler
-from diffusers_dp.warm_up_images import AuxiliaryImages, CentralImages
 
 
 Run = TrainingRun[FETAProConfig]

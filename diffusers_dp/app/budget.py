@@ -5,14 +5,14 @@ import math
 import threading
 from typing import Any
 
-from ..config import SamplingFacts, load_config
-from ..data import public_facts
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow
+from ..commands.plan_picture import picture_of
+from ..data.images import public_facts
 from ..errors import DiffusersDPError, UsageError
-from ..ledger import PrivacyLedger
-from ..ledger_row import LedgerRow
-from ..plain_words import questions
-from ..plan_picture import picture_of
-from ..planning import Plan, plan_run
+from ..methods.config import SamplingFacts, load_config
+from ..release.plain_words import questions
+from ..runs.plan import Plan, plan_run
 
 
 MOST_IMAGES, MOST_STEPS = 100_000_000, 20_000

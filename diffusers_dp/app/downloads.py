@@ -6,10 +6,10 @@ import re
 import zipfile
 from dataclasses import asdict
 
-from ..canonical import canonical_json
-from ..dataset_card import CARD_NAME, dataset_card
 from ..errors import UsageError
-from ..receipt import RECEIPT_NAME
+from ..files.canonical import canonical_json
+from ..release.dataset_card import CARD_NAME, dataset_card
+from ..release.receipt import RECEIPT_NAME
 from .drawing import Drawn, names_of
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import torch
 
+from ..distributed.memory import free_bytes, is_out_of_memory
 from ..errors import DiffusersDPError, IntegrityError, UsageError
-from ..hub import load_verified
-from ..image_seeds import generators
-from ..memory import free_bytes, is_out_of_memory
 from ..pipelines import DPImagePipeline
+from ..release.hub import load_verified
+from ..sampling.seeds import generators
 from .drawing import PREVIEWS, Order, Preview, preview_sheet, to_png
 
 

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..components import check_components
 from ..errors import IntegrityError, UsageError
-from ..hub import fetch_snapshot
-from ..hub_errors import one_sentence
-from ..receipt import RECEIPT_NAME
+from ..files.hub_errors import one_sentence
+from ..release.components import check_components
+from ..release.hub import fetch_snapshot
+from ..release.receipt import RECEIPT_NAME
 from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
 from .drawing import Released

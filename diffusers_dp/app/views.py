@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from ..dataset_card import UNSAYABLE
-from ..plain_words import (
+from ..release.dataset_card import UNSAYABLE
+from ..release.plain_words import (
     MODERATE,
     STRONG,
     Strength,

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..dpsgd.step import RowLoss
-from ..flags import TrainingConfig
-from ..randomness import KEY_BYTES, PrivateGenerator
-from ..sensitive import SensitiveImages
+from ..gradients.step import RowLoss
+from ..methods.flags import TrainingConfig
+from ..privacy.sensitive import SensitiveImages
+from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .canaries import FaultyNoise, read_tags, tag_images
 from .checks import Check
 from .mechanism import AuditedModel, Mechanism, flat

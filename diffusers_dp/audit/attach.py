@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..flags import TrainingConfig
-from ..methods import METHODS
-from ..planning import Plan
+from ..methods.flags import TrainingConfig
+from ..methods.registry import METHODS
+from ..runs.plan import Plan
 
 
 def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: TrainingConfig, plan: Plan) -> None:

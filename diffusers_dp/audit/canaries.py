@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..dpsgd.step import Gradients, RowLoss
 from ..errors import UsageError
-from ..randomness import PrivateGenerator
-from ..sensitive import SensitiveImages
+from ..gradients.step import Gradients, RowLoss
+from ..privacy.sensitive import SensitiveImages
+from ..randomness.private_generator import PrivateGenerator
 
 
 TAG_BYTES = 8

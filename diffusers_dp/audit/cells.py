@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from scipy import stats
 
-from ..dpsgd.step import Gradients
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow
 from ..evaluation.charged import Judge
 from ..evaluation.images import ImageSet
-from ..leaky_log import LeakyLog
-from ..ledger import PrivacyLedger
-from ..ledger_row import LedgerRow
-from ..sensitive import SensitiveImages
+from ..gradients.step import Gradients
+from ..privacy.sensitive import SensitiveImages
+from ..randomness.leaky_log import LeakyLog
 from .checks import Check, random_check, std_check
 from .mechanism import ANY_EPSILON, QUICK_NOISE, STAND_IN_SHAPE, AuditedModel, Mechanism
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..accounting import truncated_batch_size
-from ..dpsgd.step import Gradients, RowLoss
-from ..flags import TrainingConfig
-from ..ledger import PrivacyLedger
-from ..planning import Plan
-from ..randomness import PrivateGenerator
+from ..accounting.epsilon import truncated_batch_size
+from ..accounting.ledger import PrivacyLedger
+from ..gradients.step import Gradients, RowLoss
+from ..methods.flags import TrainingConfig
+from ..randomness.private_generator import PrivateGenerator
+from ..runs.plan import Plan
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import NUM_FIXED_COINS, Check, Declared, Outcome, exact_check, judge
 

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from scipy import stats
 
-from ..ledger import PrivacyLedger
-from ..ledger_row import LedgerRow
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow
+from ..privacy.sensitive import SensitiveImages
 from ..queries import (
     RandomFourierFeatures,
     central_image_facts,
@@ -23,21 +24,11 @@ from ..queries import (
     noisy_frequency_features,
     noisy_pixel_histograms,
 )
-from ..sensitive import SensitiveImages
 from .additivity import additivity_check
 from .bounds import gaussian_estimate
 from .canaries import FaultyNoise
 from .cells import untrained_judge
-from .checks import (
-    ESTIMATE_CONFIDENCE,
-    ROUNDING,
-    Check,
-    Outcome,
-    exact_check,
-    random_check,
-    std_check,
-    z_check,
-)
+from .checks import ESTIMATE_CONFIDENCE, ROUNDING, Check, Outcome, exact_check, random_check, std_check, z_check
 from .mechanism import ANY_EPSILON, NOISE_SCALES
 
 

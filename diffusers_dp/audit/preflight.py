@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from ..data import PublicFacts
-from ..dpsgd.step import RowLoss
+from ..data.images import PublicFacts
 from ..errors import IntegrityError
-from ..flags import TrainingConfig
-from ..method_flags import DPFETAConfig, FETAProConfig
-from ..planning import Plan
+from ..gradients.step import RowLoss
+from ..methods.flags import TrainingConfig
+from ..methods.method_flags import DPFETAConfig, FETAProConfig
 from ..queries import RandomFourierFeatures
+from ..runs.plan import Plan
 from .additivity import additivity_checks, model_tolerance
 from .cells import CELLS, cell_checks, cell_of
 from .checks import Check

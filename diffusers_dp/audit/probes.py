@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..dpsgd.step import Gradients
-from ..randomness import KEY_BYTES, PrivateGenerator
-from ..sensitive import SensitiveImages
+from ..gradients.step import Gradients
+from ..privacy.sensitive import SensitiveImages
+from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .additivity import DrawsByRecord
 from .canaries import FaultyNoise, read_tags, tag_images
 from .checks import ROUNDING, Check, exact_check, random_check, std_check, z_check

@@ -19,14 +19,14 @@ from diffusers import DDIMScheduler
 from scipy import stats
 from tqdm.auto import tqdm
 
-from ..data import load_images, public_facts
+from ..data.images import load_images, public_facts
 from ..errors import UsageError
-from ..file_modes import private_files, public_files
-from ..flags import TrainingConfig
-from ..hub import fetch_release, load_verified
+from ..files.file_modes import private_files, public_files
+from ..files.output_files import write_json
+from ..methods.flags import TrainingConfig
 from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
-from ..output_files import write_json
 from ..pipelines import DPImagePipeline
+from ..release.hub import fetch_release, load_verified
 from .bounds import clopper_pearson
 
 

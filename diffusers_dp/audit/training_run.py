@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..config import SamplingFacts
-from ..data import PublicFacts
+from ..accounting.ledger import PrivacyLedger
+from ..data.images import PublicFacts
 from ..errors import UsageError
-from ..flags import TrainingConfig
-from ..ledger import PrivacyLedger
-from ..planning import Plan, dp_sgd_row
+from ..methods.config import SamplingFacts
+from ..methods.flags import TrainingConfig
 from ..runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from ..runs.plan import Plan, dp_sgd_row
 from ..runs.run import build_denoiser
 from .additivity import additivity_checks, model_tolerance
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images

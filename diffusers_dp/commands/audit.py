@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..hub import intact_receipt
+from ..release.hub import intact_receipt
 
 
 if TYPE_CHECKING:
-    from ..data import PublicFacts
-    from ..flags import TrainingConfig
-    from ..planning import Plan
+    from ..data.images import PublicFacts
+    from ..methods.flags import TrainingConfig
+    from ..runs.plan import Plan
 
 TIERS = {
     "mechanism": "the run's sampler, clipper, noise, divisor and queries, on stand-in records; seconds",
@@ -51,14 +51,14 @@ def run(args: argparse.Namespace) -> None:
     else:
         result = _training_run(own, training)
     audit, config = result
-    from ..output_files import write_json
-    from ..run_folder import AUDIT_FILE
+    from ..files.output_files import write_json
+    from ..runs.folder import AUDIT_FILE
 
     path = Path(config.output_dir, "private", AUDIT_FILE)
     write_json(audit.as_json(), path)
     print(f"{audit}\nWritten to {path}; private data read: no.")
     if own.attach is not None:
-        from ..release import attach_audit
+        from ..release.build import attach_audit
 
         attach_audit(own.attach, audit.summary())
         print(f"Attached to {own.attach}.")
@@ -92,9 +92,9 @@ def _planned(
     tier: str, attach: Path | None, flags: list[str], method: str | None
 ) -> "tuple[TrainingConfig, PublicFacts, Plan]":
     """What is audited. An audit of another run than made the release to which it is attached is refused here."""
-    from ..config import config_class_of, load_config
-    from ..data import public_facts
-    from ..planning import plan_run
+    from ..data.images import public_facts
+    from ..methods.config import config_class_of, load_config
+    from ..runs.plan import plan_run
 
     config = load_config(flags, config_class_of(flags, method))
     if not config.has_guarantee:
@@ -115,9 +115,9 @@ def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trainin
     return audit_mechanism(config, facts, plan), config
 
 
-def _method_of(script: str) -> str:
+def method_of(script: str) -> str:
     """The method of a shipped training script."""
-    from ..config import CONFIGS
+    from ..methods.config import CONFIGS
 
     for method in CONFIGS:
         if Path(script).name == f"train_{method}.py":
@@ -136,14 +136,14 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
     import torch
 
     from ..audit.training_run import Build, RunAudit, broken_steps, default_canaries, diffusion_model, load_own
-    from ..memory import keep_freed_memory
+    from ..distributed.memory import keep_freed_memory
 
     method: str | None = own.method
     build: Build = diffusion_model
     if own.script is not None and ":" in own.script:
         build = load_own(own.script)
     elif own.script is not None:
-        method = _method_of(own.script)
+        method = method_of(own.script)
     config, facts, plan = _planned("run", own.attach, flags, method)
     name = own.script if build is not diffusion_model else f"train_{config.method}.py"
     canaries = default_canaries(plan.sampling, own.num_canaries)

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import DiffusersDPError, UsageError
-from ..file_modes import private_files, public_files
-from ..worker_pool import WorkerPool, lead
+from ..files.file_modes import private_files, public_files
 from . import evaluate_flags, sample
 from .evaluate_flags import SETTINGS, add_arguments
 from .evaluate_inputs import (
@@ -79,8 +79,8 @@ def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptS
     if args.model is None:
         return None, []
     from ..evaluation.amendments import check_writable, recover
-    from ..hub import fetch_release
-    from ..no_guarantee import refuse_without_guarantee
+    from ..release.hub import fetch_release
+    from ..release.no_guarantee import refuse_without_guarantee
     from ..runs.kept_states import kept_states
 
     folder = fetch_release(args.model, flag="--model")

@@ -12,7 +12,7 @@ from ..evaluation.classifier_features import DIMENSION
 from ..evaluation.extractors import Dinov2Extractor, FeatureExtractor, InceptionExtractor
 from ..evaluation.fidelity import DOMAIN_FOLDS, NEIGHBOURS
 from ..evaluation.images import ImageSet
-from ..file_modes import public_files
+from ..files.file_modes import public_files
 from .evaluate_flags import METRICS
 
 

@@ -5,9 +5,9 @@ import argparse
 import math
 from pathlib import Path
 
+from ..accounting.ledger_file import check_dataset_id
+from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
-from ..image_decoding import MAX_IMAGE_PIXELS
-from ..ledger_file import check_dataset_id
 from . import sample
 
 

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..distributed.worker_pool import WorkerPool
 from ..errors import UsageError
-from ..worker_pool import WorkerPool
 from . import sample
 
 
@@ -68,8 +68,8 @@ def find_shape(
     args: argparse.Namespace, sources: "dict[str, Source]", release: Release | None, cache: Path
 ) -> "Shape":
     """The shape in which all are compared; `UsageError` where they do not fit. Sets `args.test_split`, where it is unset and there is one."""
+    from ..data.sources import MissingSplit
     from ..evaluation.images import common_shape
-    from ..image_sources import MissingSplit
 
     if release is None:
         synthetic, flag = sources["synthetic"].shape(args.images_split, cache), "--images"
@@ -186,9 +186,9 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
 
 def draw(args: argparse.Namespace, release: Release, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
-    from ..canonical import canonical_json
     from ..evaluation.images import Source
-    from ..receipt import RECEIPT_NAME
+    from ..files.canonical import canonical_json
+    from ..release.receipt import RECEIPT_NAME
     from ..verify import receipt_digest
 
     asked = _drawing(args, args.num_images)
@@ -240,8 +240,8 @@ class StateImages:
         """uint8, shape `[n, C, H, W]`."""
         import numpy as np
 
+        from ..data.decoding import decode_as_it_is
         from ..evaluation.images import fit
-        from ..image_decoding import decode_as_it_is
 
         arrays = [decode_as_it_is(image) for image in self.drawing.images(indices)]
         return np.stack(

@@ -3,7 +3,7 @@
 
 import argparse
 
-from ..methods import METHODS, STATUSES, Method
+from ..methods.registry import METHODS, STATUSES, Method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

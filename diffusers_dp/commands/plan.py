@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from ..config import CONFIGS, FETAProConfig, TrainingConfig, config_class_of, load_config, nearest
-from ..data import PublicFacts, public_facts
+from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
-from ..planning import Plan, plan_run
+from ..methods.config import CONFIGS, FETAProConfig, TrainingConfig, config_class_of, load_config, nearest
+from ..runs.plan import Plan, plan_run
 
 
 LAST = ("evaluation_reserve", "dp_sgd", "restart_slack")  # what follows a method's own questions
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         print(sweep(args.training_flags, *parse_sweep(args.sweep, config_class), args.method))
         return
     if args.picture is not None:
-        from ..plan_picture import check_picture
+        from .plan_picture import check_picture
 
         check_picture(args.picture)
     config, facts = read(args.training_flags, args.method)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
         return
     print(describe_total(plan), describe_step(plan, parameters(config, facts)), sep="\n")
     if args.picture is not None:
-        from ..plan_picture import draw_plan
+        from .plan_picture import draw_plan
 
         draw_plan(plan, args.picture)
         print(f"picture: {args.picture}")
@@ -88,7 +88,7 @@ def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
     num_classes = None if facts.class_names is None else len(facts.class_names)
     if getattr(config, "pretrained_model_name_or_path", None) is None:
         return count_parameters(facts.image_shape, num_classes, **config.network)
-    from ..pretrained import starting_model
+    from ..runs.pretrained import starting_model
 
     return sum(p.numel() for p in starting_model(config, facts).unet.parameters())
 

@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from ..push import check_name, describe, files_to_push, push_release
+from ..release.push import check_name, describe, files_to_push, push_release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from ..canonical import canonical_json
-from ..class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
-from ..dataset_card import CARD_NAME, dataset_card
+from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import UsageError
-from ..hub import fetch_release, load_verified
-from ..image_seeds import generators
-from ..push import check_hub, push_folder
-from ..receipt import RECEIPT_NAME
+from ..files.canonical import canonical_json
+from ..release.dataset_card import CARD_NAME, dataset_card
+from ..release.hub import fetch_release, load_verified
+from ..release.push import check_hub, push_folder
+from ..release.receipt import RECEIPT_NAME
+from ..sampling.class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
+from ..sampling.seeds import generators
 from ..verify import receipt_digest
-from ..worker_pool import WorkerPool, lead
 
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
     from diffusers import DDIMScheduler
     from diffusers.utils import logging as diffusers_logging
 
-    from ..memory import keep_freed_memory
+    from ..distributed.memory import keep_freed_memory
 
     keep_freed_memory()
     diffusers_logging.disable_progress_bar()  # of a second, for the two parts of a model
@@ -252,7 +252,7 @@ def begin(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline") 
 
 def draw_images(pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any = None) -> list[Any]:
     """The images of these numbers, as PIL makes them. Raises `UsageError` where the memory is too small for a batch."""
-    from ..memory import is_out_of_memory
+    from ..distributed.memory import is_out_of_memory
 
     images: list[Any] = []
     labels = labels_of(pipeline, indices, args)

@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from ..signing import sign_release
+from ..release.signing import sign_release
 from ..verify import SIGNATURE_NAME
 
 

@@ -5,8 +5,8 @@ import argparse
 import sys
 
 from ..errors import UsageError
-from ..hub import fetch_release
-from ..signing import check_signature, read_signer
+from ..release.hub import fetch_release
+from ..release.signing import check_signature, read_signer
 from ..verify import report
 
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..canonical import canonical_json
 from ..errors import UsageError
-from ..file_modes import public_files
-from ..hub import intact_receipt
-from ..receipt import RECEIPT_NAME
+from ..files.canonical import canonical_json
+from ..files.file_modes import public_files
+from ..release.hub import intact_receipt
+from ..release.receipt import RECEIPT_NAME
 from ..verify import CARD_NAME, LOWERED_STATUS, guarantee, settled_digest
 from .complexity import DRAWN_IMAGES
 from .measurement import Measurement

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..class_balance import CLASS_SHARE
-from ..image_seeds import generators
-from ..ledger import PrivacyLedger
-from ..ledger_row import LedgerRow
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow
+from ..distributed.processes import Processes
 from ..pipelines import DPImagePipeline
-from ..processes import Processes
-from ..randomness import PrivateGenerator
-from ..sensitive import SensitiveImages
-from ..stored_answers import NoisyAnswers
+from ..privacy.sensitive import SensitiveImages
+from ..privacy.stored_answers import NoisyAnswers
+from ..randomness.private_generator import PrivateGenerator
+from ..sampling.class_balance import CLASS_SHARE
+from ..sampling.seeds import generators
 from .classifiers import NetworkClassifier, build_classifier
 from .extractors import hash_weights
 from .images import ImageSet

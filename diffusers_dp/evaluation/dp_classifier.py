@@ -15,10 +15,10 @@ from diffusers.training_utils import EMAModel
 from torch import nn
 from tqdm.auto import tqdm
 
+from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
-from ..ledger import PrivacyLedger
-from ..randomness import PrivateGenerator
-from ..sensitive import SensitiveImages
+from ..privacy.sensitive import SensitiveImages
+from ..randomness.private_generator import PrivateGenerator
 from .classifiers import network_scores
 from .images import ImageSet
 from .measurement import WITH_DP, Measurement

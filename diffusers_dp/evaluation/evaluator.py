@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..canonical import canonical_json
-from ..output_files import write_json
-from ..receipt import hash_source
-from ..worker_pool import WorkerPool
+from ..distributed.worker_pool import WorkerPool
+from ..files.canonical import canonical_json
+from ..files.output_files import write_json
+from ..release.receipt import hash_source
 from . import fidelity
 from .classifier_features import ClassifierExtractor
 from .complexity import DRAWN_IMAGES, feature_complexity

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..canonical import canonical_json
+from ..distributed.worker_pool import WorkerPool
 from ..errors import UsageError
-from ..worker_pool import WorkerPool
+from ..files.canonical import canonical_json
 from .extractors import FeatureExtractor
 from .images import UNCOUNTED
 

@@ -12,12 +12,12 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ..data import validation_positions
-from ..data_source import DataSource
+from ..data.decoding import MAX_IMAGE_PIXELS, decode_as_it_is, decode_image
+from ..data.images import validation_positions
+from ..data.source import DataSource
+from ..data.sources import ImageSource, load_digits_split, open_source
 from ..errors import UsageError
-from ..flags import split_list
-from ..image_decoding import MAX_IMAGE_PIXELS, decode_as_it_is, decode_image
-from ..image_sources import ImageSource, load_digits_split, open_source
+from ..methods.flags import split_list
 
 
 Shape = tuple[int, int, int]  # channels, height, width

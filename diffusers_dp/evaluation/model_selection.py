@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from ..worker_pool import WorkerPool
+from ..distributed.worker_pool import WorkerPool
 from .classifiers import Classifier, LogisticRegressionClassifier, NetworkClassifier, PerceptronClassifier
 from .images import ImageSet
 from .measurement import Measurement

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..output_files import write_json, write_text
-from ..receipt import RECEIPT_NAME
+from ..files.output_files import write_json, write_text
+from ..release.receipt import RECEIPT_NAME
 from ..verify import receipt_digest
 from .images import ImageSet
 from .measurement import Measurement

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..accounting.ledger import LedgerRow, PrivacyLedger
 from ..errors import UsageError
-from ..ledger import LedgerRow, PrivacyLedger
-from ..randomness import PrivateGenerator
-from ..sealed_folder import open_sealed
-from ..sensitive import SensitiveImages
-from ..stored_answers import NoisyAnswers
+from ..files.sealed_folder import open_sealed
+from ..privacy.sensitive import SensitiveImages
+from ..privacy.stored_answers import NoisyAnswers
+from ..randomness.private_generator import PrivateGenerator
 from .classifiers import labels_of
 from .images import ImageSet
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..canonical import canonical_json
 from ..errors import UsageError
+from ..files.canonical import canonical_json
 from .classifiers import Classifier, build_classifier, labels_of
 from .images import ImageSet, fingerprint
 from .measurement import Measurement

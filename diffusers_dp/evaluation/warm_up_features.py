@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from ..errors import IntegrityError
+from ..files.sealed_folder import open_sealed
 from ..models.feature_generator import FeatureGenerator
 from ..queries.central_images import restore_central_images
-from ..receipt import RECEIPT_NAME
-from ..sealed_folder import open_sealed
+from ..release.receipt import RECEIPT_NAME
 from .images import ImageSet, Shape
 
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 
-from ..randomness import PrivateGenerator
-from ..timestep_mixture import TIMESTEPS, TimestepMixture
+from ..randomness.private_generator import PrivateGenerator
+from ..randomness.timestep_mixture import TIMESTEPS, TimestepMixture
 from .denoiser import Denoiser
 from .draws import Draws
 

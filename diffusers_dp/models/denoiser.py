@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from diffusers import UNet2DModel
 from torch import nn
 
-from ..randomness import PrivateGenerator
-from ..timestep_mixture import TimestepMixture
+from ..randomness.private_generator import PrivateGenerator
+from ..randomness.timestep_mixture import TimestepMixture
 from .draws import Draws
 
 

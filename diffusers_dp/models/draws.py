@@ -3,7 +3,7 @@
 
 import torch
 
-from ..randomness import PrivateGenerator
+from ..randomness.private_generator import PrivateGenerator
 
 
 class Draws:

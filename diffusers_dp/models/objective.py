@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 
-from ..timestep_mixture import TimestepMixture
+from ..randomness.timestep_mixture import TimestepMixture
 from .ddpm import DDPMDenoiser, DDPMLoss, linear_schedule
 from .denoiser import Denoiser, EDMDenoiser, EDMLoss
 from .row_augmentation import AugmentedLoss

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..randomness import PrivateGenerator
+from ..randomness.private_generator import PrivateGenerator
 from .draws import Draws
 
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image, ImageFilter
 
-from ..ledger import PrivacyLedger
-from ..sensitive import SensitiveImages
+from ..accounting.ledger import PrivacyLedger
+from ..privacy.sensitive import SensitiveImages
 
 
 # Query images are shrunk to about this many pixels a side: averages hold no finer detail, and noise grows with pixels.

@@ -2,8 +2,8 @@
 
 import torch
 
-from ..ledger import PrivacyLedger
-from ..sensitive import SensitiveImages
+from ..accounting.ledger import PrivacyLedger
+from ..privacy.sensitive import SensitiveImages
 
 
 class RandomFourierFeatures:

@@ -9,15 +9,15 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 from torch import nn
 
-from ..checkpointing import load_checkpoint, position_of, save_checkpoint
-from ..dpsgd import largest_physical_batch
-from ..dpsgd.step import RowLoss
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow
+from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
-from ..interruption import stop_now, stop_requested, uninterrupted
-from ..ledger import PrivacyLedger
-from ..ledger_row import LedgerRow
-from ..sensitive import SensitiveImages
-from ..trackers import Tracker
+from ..gradients import largest_physical_batch
+from ..gradients.step import RowLoss
+from ..privacy.sensitive import SensitiveImages
+from .checkpoints import load_checkpoint, position_of, save_checkpoint
+from .trackers import Tracker
 
 
 @dataclass(frozen=True)

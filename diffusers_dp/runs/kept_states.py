@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Any
 
-from ..checkpointing import checkpoints, load_averaged_weights
 from ..errors import IntegrityError, UsageError
 from ..evaluation.training_curve import KeptState
+from .checkpoints import checkpoints, load_averaged_weights
 
 
 WARMED_UP_PREFIX = "warmed_up_"

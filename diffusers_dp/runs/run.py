@@ -10,35 +10,35 @@ from typing import Any, Generic, TypeVar
 import torch
 from accelerate.utils import set_seed
 
-from ..checkpointing import find_checkpoint
-from ..config import TrainingConfig, load_config
-from ..data import PublicFacts, load_images, public_facts
+from ..data.images import PublicFacts, load_images, public_facts
+from ..data.public_images import PublicImages, check_public_images
+from ..data.shares import load_share
+from ..distributed.interruption import stoppable
+from ..distributed.processes import Processes, start_processes, tell
+from ..distributed.shared_ledger import shared_ledger
 from ..errors import DiffusersDPError, Interrupted
 from ..evaluation.charged import charged_evaluation
-from ..identity import read_identity, save_identity
-from ..image_shares import load_share
-from ..interruption import stoppable
-from ..leaky_log import LEAKY_OUTPUT, LeakyLog
-from ..methods import METHODS
+from ..methods.config import TrainingConfig, load_config
+from ..methods.registry import METHODS
 from ..models import Denoiser, TrainingLoss, build_objective
-from ..no_guarantee import save_without_guarantee
 from ..pipelines import DPImagePipeline
-from ..planning import Plan, dp_sgd_row, new_ledger, plan_run
-from ..pretrained import StartingModel, fit_class_table, keep_pretrained, starting_model, starting_point
-from ..processes import Processes, start_processes, tell
-from ..public_data import PublicImages, check_public_images
-from ..push import prepare_push, push_finished
-from ..release import build_release, sample_grid
-from ..run_folder import RunFolder
-from ..sensitive import SensitiveImages
-from ..shared_ledger import shared_ledger
-from ..stages import StageTable
-from ..stored_answers import NoisyAnswers
-from ..trackers import Tracker
-from ..unreleased import save_unreleased
-from ..warm_up_images import MixedImages
+from ..privacy.sensitive import SensitiveImages
+from ..privacy.stored_answers import NoisyAnswers
+from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
+from ..release.build import build_release, sample_grid
+from ..release.no_guarantee import save_without_guarantee
+from ..release.push import prepare_push, push_finished
+from ..release.unreleased import save_unreleased
+from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from .folder import RunFolder
+from .identity import read_identity, save_identity
+from .plan import Plan, dp_sgd_row, new_ledger, plan_run
+from .pretrained import StartingModel, fit_class_table, keep_pretrained, starting_model, starting_point
+from .stages import StageTable
+from .trackers import Tracker
 from .warm_up import warm_up
+from .warm_up_images import MixedImages
 
 
 Config = TypeVar("Config", bound=TrainingConfig)

@@ -7,11 +7,11 @@ import torch
 from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 
+from ..distributed.processes import Processes
 from ..models import DDIMGenerator, Denoiser, FeatureGenerator, TrainingLoss, frequency_matching_loss
-from ..processes import Processes
 from ..queries import RandomFourierFeatures
 from ..schedulers import FrequencyWarmupScheduler
-from ..warm_up_images import AuxiliaryImages, CentralImages
+from .warm_up_images import AuxiliaryImages, CentralImages
 
 
 Batch = tuple[torch.Tensor, torch.Tensor | None]

@@ -20,11 +20,11 @@ import numpy as np
 from PIL import Image
 from safetensors.numpy import load_file
 
-from diffusers_dp.config import CONFIGS, load_config, resolve
-from diffusers_dp.data import public_facts
+from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import DiffusersDPError, Interrupted
-from diffusers_dp.identity import read_identity
-from diffusers_dp.planning import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.methods.config import CONFIGS, load_config, resolve
+from diffusers_dp.runs.identity import read_identity
+from diffusers_dp.runs.plan import Plan, dp_sgd_row, new_ledger, plan_run
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -30,7 +30,8 @@ COPIED = (
     "pyproject.toml", "requirements-hashed.txt", ".github", ".ci",
 )  # fmt: skip
 LEFT_OUT = ("__pycache__", "test_mutants.py")  # it compares the faults with the code, and would notice every fault
-PACKAGES = ("diffusers_dp", "diffusers_dp.pipelines")
+BESIDE = ("pipelines", "training")  # packages of the library that lie beside its folder
+PACKAGES = ("diffusers_dp", *(f"diffusers_dp.{name}" for name in BESIDE))
 # Of others, and slow to import.
 PRELOADED = (
     "torch", "diffusers", "accelerate", "datasets", "transformers", "opacus.grad_sample", "dp_accounting.pld", "scipy.stats",
@@ -116,14 +117,15 @@ def planted(fault: Fault, root: Path) -> str:
 
 
 def copy_of(root: Path, folder: Path) -> Path:
-    """What the tests need of the repository, with `diffusers_dp.pipelines` where Python finds it without an installation."""
+    """What the tests need of the repository, with packages where Python finds them without an installation."""
     for name in COPIED:
         if (root / name).is_dir():
             shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
         elif (root / name).exists():
             shutil.copyfile(root / name, folder / name)
-    if (folder / "pipelines").exists():
-        (folder / "diffusers_dp" / "pipelines").symlink_to(folder / "pipelines")
+    for name in BESIDE:
+        if (folder / name).exists():
+            (folder / "diffusers_dp" / name).symlink_to(folder / name)
     return folder
 
 

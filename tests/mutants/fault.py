@@ -25,11 +25,19 @@ class Fault:
     new_too: str = ""
 
 
-DOOR, STEP, ENGINE = "diffusers_dp/sensitive.py", "diffusers_dp/dpsgd/step.py", "diffusers_dp/dpsgd/per_example.py"
+DOOR, STEP, ENGINE = (
+    "diffusers_dp/privacy/sensitive.py",
+    "diffusers_dp/gradients/step.py",
+    "diffusers_dp/gradients/per_example.py",
+)
 RULES, SAMPLING, RANDOMNESS = (
-    "diffusers_dp/dpsgd/rules.py", "diffusers_dp/dpsgd/sampling.py", "diffusers_dp/randomness.py",
+    "diffusers_dp/gradients/rules.py", "diffusers_dp/gradients/sampling.py", "diffusers_dp/randomness/private_generator.py",
 )  # fmt: skip
-LEDGER, ACCOUNTING, SCRIPT = "diffusers_dp/ledger.py", "diffusers_dp/accounting.py", "training/train_feta_pro.py"
+LEDGER, ACCOUNTING, SCRIPT = (
+    "diffusers_dp/accounting/ledger.py",
+    "diffusers_dp/accounting/epsilon.py",
+    "training/train_feta_pro.py",
+)
 CENTRAL_IMAGES = "diffusers_dp/queries/central_images.py"
-LEDGER_FILE, ROW = "diffusers_dp/ledger_file.py", "diffusers_dp/ledger_row.py"
-PRIOR_RELEASE = "diffusers_dp/prior_release.py"
+LEDGER_FILE, ROW = "diffusers_dp/accounting/ledger_file.py", "diffusers_dp/accounting/ledger_row.py"
+PRIOR_RELEASE = "diffusers_dp/runs/prior_release.py"

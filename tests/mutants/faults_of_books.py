@@ -91,7 +91,7 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "a row is granted before it is synced",
-        "diffusers_dp/journal.py",
+        "diffusers_dp/files/journal.py",
         "            file.write(line)\n            file.flush()\n            os.fsync(file.fileno())",
         "            file.write(line)\n            file.flush()",
         ("test_journal.py::test_a_row_is_synced_before_it_is_granted",),
@@ -137,14 +137,14 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "a noisy answer is asked for again on resume",
-        "diffusers_dp/stored_answers.py",
+        "diffusers_dp/privacy/stored_answers.py",
         "        if stored is None:\n",
         "        import shutil\n\n        shutil.rmtree(self.folder / row.name, ignore_errors=True)\n        if True:\n",
         ("test_train_feta_pro.py::test_resuming_after_a_crash",),
     ),
     Fault(
         "a stored answer is replaced",
-        "diffusers_dp/stored_answers.py",
+        "diffusers_dp/privacy/stored_answers.py",
         '        if folder.exists():\n            raise IntegrityError(f"{folder} holds an answer',
         "        if folder.exists():\n            shutil.rmtree(folder)\n        if False:\n"
         '            raise IntegrityError(f"{folder} holds an answer',
@@ -152,7 +152,7 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "a checkpoint is taken though the ledger is shorter",
-        "diffusers_dp/checkpointing.py",
+        "diffusers_dp/runs/checkpoints.py",
         "        if ledger_position[name] < saved:",
         "        if False:",
         ("test_checkpointing.py::TestLedgerPosition",),
@@ -240,14 +240,14 @@ DATA_SETS = (
 RELEASED = (
     Fault(
         "a plan is granted whose release does not verify",
-        "diffusers_dp/planning.py",
+        "diffusers_dp/runs/plan.py",
         "        refuse_unverifiable(config, ledger)",
         "        pass",
         ("test_verifiable.py::test_what_verify_would_refuse_is_refused_by_its_flag",),
     ),
     Fault(
         "reservations that a receipt adds up count once",
-        "diffusers_dp/receipt.py",
+        "diffusers_dp/release/receipt.py",
         "first.update({key: first[key] + event[key] for key in steps})",
         "first.update({key: event[key] for key in steps})",
         ("test_verifiable.py::test_reservations_without_end_still_verify",),
@@ -269,14 +269,14 @@ RELEASED = (
     ),
     Fault(
         "the receipt leaves out questions asked once",
-        "diffusers_dp/receipt.py",
+        "diffusers_dp/release/receipt.py",
         'if key != "state"} for row in rows]  # copies',
         'if key != "state"} for row in rows if row["mechanism"] != "gaussian"]',
         ("test_receipt.py::TestClaims::test_reserved_steps_count_even_if_not_executed",),
     ),
     Fault(
         "the receipt claims DP-SGD alone",
-        "diffusers_dp/receipt.py",
+        "diffusers_dp/release/receipt.py",
         '    pld = ledger.epsilon("pld")\n',
         '    pld = ledger.epsilon("pld") - ledger.epsilon_by_stage()[0][1]\n',
         ("test_receipt.py::TestClaims",),
@@ -290,7 +290,7 @@ RELEASED = (
     ),
     Fault(
         "a release takes files from the run's folder along",
-        "diffusers_dp/release.py",
+        "diffusers_dp/release/build.py",
         '        samples.save(release / "samples.png")\n',
         '        samples.save(release / "samples.png")\n'
         '        for path in (output_dir / "private").glob("*.csv"):\n'

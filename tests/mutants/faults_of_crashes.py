@@ -6,8 +6,8 @@ from .fault import DOOR, LEDGER_FILE, Fault
 
 POWER_CUT = ("test_crash.py::test_a_power_cut_before_every_sync",)
 SIGTERM = ("test_interruption.py::test_in_dp_sgd_the_step_is_finished_and_saved",)
-IDENTITY = "diffusers_dp/identity.py"
-OUT_OF_MEMORY = "diffusers_dp/dpsgd/out_of_memory.py"
+IDENTITY = "diffusers_dp/runs/identity.py"
+OUT_OF_MEMORY = "diffusers_dp/gradients/out_of_memory.py"
 
 CRASHES = (
     Fault(
@@ -22,21 +22,21 @@ CRASHES = (
     ),
     Fault(
         "a checkpoint is not synced",
-        "diffusers_dp/journal.py",
+        "diffusers_dp/files/journal.py",
         "        file.write(data)\n        file.flush()\n        os.fsync(file.fileno())",
         "        file.write(data)\n        file.flush()",
         POWER_CUT,
     ),
     Fault(
         "what has its final name is not synced",
-        "diffusers_dp/journal.py",
+        "diffusers_dp/files/journal.py",
         "    sync_tree(made)\n",
         "",
         ("test_no_guarantee.py::test_a_power_cut_leaves_it_whole_or_not_at_all",),
     ),
     Fault(
         "a run's folder is not synced before its ledger",
-        "diffusers_dp/run_folder.py",
+        "diffusers_dp/runs/folder.py",
         "            sync_folder(self.output_dir)",
         "            # sync_folder(self.output_dir)",
         POWER_CUT,
@@ -46,7 +46,7 @@ CRASHES = (
         "diffusers_dp/runs/dp_sgd.py",
         "                if stopping:\n",
         "                import pickle\n\n"
-        "                from diffusers_dp.journal import sync_folder, write_synced\n\n"
+        "                from diffusers_dp.files.journal import sync_folder, write_synced\n\n"
         "                kept = pickle.dumps(images._generator._generator.bit_generator.state)\n"
         '                write_synced(private / "random_states_0.pkl", kept)\n'
         "                sync_folder(private)\n"
@@ -78,7 +78,7 @@ CRASHES = (
     ),
     Fault(
         "what a run writes can be read by others",
-        "diffusers_dp/run_folder.py",
+        "diffusers_dp/runs/folder.py",
         "            with private_files(), in_one_sentence():\n",
         "            with in_one_sentence():\n",
         ("test_file_modes.py::test_all_that_a_run_writes",),
@@ -94,7 +94,7 @@ CRASHES = (
     ),
     Fault(
         "SIGTERM ends what was paid for in its middle",
-        "diffusers_dp/interruption.py",
+        "diffusers_dp/distributed/interruption.py",
         "    if not _unfinished:\n        stop_now()",
         "    if True:\n        stop_now()",
         (*SIGTERM, "test_interruption.py::test_a_question_is_finished_and_its_answer_kept"),
@@ -128,14 +128,14 @@ CRASHES = (
     ),
     Fault(
         "the noise of DP-SGD does not count the slack for restarts",
-        "diffusers_dp/planning.py",
+        "diffusers_dp/runs/plan.py",
         "            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size",
         "            sampling.sample_rate, config.max_train_steps, truncated_batch_size=sampling.truncated_batch_size",
         ("test_planning.py::test_slack_for_restarts_is_counted_before_and_spent_only_when_lost",),
     ),
     Fault(
         "a tracker learns when each entry was made",
-        "diffusers_dp/trackers.py",
+        "diffusers_dp/runs/trackers.py",
         '            self._facts = {"walltime": time.time()}',
         "            self._facts = {}",
         ("test_trackers.py::test_what_tensorboard_is_told",),

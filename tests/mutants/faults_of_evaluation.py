@@ -62,7 +62,7 @@ EVALUATION = (
     ),
     Fault(
         "a leaky output leaves the status of a new release as it was",
-        "diffusers_dp/receipt.py",
+        "diffusers_dp/release/receipt.py",
         "LOWERED_STATUS if leaky_outputs else method.status",
         "method.status",
         ("test_receipt.py::TestContent::test_leaky_outputs_lower_the_status_and_the_assumptions_stay",),
@@ -118,7 +118,7 @@ EVALUATION = (
     ),
     Fault(
         "what was asked out of the reserve is set aside again",
-        "diffusers_dp/planning.py",
+        "diffusers_dp/runs/plan.py",
         ' and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):',
         ":",
         ("test_planning.py::test_what_was_asked_out_of_the_reserve_is_not_set_aside_again",),

@@ -5,8 +5,8 @@ from .fault import Fault
 
 
 PUSH, SHELF, WORDS, PAGE_SERVER, SIGNING, HUB, COMPONENTS, DOORS = (
-    "diffusers_dp/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/plain_words.py", "diffusers_dp/app/server.py",
-    "diffusers_dp/signing.py", "diffusers_dp/hub.py", "diffusers_dp/components.py", "diffusers_dp/app/doors.py",
+    "diffusers_dp/release/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/release/plain_words.py", "diffusers_dp/app/server.py",
+    "diffusers_dp/release/signing.py", "diffusers_dp/release/hub.py", "diffusers_dp/release/components.py", "diffusers_dp/app/doors.py",
 )  # fmt: skip
 VERIFIER = "diffusers_dp/verify.py"
 GOING_PUBLIC = (
@@ -138,7 +138,7 @@ GOING_PUBLIC = (
     ),
     Fault(
         "a delta that allows to publish records is planned without being asked for",
-        "diffusers_dp/planning.py",
+        "diffusers_dp/runs/plan.py",
         "    if config.has_guarantee and not config.allow_large_delta:",
         "    if False:",
         ("test_large_delta.py::TestPlan::test_a_delta_that_publishes_images_is_refused_unless_a_flag_takes_it",),

@@ -4,7 +4,7 @@
 from .fault import Fault
 
 
-CACHE, PARTS, DATA = (f"diffusers_dp/{name}.py" for name in ("image_cache", "image_parts", "data"))
+CACHE, PARTS, DATA = (f"diffusers_dp/{name}.py" for name in ("data/cache", "data/parts", "data/images"))
 
 IMAGES = (
     Fault(

@@ -4,12 +4,12 @@
 from .fault import DOOR, LEDGER, LEDGER_FILE, ROW, Fault
 
 
-KIND = "diffusers_dp/no_guarantee.py"
+KIND = "diffusers_dp/release/no_guarantee.py"
 
 WITHOUT_GUARANTEE = (
     Fault(
         "a finite run that gets no noise: its ledger is of the other kind",
-        "diffusers_dp/planning.py",
+        "diffusers_dp/runs/plan.py",
         "    if not config.has_guarantee:  # --target_epsilon inf",
         "    if config.target_epsilon:  # --target_epsilon inf",
         ("test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
@@ -32,7 +32,7 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a high target counts as an infinite one",
-        "diffusers_dp/flags.py",
+        "diffusers_dp/methods/flags.py",
         "return self.target_epsilon != math.inf",
         "return self.target_epsilon < 1e6",
         ("test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
@@ -63,7 +63,7 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a receipt of a run without noise",
-        "diffusers_dp/receipt.py",
+        "diffusers_dp/release/receipt.py",
         "    if not ledger.has_guarantee:\n",
         "    if False:\n",
         ("test_no_guarantee.py::TestLedger::test_no_receipt",),
@@ -77,7 +77,7 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "an inf run is pushed",
-        "diffusers_dp/validation.py",
+        "diffusers_dp/methods/validation.py",
         'for name in ("push_to_hub", "evaluation_reserve", "dataset_id"):',
         'for name in ("evaluation_reserve", "dataset_id"):',
         ("test_no_guarantee.py::TestFlags::test_what_makes_no_sense_is_refused_before_anything_is_read",),
@@ -98,21 +98,21 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a private run begins with what a run without noise learned",
-        "diffusers_dp/pretrained.py",
+        "diffusers_dp/runs/pretrained.py",
         """    refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")\n""",
         "",
         ("test_no_guarantee.py::TestRefusals::test_no_private_run_begins_with_it",),
     ),
     Fault(
         "a warm-up without noise passes for one with noise",
-        "diffusers_dp/unreleased.py",
+        "diffusers_dp/release/unreleased.py",
         "if ledger.has_guarantee else PRIVACY",
         "if ledger.rows is not None else PRIVACY",
         ("test_unreleased.py::test_no_run_begins_with_what_noisy_answers_taught",),
     ),
     Fault(
         "a finite run in the folder of an inf run",
-        "diffusers_dp/run_folder.py",
+        "diffusers_dp/runs/folder.py",
         "self.release.exists() or (self.output_dir / FOLDER).exists())",
         "self.release.exists())",
         ("test_no_guarantee.py::TestRuns::test_no_other_run_goes_into_its_folder",),

@@ -287,7 +287,7 @@ RANDOM_SOURCE = (
     ),
     Fault(
         "a checkpoint holds the state of a generator",
-        "diffusers_dp/checkpointing.py",
+        "diffusers_dp/runs/checkpoints.py",
         '    tensors = {"unet": unet.state_dict(), "ema": shadows, "optimizer": moments}',
         '    tensors = {"unet": unet.state_dict(), "ema": shadows, "optimizer": moments}\n'
         '    tensors["unet"]["_extra"] = torch.get_rng_state()',

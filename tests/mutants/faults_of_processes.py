@@ -4,7 +4,7 @@
 from .fault import DOOR, Fault
 
 
-SUMS = "diffusers_dp/processes.py"
+SUMS = "diffusers_dp/distributed/processes.py"
 FINISHED = "test_processes.py::test_the_question_about_a_finished_model_is_that_of_one_process[2]"
 
 PROCESSES = (
@@ -31,21 +31,21 @@ PROCESSES = (
     ),
     Fault(
         "an image lies in two processes",
-        "diffusers_dp/image_shares.py",
+        "diffusers_dp/data/shares.py",
         "mine: slice | np.ndarray = slice(index, None, count)",
         "mine: slice | np.ndarray = slice(max(0, index - 1), None, count)",
         ("test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
     ),
     Fault(
         "the images of a unit lie in two processes",
-        "diffusers_dp/image_shares.py",
+        "diffusers_dp/data/shares.py",
         "        mine = np.flatnonzero(arrays.units % count == index)\n",
         "        mine = np.flatnonzero(np.arange(len(arrays.units)) % count == index)\n",
         ("test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
     ),
     Fault(
         "each process decodes the data set that it sees, which may be ordered otherwise",
-        "diffusers_dp/image_shares.py",
+        "diffusers_dp/data/shares.py",
         "share_of(open_images(cache_dir, str(made_of)),",
         "share_of(load(),",
         ("test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
@@ -75,7 +75,7 @@ PROCESSES = (
     ),
     Fault(
         "each process compares a checkpoint with the ledger for itself",
-        "diffusers_dp/checkpointing.py",
+        "diffusers_dp/runs/checkpoints.py",
         "processes.on_first(lambda: _open_checkpoint(Path(checkpoint), unet, ledger_position))",
         "_open_checkpoint(Path(checkpoint), unet, ledger_position)",
         ("test_processes.py::test_all_go_on_from_a_checkpoint_or_it_is_refused_once[2]",),
@@ -132,7 +132,7 @@ PROCESSES = (
     ),
     Fault(
         "the others go on with the work that they were sent first",
-        "diffusers_dp/worker_pool.py",
+        "diffusers_dp/distributed/worker_pool.py",
         "            if sent is not None:\n",
         "            if sent is not None and not pickled:\n",
         ("test_worker_pool.py::test_several_processes_find_what_one_finds[2]",),

@@ -7,7 +7,11 @@ from .fault import Fault
 AUGMENTATION, DDPM, DRAWS = (
     "diffusers_dp/models/row_augmentation.py", "diffusers_dp/models/ddpm.py", "diffusers_dp/models/draws.py",
 )  # fmt: skip
-PRETRAINED, PUBLIC, DP_FETA = "diffusers_dp/pretrained.py", "diffusers_dp/public_data.py", "training/train_dp_feta.py"
+PRETRAINED, PUBLIC, DP_FETA = (
+    "diffusers_dp/runs/pretrained.py",
+    "diffusers_dp/data/public_images.py",
+    "training/train_dp_feta.py",
+)
 
 ROWS = (
     Fault(
@@ -80,7 +84,7 @@ PUBLIC_INPUTS = (
     ),
     Fault(
         "any --dataset_id is taken for the release's",
-        "diffusers_dp/prior_release.py",
+        "diffusers_dp/runs/prior_release.py",
         ' and dataset.get("id") == config.dataset_id:',
         ":",
         ("test_prior_release.py::test_one_dataset_id_adds_both_up",),
@@ -94,7 +98,7 @@ PUBLIC_INPUTS = (
     ),
     Fault(
         "the receipt is silent about public inputs",
-        "diffusers_dp/receipt.py",
+        "diffusers_dp/release/receipt.py",
         '"public_inputs": list(public_inputs),',
         '"public_inputs": [],',
         ("test_release.py::TestStatement::test_what_training_began_with",),
@@ -131,14 +135,14 @@ PUBLIC_INPUTS = (
         "what noisy answers taught is kept as if it were public",
         DP_FETA,
         '        run.keep("warmed_up_spatial", run.pipeline)\n',
-        "        from diffusers_dp.pretrained import keep_pretrained\n\n"
+        "        from diffusers_dp.runs.pretrained import keep_pretrained\n\n"
         "        if run.public is not None:\n"
         "            keep_pretrained(run.folder.private, run.pipeline, run.public.origin)\n",
         ("test_public_curricula.py::test_central_and_public_images_in_one_set",),
     ),
     Fault(
         "a run begins with what another's noisy answers taught, as if it were public",
-        "diffusers_dp/pretrained.py",
+        "diffusers_dp/runs/pretrained.py",
         "    refuse_unreleased(\n        index, name,",
         "    refuse_unreleased(\n        {}, name,",
         ("test_unreleased.py::test_no_run_begins_with_what_noisy_answers_taught",),
@@ -159,7 +163,7 @@ PUBLIC_INPUTS = (
     ),
     Fault(
         "public images take the classes of sensitive ones",
-        "diffusers_dp/warm_up_images.py",
+        "diffusers_dp/runs/warm_up_images.py",
         "torch.full((len(public),), self.null_label)",
         "torch.zeros(len(public), dtype=torch.long)",
         ("test_public_curricula.py::test_each_image_of_the_mixed_set_is_as_likely",),

@@ -259,14 +259,14 @@ LARGE_SUMS = (
     ),
     Fault(
         "physical batches are added up in float32",
-        "diffusers_dp/dpsgd/out_of_memory.py",
+        "diffusers_dp/gradients/out_of_memory.py",
         "        total = {name: widened(value) for name, value in summed([]).items()}\n",
         "        total = summed([])\n",
         ("test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
     ),
     Fault(
         "processes add up in float32",
-        "diffusers_dp/processes.py",
+        "diffusers_dp/distributed/processes.py",
         "flatten().to(wide) for tensor",
         "flatten().float() for tensor",
         ("test_processes.py::test_a_large_sum_loses_none_of_its_terms",),

@@ -131,7 +131,7 @@ RELEASES = (
     ),
     Fault(
         "what does not match is loaded all the same",
-        "diffusers_dp/hub.py",
+        "diffusers_dp/release/hub.py",
         "    if problems and require_dp:",
         "    if problems and not require_dp:",
         ("test_hub.py::test_what_does_not_match_raises_or_warns_loudly",),

@@ -1,0 +1,364 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a composition of Gaussian questions costs, and how much noise a target takes. Pure functions for the ledger.
+
+Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`); a question is a
+Gaussian mechanism, Poisson-sampled or not. Every number comes from `dp_accounting` (PLD and RDP) or, imported only
+when asked for, from Opacus (PRV); this file merges, caches and searches, and adds nothing numerical. No torch here, and
+`dp_accounting`, which brings scipy, is loaded by whoever counts: others need not wait for it.
+"""
+
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..errors import UsageError
+
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+
+class Truncation(NamedTuple):
+    """A Poisson sample of more than `batch_size` of `num_images` images is cut down to a random `batch_size` of them."""
+
+    batch_size: int
+    num_images: int
+
+
+class Question(NamedTuple):
+    """A Gaussian mechanism of sensitivity 1, asked `steps` times, each time of a Poisson sample."""
+
+    noise_multiplier: float
+    sampling_probability: float
+    steps: int
+    truncation: Truncation | None = None
+
+
+Composition = tuple[Question, ...]  # see `merge`
+
+ACCOUNTANTS = ("pld", "rdp", "prv")
+# Opacus' orders (the published numbers use them), then larger ones, without which RDP is loose below epsilon 0.2.
+RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024)
+PLD_INTERVAL, PLD_FINE_INTERVAL = 1e-4, 1e-5
+MAX_NOISE_MULTIPLIER = 1e7
+
+_QUICK_ORDERS = (2, 4, 8, 16, 32, 64)
+_MAX_GRID = 600_000  # PLD grid points over RDP's epsilon; a hopeless question would otherwise cost GiB and minutes
+_HOPELESS = 1e3  # RDP epsilon beyond which its bound will do: PLD overflows somewhere there, PRV takes for ever
+
+
+def merge(questions: Iterable[tuple]) -> Composition:
+    """Adds up the steps of equal questions, and sorts: the cost depends on neither order nor splitting.
+
+    Args:
+        questions (iterable of `Question`, or of its fields as plain tuples)
+    """
+    steps: dict[tuple[float, float, Truncation | None], int] = {}
+    for sigma, q, n, truncation in (Question(*question) for question in questions):
+        steps[sigma, q, truncation] = steps.get((sigma, q, truncation), 0) + n
+    merged = [Question(sigma, q, n, truncation) for (sigma, q, truncation), n in steps.items()]
+    return tuple(sorted(merged, key=lambda question: (*question[:3], question.truncation or ())))
+
+
+def truncated_batch_size(num_images: int, sample_rate: float) -> int:
+    """A size that a Poisson sample almost never exceeds: `qN + 5 sqrt(qN (1 - q))`, rounded up, at most N.
+
+    At five standard deviations truncation costs next to nothing where batches are large: 5e-6 of an epsilon of 0.915 (4,096 expected of
+    55,000, 2,014 steps). Small batches are skewed, and pay: 2.06 becomes 2.13 with 64 expected of 60,000 (sigma 0.6, 1,000 steps).
+    """
+    expected = num_images * sample_rate
+    return min(num_images, math.ceil(expected + 5 * math.sqrt(expected * (1 - sample_rate))))
+
+
+def is_truncated(composition: Composition) -> bool:
+    return any(question.truncation for question in composition)
+
+
+def untruncated(composition: Composition) -> Composition:
+    """The same with plain Poisson sampling. It costs a little less, so it serves as a scale, never as a claim."""
+    return merge(question._replace(truncation=None) for question in composition)
+
+
+def to_event(composition: Composition) -> "DpEvent":
+    """The composition as dp_accounting's event tree."""
+    import dp_accounting as dp
+
+    events = []
+    for sigma, q, n, truncation in composition:
+        event: DpEvent = dp.GaussianDpEvent(sigma)
+        if truncation is not None:
+            event = dp.TruncatedSubsampledGaussianDpEvent(truncation.num_images, q, truncation.batch_size, sigma)
+        elif q != 1:
+            event = dp.PoissonSampledDpEvent(q, event)
+        events.append(dp.SelfComposedDpEvent(event, n))
+    return dp.ComposedDpEvent(events)
+
+
+@lru_cache(maxsize=4096)
+def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, ...]:
+    """The composed Renyi divergence at each order; infinite where it could not be computed."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
+    with _quiet_absl():  # it warns of every order that it leaves out; an order less is only a looser bound
+        accountant.compose(to_event(composition))
+    # Of a question that was asked it is above 0: at 0 and below there is only rounding (tiny q / sigma), from which compute_epsilon would
+    # conclude that epsilon is 0.
+    return tuple(float(value) if value > 0 or not composition else math.inf for value in accountant.rdp)
+
+
+def rdp_epsilon(composition: Composition, delta: float, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, int]:
+    """Epsilon by RDP, and the index of the order it was found at."""
+    from dp_accounting.rdp import compute_epsilon
+
+    values = rdp(composition, orders)
+    epsilon, order = compute_epsilon(orders, values, delta)
+    return float(epsilon), orders.index(order) if order in orders else int(np.argmin(values))
+
+
+@lru_cache(maxsize=4096)
+def epsilon(composition: Composition, delta: float, accountant: str = "pld", interval: float = PLD_INTERVAL) -> float:
+    """Epsilon of a composition at `delta`, by one of three accountants; an upper bound with each of them.
+
+    Args:
+        composition (`Composition`): from `merge`.
+        delta (`float`): in (0, 1).
+        accountant (`str`): `"pld"`, `"rdp"` or `"prv"` (the upper end of Opacus' estimate, about 0.01 above it).
+        interval (`float`): PLD's value discretisation interval. It grows with epsilon once RDP's exceeds 60 at 1e-4,
+            or 6 at 1e-5. Beyond 1000, RDP's own bound is the answer of all three.
+
+    Raises:
+        UsageError: Another accountant than PLD for truncated Poisson sampling, which neither RDP nor PRV knows; or PRV at a delta
+            that is too small for it (about 1e-14). PLD's answer is infinite there.
+    """
+    if not composition:
+        return 0.0
+    if is_truncated(composition) and accountant != "pld":
+        raise UsageError(f"--accountant {accountant} cannot count truncated Poisson sampling; give --accountant pld.")
+    if accountant == "rdp":
+        return rdp_epsilon(composition, delta)[0]
+    rough = _rough(composition, delta)
+    if not rough <= _HOPELESS:
+        return math.inf if is_truncated(composition) else rough
+    if accountant == "prv":
+        from opacus.accountants import PRVAccountant  # loads torch
+
+        prv = PRVAccountant()
+        prv.history = [question[:3] for question in composition]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # log(0) where q = 1, and RDP orders that only size its grid
+            try:
+                return float(prv.get_epsilon(delta))
+            except ValueError:  # a delta below its rounding
+                raise UsageError(
+                    f"--accountant prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant rdp."
+                ) from None
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import PLDAccountant
+
+    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, _widened(interval, rough))
+    pld.compose(to_event(composition))
+    return float(pld.get_epsilon(delta))
+
+
+def cost(
+    composition: Composition, target_epsilon: float, delta: float, accountant: str, *, refine: bool = True
+) -> float:
+    """Epsilon as a ledger with this target states it: PLD at an interval of 1e-4, but 1e-5 where the grid shows.
+
+    That is where the target is below 0.2 (one interval for the whole ledger, so that calibration sees no jump near
+    its target) or the result below 0.1. The latter is dear with little noise and decides nothing at such targets:
+    whoever only compares with the target says `refine=False`. PRV's answer is never below PLD's: the one is an
+    estimate, the other a bound.
+    """
+    value = epsilon(composition, delta, accountant, _interval(target_epsilon))
+    if accountant == "prv":
+        return max(value, cost(composition, target_epsilon, delta, "pld", refine=refine))
+    if accountant == "pld" and value < 0.1 and refine:
+        value = epsilon(composition, delta, accountant, PLD_FINE_INTERVAL)
+    return value
+
+
+def pld_interval(composition: Composition, target_epsilon: float, delta: float) -> float:
+    """The interval at which `cost` computed PLD's epsilon. A receipt states it, for whoever computes again."""
+    interval = _interval(target_epsilon)
+    if epsilon(composition, delta, "pld", interval) < 0.1:
+        interval = PLD_FINE_INTERVAL
+    return _widened(interval, _rough(composition, delta))
+
+
+def _interval(target_epsilon: float) -> float:
+    return PLD_FINE_INTERVAL if target_epsilon < 0.2 else PLD_INTERVAL
+
+
+def _rough(composition: Composition, delta: float) -> float:
+    """RDP's epsilon at few orders: it says how wide PLD's grid must be."""
+    return rdp_epsilon(untruncated(composition), delta, _QUICK_ORDERS)[0]
+
+
+def _widened(interval: float, rough: float) -> float:
+    return max(interval, rough / _MAX_GRID)
+
+
+def calibrate(
+    before: Composition,
+    q: float,
+    steps: int,
+    target_epsilon: float,
+    delta: float,
+    accountant: str,
+    spent: float,
+    at_least: float,
+    truncation: Truncation | None = None,
+) -> float:
+    """The smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to 1e-4, from above.
+
+    With PLD, two calls at full resolution, seldom more: a grid ten times coarser is off by a slowly varying factor, so solve with it,
+    measure the factor at the solution, solve again for the target so corrected, and only then ask the real one.
+
+    Args:
+        before (`Composition`): what is reserved already; it costs `spent`, which is below the target.
+        at_least (`float`): the smallest answer.
+
+    Raises:
+        UsageError: if no noise multiplier up to 1e7 meets the target, as with PLD at a delta of about 1e-15 or less.
+    """
+
+    def exact(sigma: float) -> float:
+        return cost(merge([*before, (sigma, q, steps, truncation)]), target_epsilon, delta, accountant, refine=False)
+
+    def coarse(sigma: float) -> float:
+        return epsilon(merge([*before, (sigma, q, steps, truncation)]), delta, "pld", 10 * _interval(target_epsilon))
+
+    # A sum of many small Gaussian losses has mu = q sqrt(T) / sigma, and epsilon is near mu sqrt(2 ln(1/delta)).
+    start = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent)
+    width = 4.0
+    hopeless = (
+        f"--accountant {accountant} finds no noise multiplier up to {MAX_NOISE_MULTIPLIER:g} that meets epsilon {target_epsilon:g} at delta "
+        f"{delta:g}: raise --target_delta, or the bound (--target_epsilon, --dataset_epsilon)"
+        f"{'.' if accountant == 'rdp' else ', or give --accountant rdp.'}"
+    )
+    if accountant == "pld" and coarse(MAX_NOISE_MULTIPLIER) < target_epsilon:
+        start = smallest_noise(coarse, target_epsilon, start, hopeless, width=width, at_least=at_least, tolerance=2e-5)
+        factor = coarse(start) / max(exact(start), 1e-12)
+        if abs(factor - 1) > 4e-5:  # else, with a large epsilon, the first solution is as good as a second
+            aim = target_epsilon * factor
+            start = smallest_noise(coarse, aim, start, hopeless, width=1.001, at_least=at_least, tolerance=1e-5)
+            start *= 1 + 2e-5
+        # What the question adds falls at least as fast as its noise rises: this close to the target, the noise is the smallest to 1e-4.
+        if 0 <= target_epsilon - exact(start) <= 1e-4 * (target_epsilon - spent):
+            return start
+        width = 1 + 8e-5
+    return smallest_noise(exact, target_epsilon, start, hopeless, width=width, at_least=at_least, tolerance=1e-4)
+
+
+def gaussian_budget(target_epsilon: float, target_delta: float) -> tuple[float, float]:
+    """The RDP order that is optimal for a target, and the whole RDP budget at that order.
+
+    Both are those of a plain Gaussian mechanism (RDP proportional to the order a) that just meets the target. With
+    c(a) = log(1 - 1/a) - log(delta a) / (a - 1), the conversion of Canonne, Kamath and Steinke (2020, Proposition
+    12), the budget at a is epsilon - c(a), and the order is the one that maximises (epsilon - c(a)) / a.
+    """
+    budgets = {a: target_epsilon - math.log1p(-1 / a) + math.log(target_delta * a) / (a - 1) for a in RDP_ORDERS}
+    order = max(budgets, key=lambda a: budgets[a] / a)
+    return order, budgets[order]
+
+
+def noise_for_share(share: float, q: float, steps: int, target_epsilon: float, target_delta: float) -> float:
+    """The noise multiplier with which `steps` Gaussian questions at rate q take `share` of `gaussian_budget`.
+
+    Raises:
+        UsageError: if RDP has no budget at the known orders, for the target is too small.
+    """
+    order, budget = gaussian_budget(target_epsilon, target_delta)
+    if not budget > 0:
+        raise UsageError(
+            f"--target_epsilon {target_epsilon:g} is too small to be shared out by RDP: give the noise multipliers of "
+            "the queries instead."
+        )
+
+    def spent(sigma: float) -> float:
+        return rdp((Question(sigma, q, steps),), (order,))[0]
+
+    start = q * math.sqrt(order * steps / (2 * share * budget))  # exact for q = 1
+    hopeless = (
+        f"No noise multiplier up to {MAX_NOISE_MULTIPLIER:g} makes a query as cheap as the share {share:g} of --target_epsilon "
+        f"{target_epsilon:g} at delta {target_delta:g}: raise the share, --target_epsilon or --target_delta."
+    )
+    return smallest_noise(spent, share * budget, start, hopeless, width=1.01, at_least=1e-3, tolerance=1e-6)
+
+
+def smallest_noise(
+    cost: Callable[[float], float],
+    target: float,
+    start: float,
+    hopeless: str,
+    *,
+    width: float,
+    at_least: float,
+    tolerance: float,
+) -> float:
+    """The smallest noise multiplier with cost <= target, from above, to a relative `tolerance`.
+
+    Brackets from `start` (the bracket begins as wide as the factor `width` and grows), then takes false position in
+    log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both. Where it is
+    cut from one side again and again all the same, the cost bends too much, and it is halved.
+
+    Args:
+        cost (`Callable`): falls with the noise multiplier.
+        target (`float`): what the cost at the answer does not exceed.
+        hopeless (`str`): what to say where nothing meets it.
+        at_least (`float`): the answer when even this little noise is enough.
+
+    Raises:
+        UsageError: if no noise multiplier up to 1e7 meets the target.
+    """
+    high, growth = max(start, at_least), width
+    low, cost_low, cost_high = high, target, cost(high)
+    while not cost_high <= target:
+        if high > MAX_NOISE_MULTIPLIER:
+            raise UsageError(hopeless)
+        low, cost_low, high = high, cost_high, high * growth
+        cost_high, growth = cost(high), min(growth**2, 4.0)
+    while low == high:
+        if high <= at_least:
+            return high
+        lower = max(high / growth, at_least)
+        cost_lower = cost(lower)
+        if cost_lower <= target:
+            low = high = lower
+            cost_high, growth = cost_lower, min(growth**2, 4.0)
+        else:
+            low, cost_low = lower, cost_lower
+    nudge, repeats = 1.0, 0
+    while high > low * (1 + tolerance):
+        middle = math.sqrt(low * high)
+        if repeats < 2 and high < 1.5 * low and math.isfinite(cost_low) and cost_high > 0:
+            part = math.log(cost_low / target) / math.log(cost_low / cost_high)
+            edge = 1 + tolerance / 4
+            middle = min(max(low * (high / low) ** part * (1 + nudge * 0.4 * tolerance), low * edge), high / edge)
+        cost_middle = cost(middle)
+        if cost_middle <= target:
+            high, cost_high, cut = middle, cost_middle, -1.0
+        else:
+            low, cost_low, cut = middle, cost_middle, 1.0
+        nudge, repeats = cut, repeats + 1 if cut == nudge else 0
+    return high
+
+
+@contextmanager
+def _quiet_absl() -> Iterator[None]:
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

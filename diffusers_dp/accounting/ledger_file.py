@@ -1,0 +1,306 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a ledger looks like on disk: a header for each release, its rows, and a chain of hashes through all lines. No torch.
+
+A run alone has a file of its own. Releases from one data set share the file that carries the data set's name, so that what they
+cost adds up; each then has a header, and its rows say whose they are.
+"""
+
+import copy
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from ..errors import IntegrityError, UsageError
+from ..files.journal import Journal
+from .epsilon import Question, Truncation
+from .ledger_row import NON_PRIVATE, LedgerRow
+
+
+SCHEMA_VERSION = 2
+
+_HEADER = {
+    "release_id",
+    "dataset_id",
+    "dataset_epsilon",
+    "num_images",
+    "unit_of_privacy",
+    "target_epsilon",
+    "target_delta",
+}
+_OURS = ("chain", "release_id")  # fields of this file, no facts of a question
+_MUTABLE = ("chain", "steps_executed", "state")
+
+
+class Bound(NamedTuple):
+    """A promise about all releases of a data set: together they cost at most `epsilon` at `delta`."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass
+class Release:
+    """What one release asked of the images: its header, and its rows in order of asking."""
+
+    header: dict[str, Any]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def questions(self) -> list[Question]:
+        return [question_of(row) for row in self.rows]
+
+
+class LedgerFile:
+    """The rows of one release, and of the others in the same file.
+
+    Args:
+        path (`Path`, *optional*): The file; `None` keeps the rows in memory.
+        header (`dict`): That of this release; a release of this name that is there must have the same one. Its `dataset_id` and
+            `release_id` are `None` where a run has the file to itself.
+        others (sequence of `Release`): Other releases of the data set, where there is no file.
+
+    Attributes:
+        rows (`list[dict]`): Of this release; copies are given out by the ledger, not by this class.
+        others (`list[Release]`): In the order in which they began.
+
+    Raises:
+        IntegrityError: The file is damaged or edited, of another version, data set or kind, or this release had another header.
+        UsageError: Another process writes to the data set's ledger.
+    """
+
+    def __init__(self, path: Path | None, header: dict[str, Any], others: Sequence[Release] = ()) -> None:
+        path = None if path is None else path.resolve()  # a link stays one
+        self.path, self.header = path, header
+        self.rows: list[dict[str, Any]] = []
+        self.others = list(others)
+        self._journal: Journal | None = None if path is None else Journal(path)
+        self._lines: list[dict[str, Any]] = []
+        self._lock: TextIO | None = None
+        if path is None or self._journal is None:
+            return
+        if header["dataset_id"] is not None:
+            self._lock = _hold(path)
+        try:
+            with _usable(path):
+                self._lines = self._journal.read()
+            releases = _releases(self._lines, path, header["dataset_id"])
+            _check_units(releases, header["unit_of_privacy"], path)
+            own = [release for release in releases if release.header["release_id"] == header["release_id"]]
+            for release in own:
+                self._check_header(release.header)
+                self.rows = release.rows
+            self.others = [release for release in releases if release not in own]
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Adds a row; when this returns it is on disk."""
+        if self._journal is not None:
+            new = [row]
+            if self.header["dataset_id"] is not None:
+                row["release_id"] = self.header["release_id"]
+            if not self.rows:  # the first question brings the header with it
+                new = [dict(self.header), row]
+            chain = self._lines[-1]["chain"] if self._lines else ""
+            for line in new:
+                chain = line["chain"] = _link(chain, line)
+            if len(new) == 1:
+                self._journal.append(row)
+            else:
+                self._journal.rewrite([*self._lines, *new])
+            self._lines += new
+        self.rows.append(row)
+
+    def rewrite(self) -> None:
+        """Writes down how many steps were executed since."""
+        if self._journal is not None:
+            self._journal.rewrite(self._lines)
+
+    def close(self) -> None:
+        """Lets other processes write to the data set's ledger; the end of this process does, too."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _check_header(self, found: dict[str, Any]) -> None:
+        there, here = _flat(found), _flat(self.header)
+        for key in (*here, *there):
+            if key not in there or key not in here or there[key] != here[key]:
+                raise IntegrityError(
+                    f"{self.path} was written with {key} = {there.get(key)!r}, but this run has {here.get(key)!r}: use "
+                    "the same settings, or another --output_dir."
+                )
+
+
+def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_privacy: str = "image") -> list[Release]:
+    """The releases of a data set but this one, read without a lock and without a change: for planning.
+
+    Raises:
+        IntegrityError: As for `LedgerFile`.
+    """
+    with _usable(path):
+        lines = Journal(path).read(repair=False)
+    releases = _releases(lines, path, dataset_id)
+    _check_units(releases, unit_of_privacy, path)
+    return [release for release in releases if release.header["release_id"] != release_id]
+
+
+def bounds_of(headers: Iterable[dict[str, Any]]) -> list[Bound]:
+    """The bounds that the releases of a data set were promised, each at the delta of its own release.
+
+    The smallest delta comes first. Bounds that another one implies are left out: it has no larger epsilon at no larger
+    delta.
+
+    Args:
+        headers (iterable of `dict`): Of the releases.
+    """
+    given = [
+        Bound(head["dataset_epsilon"], head["target_delta"]) for head in headers if head["dataset_epsilon"] is not None
+    ]
+    bounds: list[Bound] = []
+    for bound in sorted(given, key=lambda bound: (bound.delta, bound.epsilon)):
+        if not bounds or bound.epsilon < bounds[-1].epsilon:
+            bounds.append(bound)
+    return bounds
+
+
+def check_dataset_id(name: str) -> str:
+    """A data set's name is a file's name. Raises `UsageError` where it cannot be one."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise UsageError(
+            f"--dataset_id is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or a digit."
+        )
+    return name
+
+
+def question_of(row: dict[str, Any]) -> Question:
+    """What the accountant reads of a row."""
+    cap = row["truncated_batch_size"]
+    truncation = None if cap is None else Truncation(cap, row["dataset_size"])
+    return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)
+
+
+def facts_of(row: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a row without what belongs to its file."""
+    return copy.deepcopy({key: value for key, value in row.items() if key not in _OURS})
+
+
+def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Release]:
+    """The releases in a file, after every check that needs no settings."""
+    releases: dict[str | None, Release] = {}
+    chain = ""
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, dict) or (number == 1) > (line.get("kind") == "header"):
+            raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: restore the file.")
+        if line.get("kind") == "header" and line.get("schema_version") != SCHEMA_VERSION:
+            raise IntegrityError(
+                f"{path} was written by another version (schema {line.get('schema_version')}, this one has {SCHEMA_VERSION}): go on "
+                "with that version."
+            )
+        chain = _link(chain, line)
+        if line.get("chain") != chain:
+            raise IntegrityError(f"Line {number} of {path} was edited, or lines before it are gone: restore the file.")
+        if line.get("kind") == "header":
+            if not _HEADER <= set(line) or line["release_id"] in releases:
+                raise IntegrityError(
+                    f"Line {number} of {path} is not the header of another release: restore the file."
+                )
+            _check_owner(line, path, dataset_id)
+            releases[line["release_id"]] = Release(line)
+        else:
+            release = releases.get(line.get("release_id"))
+            if release is None:
+                raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: no release has its id.")
+            _check_row(line, len(release.rows), release.header, path)
+            release.rows.append(line)
+    return list(releases.values())
+
+
+def _check_owner(header: dict[str, Any], path: Path, dataset_id: str | None) -> None:
+    theirs = header["dataset_id"]
+    if theirs == dataset_id:
+        return
+    if theirs is None:
+        raise IntegrityError(
+            f"{path} is the ledger of one run alone; give --dataset_id {dataset_id} another --ledger_dir."
+        )
+    if dataset_id is None:
+        raise IntegrityError(f"{path} is the ledger of data set {theirs!r}: give --dataset_id {theirs}.")
+    raise IntegrityError(
+        f"{path} is the ledger of data set {theirs!r}, not of {dataset_id!r}: a ledger keeps its name."
+    )
+
+
+def _check_units(releases: Sequence[Release], unit: str, path: Path) -> None:
+    for release in releases:
+        other = release.header["unit_of_privacy"]
+        if other != unit and release.header["dataset_id"] is not None:
+            raise IntegrityError(
+                f"An earlier release in {path} protects one {other}, and this one one {unit}: these do not add up; give the same "
+                "--unit_column."
+            )
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """One sentence where a data set's ledger cannot be opened."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"--ledger_dir {path.parent} cannot be used ({error.strerror}): give a folder for ledgers."
+        ) from None
+
+
+def _check_row(row: dict[str, Any], number: int, header: dict[str, Any], path: Path) -> None:
+    try:
+        sigma, q, steps, _ = question_of(row)
+        query, partition, cap = row["query"], row["partition"], row["truncated_batch_size"]
+        LedgerRow(row["stage"], row["mechanism"], sigma, q, steps, query, partition, cap)
+        sound = row["id"] == number and row["state"] in ("reserved", "executed")
+        sound = sound and 0 <= row["steps_executed"] <= row["steps_reserved"]
+        sound = sound and row["dataset_size"] == header["num_images"]
+        sound = sound and (row["mechanism"] == NON_PRIVATE) == (header["target_epsilon"] == "inf")
+    except (KeyError, TypeError, UsageError) as error:
+        raise IntegrityError(f"Row {number} of {path} is not a row of a ledger: {error}") from error
+    if not sound:
+        raise IntegrityError(f"Row {number} of {path} contradicts itself or its place: restore the file.")
+
+
+def _link(chain: str, line: dict[str, Any]) -> str:
+    facts = {key: value for key, value in line.items() if key not in _MUTABLE}
+    return hashlib.sha256((chain + json.dumps(facts, sort_keys=True)).encode()).hexdigest()
+
+
+def _flat(header: dict[str, Any]) -> dict[str, Any]:
+    header = {key: value for key, value in header.items() if key != "chain"}
+    facts = header.pop("public_facts", None)
+    return {**header, **{f"public_facts.{key}": value for key, value in dict(facts or {}).items()}}
+
+
+def _hold(path: Path) -> TextIO:
+    """Locks a data set's ledger. The lock ends with the file object, or with the process."""
+    with _usable(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = open(path.with_name(path.name + ".lock"), "a+", encoding="ascii")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        pid = lock.read(20)
+        lock.close()
+        raise UsageError(
+            f"{path} is in use by process {pid}: wait for that run, for the releases of a data set add up."
+        ) from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock

@@ -1,0 +1,74 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The ledger of runs without any guarantee, for comparison: `--target_epsilon inf`, the papers' rows at epsilon = infinity. No torch.
+
+The door adds the noise that a ledger has a row for, and a `PrivacyLedger` takes no row without noise; an `UnprotectedLedger`
+takes no other. `planning.new_ledger` is the one place that makes one. It has no receipt, so that no release can come of it.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from .epsilon import Composition
+from .ledger import PrivacyLedger
+from .ledger_row import NON_PRIVATE, LedgerRow
+
+
+class UnprotectedLedger(PrivacyLedger):
+    """The ledger of a run without guarantee: it writes down what is asked, and that it was asked without noise.
+
+    Epsilon is infinite, and there is no budget: every row is granted, and calibration answers 0. No number comes from an accountant.
+
+    Args:
+        path, target_delta, num_images, accountant, public_facts, unit_of_privacy: See `PrivacyLedger`. The data set's own ledger
+            (`--dataset_id`) adds up guarantees, so it never holds such a run.
+
+    Raises:
+        UsageError, IntegrityError: See `PrivacyLedger`; its files and those of this class are not taken for each other.
+    """
+
+    has_guarantee = False
+
+    def __init__(
+        self,
+        path: Path | str | None,
+        *,
+        target_delta: float,
+        num_images: int,
+        accountant: str = "pld",
+        public_facts: dict | None = None,
+        unit_of_privacy: str = "image",
+    ) -> None:
+        super().__init__(
+            path, target_epsilon=math.inf, target_delta=target_delta, num_images=num_images, accountant=accountant,
+            public_facts=public_facts, unit_of_privacy=unit_of_privacy,
+        )  # fmt: skip
+
+    def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = (), delta: float | None = None) -> float:
+        return math.inf
+
+    def budget_shares(self) -> dict[str, float]:
+        """Empty: there is nothing to share out."""
+        return {}
+
+    def calibrate(
+        self, sample_rate: float, steps: int, *, truncated_batch_size: int | None = None, at_least: float = 0.0
+    ) -> float:
+        return 0.0
+
+    def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:
+        return 0.0
+
+    def _checked_target(self, target_epsilon: float) -> float:
+        return math.inf
+
+    def _check_noise(self, row: LedgerRow) -> None:
+        if row.mechanism != NON_PRIVATE:
+            raise UsageError(f"{row.name!r} is asked with noise, and with --target_epsilon inf nothing has any.")
+
+    def _cost(self, composition: Composition, accountant: str | None = None) -> float:
+        return math.inf
+
+    def _affords(self, composition: Composition) -> bool:
+        return True

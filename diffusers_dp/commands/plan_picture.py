@@ -1,0 +1,126 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A picture of a plan: the budget by stage, and epsilon against the steps of DP-SGD. Needs matplotlib, loads no torch."""
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..runs.plan import Plan
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Name and colour of each stage; the colours are told apart by most eyes, and in print.
+_STAGES = {
+    "central_images": ("central images", "#4477aa"),
+    "mode_images": ("mode images", "#4477aa"),  # in the place of the former
+    "frequency_features": ("frequency features", "#ccbb44"),
+    "evaluation_reserve": ("left for evaluation", "#bbbbbb"),
+    "dp_sgd": ("DP-SGD", "#228833"),
+    "restart_slack": ("slack for restarts", "#bbccee"),
+}
+_MOST_STAGES = 5  # of one plan
+# The curve's points, as parts of the planned steps: closer to each other at its beginning, where it is steep.
+_PARTS = [(part / 8) ** 2 for part in range(11)]
+
+
+def check_picture(path: Path) -> None:
+    """Refuses what could only fail after the accounting.
+
+    Raises:
+        UsageError: matplotlib is not installed, or the path does not end in `.png` or names no place in a folder.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise UsageError("--picture needs matplotlib; pip install diffusers_dp[plot], or leave it out.") from None
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"--picture {path} is no PNG; give a name that ends in .png.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--picture {path} is no place for a file; give a name in a folder that exists.")
+
+
+def draw_plan(plan: Plan, path: Path) -> None:
+    """Draws the plan into a PNG file.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    picture = picture_of(plan)
+    try:
+        path.write_bytes(picture)
+    except OSError as error:
+        raise UsageError(f"--picture {path} cannot be written ({error.strerror}); give another file.") from None
+
+
+def picture_of(plan: Plan) -> bytes:
+    """The plan as a PNG of 1,500 x 600 pixels."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
+    shares, curve = figure.subplots(1, 2, width_ratios=(1, 1.1))
+    _draw_shares(shares, plan)
+    _draw_curve(curve, plan)
+    budget = plan.ledger
+    figure.suptitle(
+        f"Total epsilon {plan.epsilon:.4g} by {budget.accountant.upper()} at delta {budget.target_delta:.2e}, "
+        f"for one of {budget.num_images:,} {plan.unit}s zeroed out",
+        fontsize=11,
+    )
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    return picture.getvalue()
+
+
+def _draw_shares(axes: "Axes", plan: Plan) -> None:
+    """A bar for each stage, in the order of asking."""
+    shares = plan.ledger.budget_shares()
+    names, colours = zip(*(_STAGES[name] for name in shares), strict=True)
+    bars = axes.barh(names, list(shares.values()), height=0.8 * len(names) / _MOST_STAGES, color=colours)
+    for bar, (name, share) in zip(bars, shares.items(), strict=True):
+        row = plan.rows[name]
+        steps = "1 step" if row.steps == 1 else f"{row.steps:,} steps"
+        inside = share > 0.5
+        axes.annotate(
+            f"{share:.1%}\nnoise multiplier {row.noise_multiplier:.4g}, {steps}",
+            (share, bar.get_y() + bar.get_height() / 2),
+            xytext=(-6 if inside else 6, 0),
+            textcoords="offset points",
+            ha="right" if inside else "left",
+            va="center",
+            color="white" if inside else "black",
+            fontsize=9,
+        )
+    axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, and bars as thick however many there are
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.set_xlabel("share of the composed RDP")
+    axes.set_title("Budget by stage", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_curve(axes: "Axes", plan: Plan) -> None:
+    """Epsilon if DP-SGD stopped earlier or went on, with the noise as planned."""
+    planned, target = plan.rows["dp_sgd"], plan.ledger.target_epsilon
+    steps = sorted({round(planned.steps * part) for part in _PARTS})
+    for accountant, style in (("pld", "-"), ("rdp", "--")):
+        if accountant == "rdp" and planned.truncated_batch_size is not None:
+            continue
+        epsilons = plan.epsilon_against_steps(steps, accountant)
+        axes.plot(steps, epsilons, style, color="#4477aa", label=f"epsilon by {accountant.upper()}")
+    axes.axhline(target, color="#aa3377", linewidth=1, label=f"target epsilon {target:g}")
+    slack = plan.rows["restart_slack"].steps if "restart_slack" in plan.rows else 0
+    axes.plot(
+        [planned.steps + slack], [plan.epsilon], "o", color="black",
+        label=f"planned: {planned.steps + slack:,} steps, by {plan.ledger.accountant.upper()}",
+    )  # fmt: skip
+    axes.set_xlim(0, None)
+    axes.set_ylim(0, None)
+    axes.set_xlabel(f"steps of DP-SGD (noise multiplier {planned.noise_multiplier:.4g})")
+    axes.set_ylabel("total epsilon")
+    axes.set_title("Epsilon against steps", fontsize=10)
+    axes.legend(fontsize=8, loc="lower right")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,121 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Decoded images on disk, as uint8: written once, part by part, and read as memory maps, so that more of them need more disk and no more memory.
+
+The cache is a folder of `.npy` files that is there whole or not at all. It holds the private images, and stays with them.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import PIL
+from numpy.lib.format import open_memmap, write_array_header_1_0
+
+from ..errors import IntegrityError, UsageError
+from ..files.journal import sync_folder, write_synced
+
+
+STATE_FILE = "state.json"
+_VERSION = 1
+
+
+def fingerprint(made_of: Any) -> str:
+    """Of all that decides what the decoded images are, a JSON value; the version of Pillow is added."""
+    facts = json.dumps([_VERSION, PIL.__version__, made_of], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def open_cache(folder: Path, made_of: str) -> dict[str, np.ndarray] | None:
+    """
+    The arrays of a cache, mapped into memory and read-only.
+
+    Sizes are compared, contents are not: hashing them would read every image at each start.
+
+    Args:
+        folder (`Path`): The cache.
+        made_of (`str`): The [`fingerprint`] of what is wanted.
+
+    Returns:
+        `dict[str, np.ndarray]` or `None`: By name; `None` if there is no cache, or one of something else.
+
+    Raises:
+        IntegrityError: A file of the cache is missing, is not as long as it was, or has another header.
+    """
+    if not folder.exists():
+        return None
+    try:
+        state = json.loads((folder / STATE_FILE).read_bytes())
+        found, sizes = state["made_of"], dict(state["bytes"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise damaged(folder / STATE_FILE) from None
+    if found != made_of:
+        return None
+    for name, size in sizes.items():
+        if not (folder / name).is_file() or (folder / name).stat().st_size != size:
+            raise damaged(folder / name)
+    return {name.removesuffix(".npy"): _map(folder / name) for name in sizes}
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        return open_memmap(path, mode="r")
+    except Exception:  # a header is parsed as Python: a damaged one raises almost anything
+        raise damaged(path) from None
+
+
+def damaged(path: Path) -> IntegrityError:
+    return IntegrityError(f"{path} is missing or damaged; remove {path.parent}, and the images are decoded anew.")
+
+
+@contextmanager
+def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
+    """
+    Makes a cache of the `.npy` files that are written into the folder that this yields, in the place of an older cache.
+
+    Args:
+        folder (`Path`): The cache.
+        made_of (`str`): Its [`fingerprint`].
+        num_bytes (`int`): How much is going to be written.
+
+    Raises:
+        UsageError: The disk cannot take it.
+    """
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    try:
+        for stale in (folder, temporary):
+            if stale.exists():
+                shutil.rmtree(stale)
+        temporary.mkdir(parents=True)
+        if shutil.disk_usage(temporary).free < num_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        yield temporary
+        files = sorted(temporary.glob("*.npy"))
+        for path in files:
+            with open(path, "r+b") as file:
+                os.fsync(file.fileno())
+        state = {"made_of": made_of, "bytes": {path.name: path.stat().st_size for path in files}}
+        write_synced(temporary / STATE_FILE, json.dumps(state, indent=2).encode())
+        sync_folder(temporary)
+        os.replace(temporary, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise UsageError(
+            f"{folder.parent} cannot take the decoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make room on that disk, or "
+            "choose another folder."
+        ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def new_npy(path: Path, dtype: str, length: int) -> BinaryIO:
+    """A new `.npy` file of one dimension, open, whose `length` values of `dtype` (as in `np.dtype.str`) are yet to be written."""
+    file = open(path, "wb")
+    write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": (length,)})
+    return file

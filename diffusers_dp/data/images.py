@@ -1,0 +1,273 @@
+"""From flags to images: first the public facts, which no image decides, then uint8 arrays for the door."""
+
+import math
+import os
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..errors import UsageError
+from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
+from .decoding import MAX_IMAGE_PIXELS
+from .decoding_workers import map_in_processes
+from .parts import Decoder, part_length, parts_of
+from .records import Records
+from .source import DataSource
+from .sources import DigitsSource, ImageSource, load_digits_split, open_source
+
+
+__all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "open_images", "public_facts"]
+
+# Public and fixed: the validation images of a dataset are the same in every run, whatever --seed is.
+_VALIDATION_SEED = 0
+FOLDER = "images"  # of the cache
+# A process needs a second to start; fewer parts of the images are decoded before it has.
+PARTS_OF_A_PROCESS = 4
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """
+    What may be known of the images by everybody.
+
+    Args:
+        num_images (`int`): N, the declared number of images to train on.
+        image_shape (`tuple[int, int, int]`): (channels, height, width).
+        class_names (`tuple[str, ...]`, *optional*): The label set, `None` for unlabelled images.
+        declared_units (`int`, *optional*): The declared number of units, where a unit is not an image.
+    """
+
+    num_images: int
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...] | None
+    declared_units: int | None = None
+
+    @property
+    def num_units(self) -> int:
+        """N of the guarantee: the number of units of privacy."""
+        return self.num_images if self.declared_units is None else self.declared_units
+
+
+@dataclass(frozen=True)
+class ImageArrays:
+    """
+    The private images, ready for the door.
+
+    Args:
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= N images; zeros where not readable.
+        labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image, `None` for unlabelled images.
+        readable (`np.ndarray` of bool, shape `[n]`): False for an image that contributes nothing, because it or its
+            label or unit could not be read.
+        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on, where a unit is not an image.
+        made_of (`str`, *optional*): By which `open_images` finds them again.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray | None
+    readable: np.ndarray
+    units: np.ndarray | None = None
+    made_of: str | None = None
+
+
+def public_facts(data: DataSource) -> PublicFacts:
+    """
+    Finds out what is public, from flags and metadata, without reading an image or writing a file.
+
+    A dry run with a declared number of images does not even look at the metadata.
+
+    Args:
+        data (`DataSource`): Which images.
+
+    Returns:
+        `PublicFacts`: The facts.
+
+    Raises:
+        `UsageError`: A dataset, split or column is missing or unknown, N or the label set cannot be known without
+            reading images, or there are known to be more images than declared.
+    """
+    if data.declared_only and data.num_train_images is not None:
+        names = DigitsSource().class_names() if data.uses_digits else data.class_names
+        return PublicFacts(data.num_train_images, data.image_shape, names, data.num_train_units)
+    source = open_source(data)
+    count = source.count()
+    num_images = data.num_train_images
+    if count == 0:
+        raise UsageError(f"{_source_words(data)} holds no images; name a source that does.")
+    if num_images is not None and count is not None and num_images + data.validation_size < count:
+        raise UsageError(
+            f"--num_train_images {num_images} and --validation_size {data.validation_size} together are less than the "
+            f"{count} images of {_source_words(data)}; give --num_train_images {count - data.validation_size}, or leave it out."
+        )
+    if num_images is None:
+        if count is None:
+            raise UsageError("--num_train_images must be given: the dataset's metadata does not tell its length.")
+        num_images = count - data.validation_size
+        if num_images < 1:
+            raise UsageError(f"--validation_size {data.validation_size} leaves no image to train on; lower it.")
+    return PublicFacts(num_images, data.image_shape, source.class_names(), data.num_train_units)
+
+
+def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
+    """
+    The images, converted, resized and cropped. A damaged one stays, as zeros that contribute nothing.
+
+    They are decoded once, by as many processes as there are cores, into `cache_dir`, and read from there without being loaded: the arrays are
+    memory maps. Other flags, or other local files, are decoded anew. The validation images go by position: an absent file moves them, an unreadable one
+    does not.
+
+    In memory are, in each process, about 16 MiB of images; for each image one byte, and with validation images eight bytes while they are drawn; and for
+    each unit its name, where a unit is not an image.
+
+    Args:
+        data (`DataSource`): Which images.
+        facts (`PublicFacts`): Its public facts.
+        cache_dir (`str` or `Path`): A private folder for decoded images and for what `datasets` caches.
+
+    Returns:
+        `ImageArrays`: The images in the order of their source, without the validation images. Read-only.
+
+    Raises:
+        `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown, or a file of the dataset, or
+            the disk is full.
+        `IntegrityError`: The cache is damaged.
+    """
+    source, folder = open_source(data), Path(cache_dir) / FOLDER
+    made_of = fingerprint(_what_decides(data, facts, source))
+    if open_cache(folder, made_of) is None:
+        records = source.records(facts.class_names, Path(cache_dir))
+        left_out = _left_out(data, facts, len(records))
+        # With label, unit, readable; of the declared number, for a message may not tell how many there are.
+        num_bytes = facts.num_images * (math.prod(facts.image_shape) + 17)
+        with new_cache(folder, made_of, num_bytes) as temporary:
+            _decode(data, facts, records, left_out, temporary)
+    return open_images(cache_dir, made_of)
+
+
+def open_images(cache_dir: str | Path, made_of: str) -> ImageArrays:
+    """
+    What `load_images` decoded, in this process or another one. Nothing is decoded, and the data set is not looked at.
+
+    Args:
+        cache_dir (`str` or `Path`): As it was given to `load_images`.
+        made_of (`str`): Of the arrays that it returned.
+
+    Raises:
+        `UsageError`: They are not there.
+        `IntegrityError`: The cache is damaged.
+    """
+    arrays = open_cache(Path(cache_dir) / FOLDER, made_of)
+    if arrays is None:
+        raise UsageError(
+            f"{cache_dir} does not hold the images that the first process decoded: give an --output_dir on a disk that all machines of the run "
+            "see."
+        )
+    _check_arrays(arrays, Path(cache_dir) / FOLDER)
+    return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"), made_of)
+
+
+def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
+    """Raises `IntegrityError` where one is missing, or has not the type or the length that it was written with."""
+    types = {"images": np.uint8, "readable": np.bool_, "labels": np.int64, "units": np.int64}
+    length = len(arrays["images"]) if "images" in arrays and arrays["images"].ndim == 4 else None
+    for name in ("images", "readable", *arrays):
+        array = arrays.get(name)
+        if (
+            array is None
+            or name not in types
+            or array.dtype != types[name]
+            or (array.shape[:1] != (length,))
+            or array.ndim != (4 if name == "images" else 1)
+        ):
+            raise damaged(folder / f"{name}.npy")
+
+
+def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> list[Any]:
+    """All that the decoded images follow from: the files of the source, or the address of their revision on the Hub, and the flags."""
+    files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
+    flags = [
+        data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
+        data.label_column, data.unit_column, data.validation_size,
+    ]  # fmt: skip
+    if data.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
+        flags.append(data.max_image_pixels)
+    return [files, flags, facts.num_images, facts.image_shape, facts.class_names]
+
+
+def _size_and_time(file: Path | str) -> tuple[int, ...]:
+    try:
+        status = file.stat() if isinstance(file, Path) else None
+    except OSError:
+        return ()
+    return () if status is None else (status.st_size, status.st_mtime_ns)
+
+
+def _left_out(data: DataSource, facts: PublicFacts, num_records: int) -> np.ndarray:
+    """Which records are validation images, bool, shape `[num_records]`. Raises `UsageError` if there are too many records, or none."""
+    capacity = facts.num_images + data.validation_size
+    if num_records > capacity:
+        raise UsageError(f"--num_train_images {facts.num_images} is less than {_source_words(data)} holds; raise it.")
+    left_out = validation_positions(capacity, data.validation_size)[:num_records]
+    if left_out.all():
+        raise UsageError(f"{_source_words(data)} holds no images; name a source that does.")
+    return left_out
+
+
+def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np.ndarray, folder: Path) -> None:
+    """Writes the arrays into `folder`. Nothing that is shown meanwhile depends on how many images there are or which can be read."""
+    num_images, length = int((~left_out).sum()), part_length(facts.image_shape)
+    capacity = facts.num_images + data.validation_size
+    decoder = Decoder(
+        records, folder / "images.npy", num_images, facts.image_shape,
+        labelled=facts.class_names is not None, by_unit=data.unit_column is not None,
+        max_pixels=data.max_image_pixels,
+    )  # fmt: skip
+    num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
+    numbers: dict[Any, int] = {}  # of the units
+    with ExitStack() as stack:
+        files = {"readable": stack.enter_context(new_npy(folder / "readable.npy", "|b1", num_images))}
+        if decoder.labelled:
+            files["labels"] = stack.enter_context(new_npy(folder / "labels.npy", "<i8", num_images))
+        if decoder.by_unit:
+            files["units"] = stack.enter_context(new_npy(folder / "units.npy", "<i8", num_images))
+        bar = stack.enter_context(tqdm(total=capacity, desc="Reading images", unit="image"))
+        decoded = stack.enter_context(
+            closing(map_in_processes(decoder, parts_of(left_out, facts.image_shape), num_processes))
+        )
+        for labels, readable, units in decoded:
+            files["readable"].write(readable.tobytes())
+            if decoder.labelled:
+                files["labels"].write(labels.astype("<i8").tobytes())
+            if decoder.by_unit:
+                places = [0 if unit is None else numbers.setdefault(unit, len(numbers)) for unit in units]
+                files["units"].write(np.array(places, dtype="<i8").tobytes())
+            bar.update(min(length, capacity - bar.n))
+        bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
+    if len(numbers) > facts.num_units:
+        raise UsageError(f"--num_train_units {facts.num_units} is less than --unit_column tells apart; raise it.")
+
+
+def validation_positions(capacity: int, size: int) -> np.ndarray:
+    """Which records of a split are validation images, bool, shape `[capacity]`: the same in every run and every evaluation.
+
+    Args:
+        capacity (`int`): Declared number of records of the split.
+        size (`int`): `--validation_size`.
+    """
+    held_out = np.zeros(capacity, dtype=bool)
+    if size:  # a permutation takes eight bytes an image
+        held_out[np.random.default_rng(_VALIDATION_SEED).permutation(capacity)[:size]] = True
+    return held_out
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _source_words(data: DataSource) -> str:
+    if data.uses_digits:
+        return "scikit-learn's digits"
+    return "--train_data_dir" if data.train_data_dir is not None else "--dataset_name"

@@ -1,0 +1,110 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Images are decoded part by part, each part into its place in a file. Other processes import this, so nothing here loads torch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from .decoding import MAX_IMAGE_PIXELS, decode_image
+from .records import Records
+
+
+# Decoded at a time, and in memory, in each process.
+PART_BYTES, PART_IMAGES = 2**24, 4096
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the records, to be decoded at once.
+
+    Args:
+        start, stop (`int`): Positions among the records.
+        row (`int`): The place of its first image among the decoded ones.
+        left_out (`np.ndarray` of bool, shape `[stop - start]`): Records that are not decoded.
+    """
+
+    start: int
+    stop: int
+    row: int
+    left_out: np.ndarray
+
+    def __len__(self) -> int:
+        return int((~self.left_out).sum())
+
+
+def parts_of(left_out: np.ndarray, image_shape: tuple[int, int, int]) -> Iterator[Part]:
+    """Parts of as many records as may be in memory, in order.
+
+    Args:
+        left_out (`np.ndarray` of bool, shape `[n]`): Which of n records are not decoded.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+    """
+    row, length = 0, part_length(image_shape)
+    for start in range(0, len(left_out), length):
+        part = Part(start, min(start + length, len(left_out)), row, left_out[start : start + length])
+        yield part
+        row += len(part)
+
+
+def part_length(image_shape: tuple[int, int, int]) -> int:
+    """Records in a part."""
+    return max(1, min(PART_IMAGES, PART_BYTES // int(np.prod(image_shape))))
+
+
+class Decoder:
+    """Decodes parts of the records into their places in one `.npy` file; it may do so in another process.
+
+    Args:
+        records (`Records`): Where images come from.
+        path (`Path`): The file, which is made here.
+        num_images (`int`): How many images it will hold.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        labelled, by_unit (`bool`): Whether an image without a label, or without a unit, counts as unreadable.
+        max_pixels (`int`): An image of more counts as unreadable, too.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        path: Path,
+        num_images: int,
+        image_shape: tuple[int, int, int],
+        *,
+        labelled: bool,
+        by_unit: bool,
+        max_pixels: int = MAX_IMAGE_PIXELS,
+    ):
+        self.records, self.path, self.image_shape = records, path, image_shape
+        self.labelled, self.by_unit, self.max_pixels = labelled, by_unit, max_pixels
+        file = open_memmap(path, mode="w+", dtype=np.uint8, shape=(num_images, *image_shape))
+        self.offset = file.offset
+
+    def __call__(self, part: Part) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+        """
+        Decodes one part. Where an image is not readable, zeros are written.
+
+        Returns:
+            `tuple[np.ndarray, np.ndarray, list]`: Of each image its label (int64, 0 where not readable), whether it is readable (bool), and its
+            unit (`None` where not readable).
+        """
+        images = np.zeros((len(part), *self.image_shape), dtype=np.uint8)
+        labels, readable = np.zeros(len(part), dtype=np.int64), np.zeros(len(part), dtype=bool)
+        units: list[Any] = [None] * len(part)
+        row = 0
+        for left_out, (encoded, label, unit) in zip(part.left_out, self.records.read(part.start, part.stop)):
+            if left_out:
+                continue
+            image = decode_image(encoded, self.image_shape, self.max_pixels)
+            complete = (not self.labelled or label is not None) and (not self.by_unit or unit is not None)
+            if image is not None and complete:
+                images[row], labels[row], readable[row], units[row] = image, label or 0, True, unit
+            row += 1
+        # Written, not mapped: a full disk is then an error and not a signal.
+        with open(self.path, "r+b") as file:
+            file.seek(self.offset + part.row * int(np.prod(self.image_shape)))
+            file.write(images.data)
+        return labels, readable, units

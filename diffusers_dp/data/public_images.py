@@ -1,0 +1,197 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Public images to pre-train on, and the check that their files are not the sensitive ones'."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from tqdm.auto import tqdm
+
+from ..errors import UsageError
+from ..files.hub_errors import one_sentence
+from .decoding import IMAGE_SUFFIXES, decode_image
+from .source import DataSource
+from .sources import ImageSource, open_source
+
+
+_LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
+#: Flags of sensitive images, and those that say the same of public ones.
+_FLAGS = {
+    "--train_data_dir": "--public_data_dir",
+    "--train_split": "--public_split",
+    **{f"--{name}": f"--public_{name}" for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PublicImages:
+    """Images that everybody may see.
+
+    Args:
+        images (`torch.Tensor` of uint8, shape `[n, C, H, W]`): In the shape of the sensitive ones.
+        labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is unknown.
+        num_classes (`int`, *optional*): Of their own label set.
+        origin (`dict`): Id or "local folder", number, hash and licence, and how long they are trained on, for the receipt.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor | None
+    num_classes: int | None
+    origin: dict[str, Any]
+
+    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Images `[size, C, H, W]` in [-1, 1], drawn uniformly, and their labels."""
+        index = torch.randint(len(self.images), (size,))
+        return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
+
+
+def check_public_images(data: DataSource) -> None:
+    """Looks for public images before anything is planned; none is read.
+
+    Raises:
+        UsageError: There are none, or a split, column or class is missing or unknown (names the flags of public data).
+    """
+    with _public_flags():
+        source = open_source(data)
+        source.class_names()
+    if source.count() == 0:
+        raise UsageError(_no_images(data))
+
+
+def load_public_images(
+    data: DataSource, sensitive: DataSource, cache_dir: str | Path, *, training: dict[str, Any]
+) -> PublicImages:
+    """Reads, converts, resizes and crops public images; those that cannot be read are left out.
+
+    Args:
+        data (`DataSource`): The public images, in the shape of the sensitive ones.
+        sensitive (`DataSource`): The sensitive images, whose files must be other ones.
+        cache_dir (`str` or `Path`): A folder for what `datasets` caches.
+        training (`dict`): How long they are trained on, for the receipt.
+
+    Raises:
+        UsageError: There are none, or a column is missing or unknown (names the flags of public data), or they are the
+            files of the sensitive ones, see `refuse_the_same_files`.
+    """
+    images, labels = [], []
+    with _public_flags():
+        refuse_the_same_files(data, sensitive)
+        source: ImageSource = open_source(data)
+        names = source.class_names()
+        for encoded, label, _ in tqdm(
+            source.records(names, Path(cache_dir)), desc="Reading public images", unit="image"
+        ):
+            image = decode_image(encoded, data.image_shape, data.max_image_pixels)
+            if image is not None:
+                images.append(image)
+                labels.append(label if label is not None else len(names or ()))
+    if not images:
+        raise UsageError(_no_images(data))
+    stacked = np.stack(images)
+    name = data.dataset_name
+    origin = {
+        "kind": "public images",
+        "name": "local folder" if name is None or Path(name).expanduser().exists() else name,
+        "num_images": len(stacked),
+        "images_sha256": hashlib.sha256(stacked.tobytes()).hexdigest(),
+        "licence": _licence(data),
+        **training,
+    }
+    num_classes = None if names is None else len(names)
+    return PublicImages(
+        torch.from_numpy(stacked), None if names is None else torch.tensor(labels), num_classes, origin
+    )
+
+
+def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
+    """Refuses public data whose files are those of the sensitive data, whatever they are called and wherever they lie.
+
+    Files are compared whole, by size and then by SHA-256; no image is decoded. Refused are a file of many images (parquet, arrow, an archive)
+    that both have, and image files of which all of one side are among the other's. So a single image file in common decides nothing. What
+    follows from the files is whether the run starts, which says what the operator named, and names twice.
+
+    Not noticed: the same images in other files (another format, resized, split up differently), a copy of a data set on the Hub under
+    another name, and a part of it mixed with others as image files. That public images are other ones is the operator's statement.
+
+    Raises:
+        UsageError: They are the same.
+    """
+    sides = [open_source(sensitive).files(), open_source(data).files()]
+    sizes = [{_size(file) for file in files} for files in sides]
+    theirs, public = ({_identity(file, sizes[0] & sizes[1]) for file in files} for files in sides)
+    common = theirs & public
+    if any(holds_many for _, holds_many in common) or (common and common in (theirs, public)):
+        raise UsageError(
+            f"{_flag(data)} holds data files of the sensitive images, under another name; name data that is public and other."
+        )
+
+
+def _flag(data: DataSource) -> str:
+    return "--public_data_dir" if data.train_data_dir is not None else "--public_dataset_name"
+
+
+def _no_images(data: DataSource) -> str:
+    return f"{_flag(data)} holds no image that can be read; name another."
+
+
+@contextmanager
+def _public_flags() -> Iterator[None]:
+    """A refusal in here names the flags of public data."""
+    try:
+        yield
+    except UsageError as error:
+        text = str(error)
+        for flag, public in _FLAGS.items():
+            text = text.replace(flag, public)
+        raise UsageError(text) from None
+
+
+def _licence(data: DataSource) -> str:
+    from huggingface_hub import DatasetCard
+
+    place = data.dataset_name or data.train_data_dir or ""
+    folder = Path(place).expanduser()
+    return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)
+
+
+def _size(file: Path | str) -> int | None:
+    """In bytes; `None` of what is not here or cannot be read."""
+    try:
+        return file.stat().st_size if isinstance(file, Path) else None
+    except OSError:
+        return None
+
+
+def _identity(file: Path | str, sizes: set[int | None]) -> tuple[str, bool]:
+    """What a file has in common with its copies, and whether it holds many images. It is read only where its size is in `sizes`."""
+    name, holds_many = str(file), Path(file).suffix.lower() not in IMAGE_SUFFIXES
+    size = _size(file)
+    if isinstance(file, Path) and size is not None and size in sizes:
+        try:
+            name = hashlib.sha256(file.read_bytes()).hexdigest()
+        except OSError:
+            pass
+    return name, holds_many
+
+
+def licence_of(card_class: type[Any], place: str | Path) -> str:
+    """What the metadata of a card states, "not stated" where it is none that could be a licence's name.
+
+    Args:
+        card_class (`ModelCard` or `DatasetCard`): Of `huggingface_hub`.
+        place (`str` or `Path`): The file, or an id on the Hub.
+    """
+    try:
+        with one_sentence("the card", "a repository"):
+            licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)
+    # There is none, or its metadata is none.
+    except (UsageError, ValueError, TypeError, AttributeError, yaml.YAMLError):
+        licence = ""
+    return licence if _LICENCE.fullmatch(licence) and licence != "None" else "not stated"

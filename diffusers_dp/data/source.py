@@ -1,0 +1,45 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Which images are meant, as a person names them: sensitive ones, public ones, or real ones to compare with."""
+
+from dataclasses import dataclass
+
+from .decoding import MAX_IMAGE_PIXELS
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A data set by its name, and the public facts that are declared of it. Fields are called like the flags of training.
+
+    Args:
+        dataset_name (`str`, *optional*): Hub id or local folder.
+        dataset_config_name (`str`, *optional*): Its configuration, where it has several.
+        train_data_dir (`str`, *optional*): Folder of one folder of images per class, in place of `dataset_name`.
+        train_split, image_column (`str`): Of the data set.
+        label_column, unit_column (`str`, *optional*): Class and unit of each image.
+        class_names (`tuple[str, ...]`, *optional*): The declared label set; unset: that of the data set.
+        image_shape (`tuple[int, int, int]`): (channels, height, width) to which images are brought.
+        num_train_images, num_train_units (`int`, *optional*): Declared numbers.
+        validation_size (`int`): Images that are held out.
+        max_image_pixels (`int`): An image of more pixels is not decoded, and counts as damaged.
+        declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
+    """
+
+    dataset_name: str | None = None
+    dataset_config_name: str | None = None
+    train_data_dir: str | None = None
+    train_split: str = "train"
+    image_column: str = "image"
+    label_column: str | None = None
+    unit_column: str | None = None
+    class_names: tuple[str, ...] | None = None
+    image_shape: tuple[int, int, int] = (1, 8, 8)
+    num_train_images: int | None = None
+    num_train_units: int | None = None
+    validation_size: int = 0
+    max_image_pixels: int = MAX_IMAGE_PIXELS
+    declared_only: bool = False
+
+    @property
+    def uses_digits(self) -> bool:
+        """True where nothing names or describes other images: the embedded digits."""
+        return self.dataset_name is None and self.train_data_dir is None and self.class_names is None

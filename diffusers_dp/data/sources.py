@@ -1,0 +1,369 @@
+"""Where images come from: the embedded digits, a folder of class folders, or a dataset (Hub id or local folder)."""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from ..errors import UsageError
+from .decoding import IMAGE_SUFFIXES
+from .records import DatasetRecords, ListedRecords, Records
+from .source import DataSource
+
+
+_LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
+
+
+class ImageSource(Protocol):
+    """What is known of images without reading one, and the images."""
+
+    def count(self) -> int | None:
+        """Number of images, `None` where it cannot be known without reading them."""
+
+    def class_names(self) -> tuple[str, ...] | None:
+        """The public label set, `None` for unlabelled images."""
+
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        """The images in a fixed order, each with its class; none is read yet."""
+
+    def files(self) -> list[Path | str]:
+        """The data files: local ones as paths, others by their address; none of them is opened for it."""
+
+    def descriptions(self) -> list[Path]:
+        """Local files that hold no image and say what the images are, such as their labels."""
+
+
+class MissingSplit(UsageError):
+    """The data set is there, and has no split of that name."""
+
+
+def open_source(data: DataSource) -> ImageSource:
+    """Chooses the source that the flags name. Raises `UsageError` where it does not exist."""
+    if data.uses_digits:
+        return DigitsSource()
+    if data.train_data_dir is not None:
+        return ClassFolderSource(data.train_data_dir, data.class_names or ())
+    if data.dataset_name is not None:
+        return DatasetSource(data.dataset_name, data)
+    raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
+
+
+def load_digits_split(train: bool) -> tuple[np.ndarray, np.ndarray]:
+    """
+    One half of scikit-learn's 1,797 real handwritten digits, split once: stratified and fixed.
+
+    Args:
+        train (`bool`): True for the 1,437 digits to train on, False for the 360 to test on.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: Images of shape `[n, 1, 8, 8]`, uint8 (0..16 scaled to 0..255), and labels
+        of shape `[n]`, int64.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
+    labels = digits.target.astype(np.int64)
+    split = train_test_split(images, labels, test_size=360, random_state=0, stratify=labels)
+    return (split[0], split[2]) if train else (split[1], split[3])
+
+
+class DigitsSource:
+    """The embedded digits."""
+
+    def count(self) -> int:
+        return 1437
+
+    def class_names(self) -> tuple[str, ...]:
+        return tuple("0123456789")
+
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        digits = zip(*load_digits_split(train=True))
+        return ListedRecords([(Image.fromarray(image[0]), int(label), None) for image, label in digits])
+
+    def files(self) -> list[Path | str]:
+        return []
+
+    def descriptions(self) -> list[Path]:
+        return []
+
+
+class ClassFolderSource:
+    """A folder with one folder per class; a declared class without a folder has no images."""
+
+    def __init__(self, folder: str, class_names: tuple[str, ...]):
+        self.root = Path(folder).expanduser()
+        self.names = class_names
+        if not self.root.is_dir():
+            raise UsageError(f"--train_data_dir {folder} is not a folder; give one that holds a folder per class.")
+        entries = sorted(entry for entry in self.root.iterdir() if not entry.name.startswith("."))
+        unknown = [entry.name for entry in entries if entry.is_dir() and entry.name not in self.names]
+        if unknown:
+            raise UsageError(
+                f"--class_names does not list the folder(s) {', '.join(unknown)} of --train_data_dir; "
+                "add them to --class_names or move them away."
+            )
+        if any(entry.is_file() and _is_image(entry) for entry in entries):
+            raise UsageError("--train_data_dir holds images outside the class folders; move each into its class.")
+        self._files = sorted(
+            path
+            for entry in entries
+            if entry.is_dir()
+            for path in entry.rglob("*")
+            if _is_image(path) and not path.name.startswith(".") and path.is_file()
+        )
+
+    def count(self) -> int:
+        return len(self._files)
+
+    def class_names(self) -> tuple[str, ...]:
+        return self.names
+
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        places = [self.names.index(path.relative_to(self.root).parts[0]) for path in self._files]
+        return ListedRecords([(path, place, None) for path, place in zip(self._files, places)])
+
+    def files(self) -> list[Path | str]:
+        return list(self._files)
+
+    def descriptions(self) -> list[Path]:
+        return []
+
+
+class DatasetSource:
+    """A dataset that `datasets` can load: a Hub id, a local folder of parquet or images, a `save_to_disk` folder."""
+
+    def __init__(self, dataset_name: str, data: DataSource):
+        self.data = data
+        self.path = Path(dataset_name).expanduser()
+        self.dataset_name = str(self.path) if self.path.exists() else dataset_name
+        self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        self._load_kwargs: dict[str, Any] = {}
+        self._rows: int | None = None
+        self._features: Any = None
+        self._files: list[str] = []
+        with _quiet(), _refuse(data):
+            if self._saved:
+                dataset = self._load(Path())
+                self._rows, self._features = len(dataset), dataset.features
+                self._files = [file["filename"] for file in dataset.cache_files]
+            else:
+                self._read_metadata()
+        if self._features is not None:
+            self._check_columns(self._features)
+
+    def count(self) -> int | None:
+        return self._rows
+
+    def class_names(self) -> tuple[str, ...] | None:
+        declared = self.data.class_names
+        if self._features is not None:
+            return self._label_set(self._features)
+        if self.data.label_column is not None and declared is None:
+            raise UsageError("--label_column needs --class_names here: the dataset's metadata tells no label set.")
+        return declared
+
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        import datasets
+
+        with _quiet(), _refuse(self.data):
+            dataset = self._load(cache_dir)
+        features = dataset.features
+        self._check_columns(features)
+        found = self._label_set(features)
+        if found != class_names:
+            raise UsageError(f"--class_names must declare the dataset's label set; add it: {','.join(found or ())}")
+        image_column, label_column = self.data.image_column, self._label_column(features)
+        unit_column = self.data.unit_column
+        columns = dict.fromkeys(name for name in (image_column, label_column, unit_column) if name is not None)
+        dataset = dataset.select_columns(list(columns))
+        if isinstance(features[image_column], datasets.Image):
+            # Only encoded bytes from here on: one broken file must not raise.
+            dataset = dataset.cast_column(image_column, datasets.Image(decode=False))
+        own = getattr(features[label_column], "names", None) if label_column else None
+        places = None if own is None or class_names is None else _renaming(own, class_names)
+        return DatasetRecords(
+            dataset, image_column, label_column, unit_column, places, class_names, str(self.data.dataset_name)
+        )
+
+    def files(self) -> list[Path | str]:
+        return [file if "://" in file else Path(file) for file in self._files if not _is_description(file)]
+
+    def descriptions(self) -> list[Path]:
+        return [Path(file) for file in self._files if _is_description(file) and "://" not in file]
+
+    def _read_metadata(self) -> None:
+        """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""
+        import datasets
+        import pyarrow.parquet
+
+        split = self.data.train_split
+        with tempfile.TemporaryDirectory() as scratch:
+            builder = datasets.load_dataset_builder(
+                self.dataset_name, self.data.dataset_config_name, cache_dir=scratch
+            )
+        infos = builder.info.splits or {}
+        data_files = getattr(builder.config, "data_files", None) or {}
+        self._check_split([str(name) for name in (infos or data_files)])
+        files = self._files = [str(path) for path in data_files.get(split, [])]
+        self._features = builder.info.features
+        if split in infos and infos[split].num_examples:
+            self._rows = infos[split].num_examples
+        if builder.name == "parquet" and files and all(os.path.isfile(path) for path in files):
+            footers = [pyarrow.parquet.ParquetFile(path) for path in files]
+            self._rows = sum(footer.metadata.num_rows for footer in footers)
+            self._features = self._features or datasets.Features.from_arrow_schema(footers[0].schema_arrow)
+        if builder.name == "imagefolder":
+            self._read_image_folder([Path(path) for path in files])
+
+    def _read_image_folder(self, files: list[Path]) -> None:
+        """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""
+        images = [path for path in files if _is_image(path)]
+        described = any(_is_description(str(path)) for path in files)
+        if len(images) == len(files):
+            self._rows = len(images)
+        if described:
+            return
+        if self.data.class_names is not None:
+            self._load_kwargs = {"drop_labels": False}
+        elif len({path.parent for path in images}) > 1:
+            raise UsageError("--dataset_name names a folder of class folders; declare the classes with --class_names.")
+
+    def _load(self, cache_dir: Path) -> Any:
+        import datasets
+
+        split = self.data.train_split
+        if not self._saved:
+            return datasets.load_dataset(
+                self.dataset_name,
+                self.data.dataset_config_name,
+                split=split,
+                cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
+                **self._load_kwargs,
+            )
+        dataset = datasets.load_from_disk(str(self.path))
+        if isinstance(dataset, datasets.DatasetDict):
+            self._check_split(list(dataset))
+            return dataset[split]
+        self._check_split([str(dataset.split or "train")])
+        return dataset
+
+    def _check_split(self, known: list[str]) -> None:
+        if known and self.data.train_split not in known:
+            raise MissingSplit(
+                f"--train_split '{self.data.train_split}' does not exist; there is: {', '.join(known)}."
+            )
+
+    def _check_columns(self, features: Any) -> None:
+        import datasets
+
+        for flag in ("image_column", "label_column", "unit_column"):
+            column = getattr(self.data, flag)
+            if column is not None and column not in features:
+                raise UsageError(f"--{flag} '{column}' does not exist; there is: {', '.join(features)}.")
+        kind = features[self.data.image_column]
+        if isinstance(kind, dict):  # as `datasets` stores an image, written by others, who do not call it one
+            kind = kind.get("bytes")
+        if not isinstance(kind, datasets.Image) and getattr(kind, "dtype", None) not in ("binary", "large_binary"):
+            raise UsageError(
+                f"--image_column '{self.data.image_column}' holds no images; there is: {', '.join(features)}."
+            )
+
+        unit = self.data.unit_column
+        if unit is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[unit], "dtype", ""))):
+            raise UsageError(
+                f"--unit_column '{unit}' holds neither integers nor text; there is: {', '.join(features)}."
+            )
+
+    def _label_column(self, features: Any) -> str | None:
+        return self.data.label_column or ("label" if "label" in features else None)
+
+    def _label_set(self, features: Any) -> tuple[str, ...] | None:
+        """The declared label set, else that of the `ClassLabel`; both must name the same classes. Whether labels can be read
+        at all is a matter of the column's type."""
+        import datasets
+
+        declared, column = self.data.class_names, self._label_column(features)
+        if column is None:
+            if declared is not None:
+                raise UsageError(
+                    f"--class_names needs labels; name their column with --label_column: {', '.join(features)}."
+                )
+            return None
+        kind = features[column]
+        plain = isinstance(kind, datasets.Value) and _LABEL_TYPE.fullmatch(kind.dtype)
+        if not plain and not isinstance(kind, datasets.ClassLabel):
+            raise UsageError(
+                f"--label_column '{column}' holds neither integers nor text nor a ClassLabel, but {kind}; "
+                f"there is: {', '.join(features)}."
+            )
+        own = getattr(kind, "names", None)
+        if declared is None and own is None:
+            raise UsageError(f"--class_names must declare the label set, for the column '{column}' does not tell it.")
+        if own is not None and declared is not None and _renaming(own, declared) is None:
+            raise UsageError(f"--class_names contradicts column '{column}', which has: {', '.join(own)}; name these.")
+        return declared if declared is not None else tuple(own or ())
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES
+
+
+def _is_description(file: str) -> bool:
+    """An image folder's `metadata` file."""
+    return Path(file).stem == "metadata"
+
+
+def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
+    """The declared place of each class of a `ClassLabel`: by name, or by position where all names are other ones."""
+    if set(own) <= set(declared):
+        return [declared.index(name) for name in own]
+    if len(own) == len(declared) and not set(own) & set(declared):
+        return list(range(len(own)))
+    return None
+
+
+@contextmanager
+def _refuse(data: DataSource) -> Iterator[None]:
+    """Turns any failure of `datasets` to find or read a dataset into one sentence."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        which = f" --dataset_config_name {data.dataset_config_name}" if data.dataset_config_name else ""
+        raise UsageError(
+            f"--dataset_name {data.dataset_name}{which} could not be opened ({reason}); "
+            "give a Hub id that can be reached from here, or a local dataset folder."
+        ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images."""
+    import datasets
+    import huggingface_hub.utils.logging as hub_logging
+
+    bars, level, hub_level = (
+        datasets.are_progress_bars_disabled(),
+        datasets.logging.get_verbosity(),
+        hub_logging.get_verbosity(),
+    )
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(level)
+        hub_logging.set_verbosity(hub_level)
+        if not bars:
+            datasets.enable_progress_bars()

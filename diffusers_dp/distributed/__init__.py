@@ -1,0 +1,1 @@
+"""The processes of a run, their signals, pools and memory."""

@@ -1,0 +1,62 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The one ledger of a run, for each of its processes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..accounting.ledger import PrivacyLedger
+from .processes import Processes
+
+
+_CONSTANTS = (
+    "path", "target_epsilon", "target_delta", "num_images", "accountant", "header", "dataset_epsilon",
+    "dataset_bounds", "has_guarantee",
+)  # fmt: skip
+
+
+def shared_ledger(processes: Processes, make: Callable[[], PrivacyLedger]) -> PrivacyLedger:
+    """The ledger that `make` opens in the first process, for all of them; where there is one process, that ledger itself."""
+    return make() if processes.count == 1 else SharedLedger(processes, make)
+
+
+def _asked(name: str) -> Any:
+    def ask(self: "SharedLedger", *arguments: Any, **options: Any) -> Any:
+        return self._processes.on_first(lambda: getattr(self._ledger, name)(*arguments, **options))
+
+    return ask
+
+
+def _read(name: str) -> Any:
+    return property(lambda self: self._processes.on_first(lambda: getattr(self._ledger, name)))
+
+
+class SharedLedger(PrivacyLedger):
+    """Each question goes to the ledger of the first process, the only one that there is; its answer or its refusal comes to all.
+
+    All processes ask the same questions in the same order.
+
+    Args:
+        processes (`Processes`): Of the run.
+        make (`Callable`): Opens the ledger; called in the first process.
+    """
+
+    def __init__(self, processes: Processes, make: Callable[[], PrivacyLedger]) -> None:
+        self._processes = processes
+        self._ledger: PrivacyLedger | None = None
+
+        def open_ledger() -> dict[str, Any]:
+            self._ledger = make()
+            return {name: getattr(self._ledger, name) for name in _CONSTANTS}
+
+        self.__dict__.update(processes.on_first(open_ledger))
+
+    rows, prior_releases = _read("rows"), _read("prior_releases")
+    close = _asked("close")
+    epsilon, epsilon_of_all_releases = _asked("epsilon"), _asked("epsilon_of_all_releases")
+    tightest_bound = _asked("tightest_bound")
+    pld_interval = _asked("pld_interval")
+    epsilon_by_stage, budget_shares = _asked("epsilon_by_stage"), _asked("budget_shares")
+    calibrate, calibrate_gaussian = _asked("calibrate"), _asked("calibrate_gaussian")
+    affordable_steps = _asked("affordable_steps")
+    reserve, executed = _asked("reserve"), _asked("executed")
+    take_step, flush_executed = _asked("take_step"), _asked("flush_executed")

@@ -1,0 +1,1 @@
+"""Files that are whole or absent, hashed, and written one way. No torch."""

@@ -1,0 +1,103 @@
+"""One DP-SGD step: clip each image's gradient, sum, add noise once, divide by a public constant (Abadi et al. 2016, Alg. 1)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from ..randomness.leaky_log import LeakyLog
+from ..randomness.private_generator import PrivateGenerator
+from .per_example import per_example_gradients
+
+
+# (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None, secret source of random draws) -> losses [rows]. Each is a
+# function of its own row and its own draws alone, and how much is drawn depends on the number of rows alone.
+RowLoss = Callable[[nn.Module, torch.Tensor, torch.Tensor | None, PrivateGenerator], torch.Tensor]
+# images [b, C, H, W], labels [b] or None, which of them count, [b] of bool, and the unit of each, [b] from 0 on, or None where each
+# image is one
+PhysicalBatch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor | None]
+Gradients = dict[str, torch.Tensor]
+
+
+def clip_factors(squared_norms: torch.Tensor, max_norm: float) -> torch.Tensor:
+    """Factors that bring vectors to L2 norm at most `max_norm`; 0 for a vector whose norm is not finite, so that a broken
+    record contributes nothing.
+
+    Args:
+        squared_norms (`torch.Tensor` of shape `[B]`): Squared L2 norms.
+        max_norm (`float`): The clip norm C.
+
+    Returns:
+        `torch.Tensor` of shape `[B]` in [0, 1].
+    """
+    norms = squared_norms.sqrt()
+    return torch.where(norms.isfinite(), max_norm / norms.clamp_min(max_norm), 0.0)
+
+
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """In float64: beside a large sum in float32, what one record adds would be rounded by a part of its sensitivity. On the CPU
+    where the device has no float64 (Apple's)."""
+    return (value.cpu() if value.device.type == "mps" else value).double()
+
+
+def clipped_gradient_sum(
+    model: nn.Module,
+    row_loss: RowLoss,
+    batches: Iterable[PhysicalBatch],
+    *,
+    max_grad_norm: float,
+    noise_multiplicity: int,
+    generator: PrivateGenerator,
+    leaky_log: LeakyLog | None = None,
+) -> Gradients:
+    """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
+
+    Each image takes part as K = `noise_multiplicity` rows (noise multiplicity, Dockhorn et al. 2022, Section 3.2). The mean of
+    their gradients is formed first and clipped as one vector, so removing an image moves the sum by at most `max_grad_norm`
+    in L2 norm, whatever K is and however the images are spread over physical batches.
+
+    An image that does not count keeps its rows, and with them its random draws: left out, it would shift the draws of all rows
+    after it, and one record would move the gradients of others.
+
+    Where a unit has several images, its vector is the mean over all rows of all of them; all images of a batch count then.
+
+    Args:
+        batches (iterable of `PhysicalBatch`): Images in [-1, 1]; a unit lies in one batch as a whole. Possibly none.
+        generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret as well:
+            whoever knew them could tell from the others' rows whether an image was sampled.
+        leaky_log (`LeakyLog`, *optional*): Is told losses and norms.
+
+    Returns:
+        `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
+    """
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
+    for images, labels, counted, unit_index in batches:
+        rows = images.repeat_interleave(noise_multiplicity, dim=0)
+        row_labels = None if labels is None else labels.repeat_interleave(noise_multiplicity)
+        if unit_index is None:
+            collected = per_example_gradients(model, group_size=noise_multiplicity)
+        else:
+            collected = per_example_gradients(model, unit_index=unit_index.repeat_interleave(noise_multiplicity))
+            counted = counted.new_ones(int(unit_index.max()) + 1)
+        with collected as gradients:
+            losses = row_loss(model, rows, row_labels, generator)
+            losses.sum().backward()
+            losses = losses.detach()  # lets go of the graph, and with it of all activations
+        factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
+        for name, part in gradients.weighted_sum(factors).items():
+            total[name] += part
+        if leaky_log is not None:
+            leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
+    return total
+
+
+def add_noise(total: Gradients, *, std: float, normaliser: float, generator: PrivateGenerator) -> Gradients:
+    """`(total + N(0, std^2)) / normaliser`: the noise of one logical step, drawn once for each coordinate.
+
+    Args:
+        std (`float`): Noise multiplier times clip norm.
+        normaliser (`float`): A declared public constant, never a count of what was there.
+    """
+    return {
+        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for name, value in total.items()
+    }

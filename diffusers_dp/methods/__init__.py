@@ -1,0 +1,1 @@
+"""Every method: its flags, its checks, what it asks, and what is proven of it. No torch."""

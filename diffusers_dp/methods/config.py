@@ -1,0 +1,280 @@
+"""From the command line and a recipe to one checked configuration. Nothing here reads an image or writes a file."""
+
+import argparse
+import difflib
+import math
+import sys
+import types
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+
+from ..accounting.epsilon import truncated_batch_size
+from ..errors import UsageError
+from .data_checks import refuse_columns_without_a_dataset
+from .flags import TrainingConfig, parse_rate
+from .method_flags import CONFIGS, DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
+from .registry import METHODS
+from .validation import validate
+
+
+__all__ = [
+    "CONFIGS",
+    "DPDMConfig",
+    "DPDiffusionConfig",
+    "DPFETAConfig",
+    "FETAProConfig",
+    "SamplingFacts",
+    "TrainingConfig",
+    "config_class_of",
+    "load_config",
+    "nearest",
+    "resolve",
+    "validate",
+]
+
+Config = TypeVar("Config", bound=TrainingConfig)
+_UNSET = object()
+
+# Of each pair one flag says what the other would; the command line's choice replaces the recipe's.
+_EXCLUSIVE = (
+    ("dataset_name", "train_data_dir"),
+    ("train_batch_size", "sample_rate"),
+    ("spatial_noise_multiplier", "spatial_budget_share"),
+    ("frequency_noise_multiplier", "frequency_budget_share"),
+    ("public_dataset_name", "public_data_dir"),
+    ("public_dataset_name", "pretrained_model_name_or_path"),
+    ("public_data_dir", "pretrained_model_name_or_path"),
+)
+
+
+@dataclass(frozen=True)
+class SamplingFacts:
+    """
+    The public numbers of DP-SGD's Poisson sampling, which follow from the flags and N.
+
+    Args:
+        num_units (`int`): N, the declared number of units: images, or what `--unit_column` tells apart.
+        sample_rate (`float`): q, the probability with which each unit joins a step.
+        normaliser (`int`): The constant that divides a sum of clipped gradients.
+        expected_batch_size (`float`): qN.
+        target_delta (`float`): delta of the guarantee.
+        truncated_batch_size (`int`, *optional*): The most images of a step, with `--truncated_poisson`.
+        images_per_unit (`int`): The most images of a unit in a step.
+    """
+
+    num_units: int
+    sample_rate: float
+    normaliser: int
+    expected_batch_size: float
+    target_delta: float
+    truncated_batch_size: int | None = None
+    images_per_unit: int = 1
+
+    @property
+    def largest_batch_size(self) -> int:
+        """The number of images that a step hardly ever exceeds, or never with `--truncated_poisson`."""
+        return truncated_batch_size(self.num_units, self.sample_rate) * self.images_per_unit
+
+
+@overload
+def load_config(argv: list[str] | None = None) -> FETAProConfig: ...
+
+
+@overload
+def load_config(argv: list[str] | None, config_class: type[Config]) -> Config: ...
+
+
+def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig] = FETAProConfig) -> TrainingConfig:
+    """
+    Reads the flags: the command line wins over the recipe of `--config`, and that over the defaults.
+
+    Args:
+        argv (`list[str]`, *optional*): The command line without the program's name. Defaults to `sys.argv[1:]`.
+        config_class (`type[TrainingConfig]`): Of the method.
+
+    Returns:
+        `TrainingConfig`: The validated configuration, of that class.
+
+    Raises:
+        `UsageError`: A flag or a key of the recipe is unknown, contradicts another, or has a value that cannot be; or the recipe is of
+            another method.
+    """
+    given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class)
+    recipe = _read_recipe(given["config"], config_class) if given.get("config") else {}
+    for source in (given, recipe):
+        for first, second in _EXCLUSIVE:
+            if source.get(first) is not None and source.get(second) is not None:
+                raise UsageError(f"--{first} and --{second} exclude each other; give one of them.")
+    for first, second in _EXCLUSIVE:
+        for chosen, dropped in ((first, second), (second, first)):
+            if chosen in given:
+                recipe.pop(dropped, None)
+    config = config_class(**{**recipe, **given})
+    validate(config)
+    refuse_columns_without_a_dataset(config, given)
+    return config
+
+
+def config_class_of(argv: list[str], method: str | None = None) -> type[TrainingConfig]:
+    """
+    The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's where neither does.
+
+    Args:
+        argv (`list[str]`): Training flags.
+        method (`str`, *optional*): From `--method`.
+
+    Raises:
+        `UsageError`: There is no training script of that method, or the recipe cannot be read.
+    """
+    if method is None:
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config", nargs="?")
+        path = parser.parse_known_args(argv)[0].config
+        method = (_read_yaml(path) if path else {}).get("method", FETAProConfig.method)
+        if str(method) not in CONFIGS:
+            raise UsageError(f"--config {path}: method {method!r} is unknown; it is one of {', '.join(CONFIGS)}.")
+    if method not in CONFIGS:
+        raise UsageError(f"--method {method} has no training script; give one of {', '.join(CONFIGS)}.")
+    return CONFIGS[method]
+
+
+def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> dict[str, Any]:
+    """Returns only the flags that were given, so that a recipe can supply the others."""
+    from transformers import HfArgumentParser  # takes a second, and needs no torch
+
+    flags = fields(config_class)
+    groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
+    parser = HfArgumentParser(
+        groups,
+        prog=f"train_{config_class.method}.py",
+        description=f"Trains a diffusion model on sensitive images with {METHODS[config_class.method].title}, under one total "
+        "(epsilon, delta).",
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    parser.set_defaults(**{flag.name: flag.default for flag in flags})  # a method may have its own
+    names = [flag.name for flag in flags]
+    # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
+    namespace = argparse.Namespace(**dict.fromkeys(names, _UNSET))
+    try:
+        namespace, unknown = parser.parse_known_args(argv, namespace)
+    except argparse.ArgumentError as error:
+        name = (error.argument_name or "The command line").split("/")[0]
+        raise UsageError(f"{name}: {error.message}; see --help.") from None
+    if unknown:
+        if not unknown[0].startswith("-"):
+            raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
+        name = unknown[0].split("=")[0]
+        raise UsageError(f"{name} is not a flag; the nearest is --{nearest(name.lstrip('-'), names)}.")
+    return {name: value for name, value in vars(namespace).items() if value is not _UNSET}
+
+
+def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any]:
+    recipe = _read_yaml(path)
+    method = recipe.pop("method", config_class.method)
+    if method != config_class.method:
+        raise UsageError(
+            f"--config {path} is a recipe of {method!r}, and this is {config_class.method!r}; give it to that method's script."
+        )
+    hints = get_type_hints(config_class)
+    names = [flag.name for flag in fields(config_class) if flag.name != "config"]
+    for key in recipe:
+        if key not in names:
+            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{nearest(str(key), names)}'.")
+    return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
+
+
+def _read_yaml(path: str) -> dict[Any, Any]:
+    import yaml
+
+    try:
+        recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise UsageError(f"--config {path} cannot be read ({reason}); give the path of a recipe.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise UsageError(f"--config {path} is not valid YAML{where}; correct the file.") from None
+    if recipe is None:
+        return {}
+    if not isinstance(recipe, dict):
+        raise UsageError(f"--config {path} holds no 'flag: value' lines; see training/recipes/feta_pro for examples.")
+    return recipe
+
+
+def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
+    """Checks a YAML value against the flag's type; lists become the command line's comma-separated text."""
+    optional = get_origin(hint) in (Union, types.UnionType)
+    kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
+    if value is None and optional:
+        return None
+    if kind is str and _is_text_or_number(value):
+        return str(value)
+    if kind is str and isinstance(value, list) and all(_is_text_or_number(item) for item in value):
+        for item in value:
+            if "," in str(item):
+                raise UsageError(
+                    f"--config {path}: {item!r} in '{key}' contains a comma, which separates items; rename it."
+                )
+        return ",".join(str(item) for item in value)
+    if kind is float and _is_text_or_number(value):
+        try:
+            return float(value)  # YAML takes 1e-3, without a dot, for text
+        except ValueError:
+            pass
+    if kind in (int, bool) and type(value) is kind:
+        return value
+    raise UsageError(f"--config {path}: '{key}' must be of type {kind.__name__}, not {value!r}; correct the recipe.")
+
+
+def _is_text_or_number(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """The known name that a misspelt one comes closest to."""
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+
+
+def resolve(config: TrainingConfig, num_units: int) -> SamplingFacts:
+    """
+    Works out the public numbers of DP-SGD's sampling.
+
+    With `--train_batch_size` B the sample rate is B/N and the normaliser B; with `--sample_rate` q it is floor(qN).
+
+    Args:
+        config (`TrainingConfig`): The configuration.
+        num_units (`int`): N, the declared number of units: images, or what `--unit_column` tells apart.
+
+    Returns:
+        `SamplingFacts`: The numbers.
+
+    Raises:
+        `UsageError`: The expected batch is larger than N or smaller than one image, or N is too small for the
+            default delta.
+    """
+    if config.sample_rate is not None:
+        rate = parse_rate(config.sample_rate)
+        normaliser = math.floor(rate * num_units)
+        if normaliser < 1:
+            raise UsageError(
+                f"--sample_rate {config.sample_rate} of {num_units} {config.unit_of_privacy}s is less than one {config.unit_of_privacy} a step; "
+                f"give at least 1/{num_units}."
+            )
+        sample_rate, expected = float(rate), float(rate * num_units)
+    else:
+        normaliser = config.train_batch_size or min(2048, num_units)
+        if normaliser > num_units:
+            raise UsageError(
+                f"--train_batch_size {normaliser} is more than the {num_units} {config.unit_of_privacy}s; give at most {num_units}."
+            )
+        sample_rate, expected = normaliser / num_units, float(normaliser)
+    delta = config.target_delta
+    if delta is None:
+        if num_units < 2:
+            raise UsageError(f"--target_delta has no default for a single {config.unit_of_privacy}; give it.")
+        delta = 1 / (num_units * math.log(num_units))
+    cap = truncated_batch_size(num_units, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
+    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, config.images_per_unit)

@@ -1,0 +1,281 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The configuration of each method: the flags that all scripts share, and the groups of its own."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..data.source import DataSource
+from ..randomness.timestep_mixture import TimestepMixture
+from .flags import PublicTraining, Question, TrainingConfig, flag, parse_rate, run_folder, split_list
+
+
+#: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
+AUXILIARIES = ("generator", "diffusion", "none")
+#: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
+CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
+#: What `--central_images` may be: DP-FETA's Algorithm 1, and its Algorithm 2.
+CENTRAL_IMAGES = ("mean", "mode")
+
+
+@dataclass
+class CurriculumFlags:
+    """What warms the model up, and in which order."""
+
+    _argument_group_name = "curriculum"
+
+    curriculum: str = flag("spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.")
+
+
+@dataclass
+class SpatialFlags:
+    """The noisy central images, and the warm-up that learns from them."""
+
+    _argument_group_name = "central images (queries and warm-up)"
+
+    spatial_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share."
+    )
+    spatial_budget_share: float = flag(0.01, "Share of the composed RDP that the central images may spend.")
+    num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
+    spatial_sample_rate: str = flag(
+        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10."
+    )
+    spatial_steps: int = flag(200, "Warm-up steps on the central images.")
+    spatial_batch_size: int = flag(50, "Batch size of the warm-up on the central images.")
+    spatial_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the central images.")
+
+    @property
+    def spatial_rate(self) -> float:
+        """`--spatial_sample_rate` as a number. Raises `ValueError` where it is none."""
+        return float(parse_rate(self.spatial_sample_rate))
+
+    def spatial_question(self, name: str) -> Question:
+        """The central images, as the ledger's row `name`."""
+        return Question(
+            name, "spatial", self.spatial_noise_multiplier, self.spatial_budget_share, self.spatial_rate,
+            self.num_central_images,
+        )  # fmt: skip
+
+
+@dataclass
+class FrequencyFlags:
+    """The noisy frequency features, the generator that is fitted to them, and the warm-up on its images."""
+
+    _argument_group_name = "frequency features (query and warm-up)"
+
+    frequency_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
+    )
+    frequency_budget_share: float = flag(0.02, "Share of the composed RDP that the frequency features may spend.")
+    num_frequency_features: int = flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
+    frequency_length_scale: float | None = flag(
+        None,
+        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
+        "the paper's runs use sqrt(105).",
+    )
+    auxiliary: str = flag(
+        "generator",
+        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another diffusion model in its place "
+        "(diffusion); or the model itself, through its sampler (none).",
+    )
+    auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.")
+    frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
+    frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
+    frequency_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
+    generator_steps: int = flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
+    generator_batch_size: int = flag(200, "Images that the auxiliary generator draws per step.")
+    generator_learning_rate: float = flag(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
+    generator_channels: int = flag(32, "Base channels of the auxiliary generator.")
+    num_auxiliary_images: int = flag(3000, "Images drawn from the fitted generator for the warm-up.")
+
+
+@dataclass
+class CentralImageFlags:
+    """Which central images."""
+
+    _argument_group_name = "central images (kind)"
+
+    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.")
+    num_bins: int | None = flag(
+        None, "With --central_images mode: bins of each value's histogram; unset: 2 for grey images, else 16."
+    )
+
+
+@dataclass
+class PublicFlags:
+    """What the model learns from public data, before a sensitive image is read."""
+
+    _argument_group_name = "public pre-training"
+
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is run.",
+    )
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
+    public_dataset_name: str | None = flag(
+        None,
+        "Hub id or local folder of public images to pre-train on, other than the sensitive ones; unset: no pre-training.",
+    )
+    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.")
+    public_data_dir: str | None = flag(
+        None, "Folder of public images in place of --public_dataset_name, with one folder of images per class."
+    )
+    public_split: str = flag("train", "Split of --public_dataset_name.")
+    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.")
+    public_label_column: str | None = flag(None, "Column of it that holds the class; unset: 'label' if there is one.")
+    public_class_names: str | None = flag(
+        None, "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders."
+    )
+    public_steps: int = flag(400, "Pre-training steps.")
+    public_batch_size: int = flag(128, "Batch size of the pre-training.")
+    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.")
+    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.")
+    public_timestep_mixture: str | None = flag(None, "--timestep_mixture of the pre-training; unset: the same.")
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether public images are named."""
+        return self.public_dataset_name is not None or self.public_data_dir is not None
+
+
+@dataclass
+class PublicConfig(PublicFlags, TrainingConfig):
+    """What methods share that may begin with public images or a public model."""
+
+    @property
+    def public_training(self) -> PublicTraining | None:
+        """What the model learns from public images, where flags name some. Where their classes are not declared, the folders
+        of `--public_data_dir` are they."""
+        if not self.pretrains:
+            return None
+        names = None if self.public_class_names is None else split_list(self.public_class_names)
+        if self.public_data_dir is not None and names is None:
+            folder = Path(self.public_data_dir).expanduser()
+            names = tuple(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
+        source = DataSource(
+            dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
+            train_data_dir=self.public_data_dir, train_split=self.public_split,
+            image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
+            image_shape=self.image_shape, max_image_pixels=self.max_image_pixels,
+        )  # fmt: skip
+        mixture = self.public_timestep_mixture
+        return PublicTraining(
+            source, self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
+            self.mixture if mixture is None else TimestepMixture.parse(mixture, "public_timestep_mixture"),
+        )  # fmt: skip
+
+
+@dataclass
+class MixtureFlags:
+    """Public and central images as one."""
+
+    _argument_group_name = "public pre-training (mixture)"
+
+    mix_public_images: bool = flag(
+        False,
+        "Pre-train on central images and public images as one set, for --public_steps, in place of one after the other; public images have no "
+        "label there.",
+    )
+
+
+@dataclass
+class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig):
+    """
+    All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
+
+    Example:
+        ```python
+        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
+        >>> config.curriculum_stages
+        ('spatial', 'frequency')
+        ```
+    """
+
+    method: ClassVar[str] = "feta_pro"
+    output_dir: str = run_folder("runs/feta_pro")
+
+    @property
+    def curriculum_stages(self) -> tuple[str, ...]:
+        """`--curriculum` as its stages, in order; empty for `none`."""
+        return () if self.curriculum == "none" else split_list(self.curriculum)
+
+    @property
+    def asks_spatial(self) -> bool:
+        """Whether the curriculum asks for, and pays for, the central images."""
+        return self.curriculum == "mix" or "spatial" in self.curriculum_stages
+
+    @property
+    def asks_frequency(self) -> bool:
+        """Whether the curriculum asks for, and pays for, the frequency features."""
+        return self.curriculum == "mix" or "frequency" in self.curriculum_stages
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What the curriculum asks."""
+        questions = []
+        if self.asks_spatial:
+            questions.append(self.spatial_question("central_images"))
+        if self.asks_frequency:
+            questions.append(
+                Question(
+                    "frequency_features", "frequency", self.frequency_noise_multiplier, self.frequency_budget_share
+                )
+            )
+        return tuple(questions)
+
+    @property
+    def length_scale(self) -> float:
+        """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
+        return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
+
+
+@dataclass
+class DPDMConfig(TrainingConfig):
+    """All flags of `training/train_dpdm.py`: those that every script has."""
+
+    method: ClassVar[str] = "dpdm"
+    output_dir: str = run_folder("runs/dpdm")
+
+
+@dataclass
+class DPDiffusionConfig(PublicConfig):
+    """All flags of `training/train_dp_diffusion.py`."""
+
+    method: ClassVar[str] = "dp_diffusion"
+    default_objective: ClassVar[str] = "ddpm"
+    output_dir: str = run_folder("runs/dp_diffusion")
+
+
+@dataclass
+class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
+    """All flags of `training/train_dp_feta.py`."""
+
+    method: ClassVar[str] = "dp_feta"
+    output_dir: str = run_folder("runs/dp_feta")
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The mean images, as FETA-Pro's central images, or the mode images."""
+        return (self.spatial_question("central_images" if self.central_images == "mean" else "mode_images"),)
+
+    @property
+    def warm_up_facts(self) -> dict[str, Any]:
+        """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the public pre-training, whose
+        numbers stand with the public images."""
+        names = ["central_images", "mix_public_images"]
+        if not self.mix_public_images:
+            names += ["spatial_steps", "spatial_batch_size", "spatial_learning_rate"]
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def bins(self) -> int:
+        """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
+        return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
+
+
+#: The configuration of each method that has a training script.
+CONFIGS: dict[str, type[TrainingConfig]] = {
+    config.method: config for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig)
+}

@@ -1,0 +1,1 @@
+"""The door, and its answers on disk."""

@@ -1,0 +1,357 @@
+"""The door. While a model is made, private images live in one object and leave it only as noisy sums.
+
+Adjacency: two datasets are neighbours if one unit is zeroed out, that is, contributes nothing. A unit is an image, or all images of
+one person; the number of units N and the label set are public. Both public methods below answer with noise, after writing a row to
+the ledger.
+"""
+
+import contextlib
+import functools
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..accounting import epsilon as accounting
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
+from ..data.picked_images import PickedImages
+from ..distributed.processes import Processes
+from ..errors import UsageError
+from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
+from ..gradients.step import Gradients, PhysicalBatch, RowLoss, widened
+from ..randomness.leaky_log import LeakyLog
+from ..randomness.private_generator import PrivateGenerator
+
+
+QUERY_BATCH_SIZE = 500
+
+
+class SensitiveImages:
+    """Private images behind one door.
+
+    Args:
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`, or `PickedImages`): n <= `num_images`; images that are missing contribute zero. May be a read-only
+            map of a file: only images that are sampled are read.
+        labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image.
+        readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay in N and
+            contribute zero to every answer.
+        num_images (`int`): The declared, public N.
+        image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
+        class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
+        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is one.
+        num_units (`int`, *optional*): The declared, public number of units; needed with `units`.
+        max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks at, drawn at
+            random. What a unit contributes is their mean.
+        leaky_log (`LeakyLog`, *optional*): Is told what no guarantee covers.
+        device (`torch.device`, *optional*): Where answers are computed.
+        processes (`Processes`, *optional*): Those that ask together. Each holds its own share of the images (`load_share`), and samples from
+            it with its own entropy, which together is Poisson sampling of all; the first adds the noise, once, to its part of the sum.
+            Numbers that are declared are those of all shares together.
+
+    Raises:
+        UsageError: More images than `num_images` or units than `num_units`, or images of another shape.
+        ValueError: `class_names` without `labels`.
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray | PickedImages,
+        labels: np.ndarray | None = None,
+        readable: np.ndarray | None = None,
+        *,
+        num_images: int,
+        image_shape: Sequence[int],
+        class_names: Sequence[str] | None = None,
+        units: np.ndarray | None = None,
+        num_units: int | None = None,
+        max_images_per_unit: int = 8,
+        leaky_log: LeakyLog | None = None,
+        device: torch.device | str = "cpu",
+        processes: Processes | None = None,
+    ):
+        if len(images) > num_images:
+            raise UsageError("There are more images than --num_train_images declares; raise --num_train_images.")
+        if tuple(images.shape[1:]) != tuple(image_shape):
+            raise UsageError(
+                f"Images of shape {tuple(image_shape)} were declared, see --resolution and --num_channels."
+            )
+        if class_names is not None and labels is None:
+            raise ValueError("`class_names` are declared, but there are no `labels`.")
+        self.processes = processes or Processes()
+        self.num_units = num_images
+        self._units: torch.Tensor | None = None
+        if units is not None:
+            if num_units is None or len(units) and units.max() >= self.processes.share_size(num_units):
+                raise UsageError("There are more units than --num_train_units declares; raise --num_train_units.")
+            self.num_units, self._units = num_units, _tensor_of(units)
+        elif len(images) > self.processes.share_size(num_images):
+            raise ValueError("There are more images than the share of one process.")
+        self._own_units = self.processes.share_size(self.num_units)
+        self.max_images_per_unit = max_images_per_unit
+        self.image_shape = tuple(image_shape)
+        self.class_names = None if class_names is None else list(class_names)
+        self.device = torch.device(device)
+        self._images = images if isinstance(images, PickedImages) else _tensor_of(images)
+        self._labels = None if class_names is None or labels is None else _tensor_of(labels)
+        self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
+        if self._labels is not None:  # a label outside the declared set is a damaged record like any other
+            self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
+        self._generator = PrivateGenerator()
+        self._leaky_log = leaky_log
+        self._fitting = FittingParts()
+
+    def __reduce__(self):
+        raise TypeError("SensitiveImages is never serialised.")
+
+    def noisy_sum(
+        self,
+        fn: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        clip_norm: float,
+        noise_multiplier: float,
+        sample_rate: float = 1.0,
+        by_label: bool,
+        name: str,
+        ledger: PrivacyLedger,
+        repeats: int = 1,
+        query: dict | None = None,
+        generator: PrivateGenerator | None = None,
+    ) -> torch.Tensor:
+        """A noisy sum of `fn` over the images, asked `repeats` times: `sum_i clip(fn(x_i)) + N(0, (sigma * clip_norm)^2)`.
+
+        Zeroing out one image moves the sum by at most `clip_norm` in L2 norm: the door clips each `fn(x)` and replaces what is
+        not finite by zero, so that this never rests on `fn`. With `by_label` each image is added to the row of its class
+        alone, so the bound holds for all rows together (parallel composition, FETA-Pro Theorem 3). A unit of several images adds the
+        mean of their clipped features, each in the row of its class: a mean of vectors no longer than `clip_norm` is no longer.
+
+        Terms and noise are added up in float64; the sum is rounded to float32 when all noise is on it.
+
+        Args:
+            fn (`Callable`): Images `[b, C, H, W]` in [0, 1] to features `[b, d]`, each row a function of its own image.
+            clip_norm (`float`): Bound on the L2 norm of a feature vector; the sensitivity.
+            noise_multiplier (`float`): sigma.
+            sample_rate (`float`, defaults to 1): Each ask takes its own Poisson sample at this rate.
+            by_label (`bool`): One sum for each class instead of one for all.
+            name (`str`): Name of the ledger's row.
+            ledger (`PrivacyLedger`): Is written **before** an image is looked at.
+            repeats (`int`, defaults to 1): Independent asks under one row.
+            query (`dict`, *optional*): Public facts about the query for the ledger.
+            generator (`PrivateGenerator`, *optional*): For tests.
+
+        Returns:
+            `torch.Tensor` of shape `[repeats, classes, d]` (`classes` = 1 without `by_label`), float32. Unscaled: divide by a
+            public constant.
+
+        Raises:
+            BudgetExceeded: The answer would exceed the budget; nothing was asked.
+            ValueError: The ledger is for another number of images.
+        """
+        num_rows = len(self.class_names) if by_label and self.class_names is not None else 1
+        row = LedgerRow(
+            name=name,
+            mechanism=mechanism_of(sample_rate, noise_multiplier=noise_multiplier),
+            noise_multiplier=noise_multiplier,
+            sampling_probability=sample_rate,
+            steps=repeats,
+            query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm, **self._unit_facts},
+            partition="label" if num_rows > 1 and self._units is None else None,
+        )
+        self._check_size(ledger)
+        reservation = ledger.reserve(row)
+        generator = generator or self._generator
+        answers = []
+        for _ in range(repeats):
+            blank = fn(torch.zeros(1, *self.image_shape, device=self.device))  # an empty sample has this shape too
+            total = widened(blank.new_zeros(num_rows, blank.shape[1]))
+            sample = poisson_sample(self._own_units, sample_rate, generator)
+            for images, labels, counted, unit_index in self._batches(sample, QUERY_BATCH_SIZE, generator):
+                with _secret_torch_draws(self.device):
+                    features = _clip(fn(images.float() / 255), clip_norm)
+                features = torch.where(counted[:, None], features, 0.0)
+                if unit_index is not None:
+                    features = features / unit_index.bincount()[unit_index][:, None]
+                if labels is None or num_rows == 1:
+                    labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
+                # By batches: fewer roundings follow each other.
+                total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(features))
+            if self.processes.is_first:
+                total = total + generator.normal(total.shape, noise_multiplier * clip_norm, total.device)
+            total = self.processes.sum({name: total})[name]
+            answers.append(total.to(self.device, torch.float32))  # with all of its noise
+        answer = torch.stack(answers)
+        ledger.executed(reservation, repeats)
+        return answer
+
+    def noisy_gradient(
+        self,
+        model: nn.Module,
+        row_loss: RowLoss,
+        *,
+        max_grad_norm: float,
+        noise_multiplier: float,
+        sample_rate: float,
+        normaliser: float,
+        noise_multiplicity: int,
+        max_physical_batch_size: int,
+        ledger: PrivacyLedger,
+        reserve_steps: int = 1,
+        truncated_batch_size: int | None = None,
+        generator: PrivateGenerator | None = None,
+    ) -> Gradients:
+        """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of DP-SGD.
+
+        Sensitivity `max_grad_norm` (see `clipped_gradient_sum`). An empty sample takes the same path: zero plus noise.
+
+        Args:
+            model (`nn.Module`): Its trainable parameters get a gradient; nothing else of it changes.
+            row_loss (`Callable`): Model, images `[rows, C, H, W]` in [-1, 1], labels and a `PrivateGenerator`, from which all that
+                is random is drawn, to one loss per row.
+            max_grad_norm (`float`): Clip norm C.
+            noise_multiplier (`float`): sigma; the noise has standard deviation sigma * C.
+            sample_rate (`float`): q.
+            normaliser (`float`): The public divisor, the expected batch size qN.
+            noise_multiplicity (`int`): K rows per image, averaged before clipping.
+            max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
+            ledger (`PrivacyLedger`): One step of an open reservation is taken **before** an image is looked at.
+            reserve_steps (`int`, defaults to 1): Steps to reserve at once when no reservation is open.
+            truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a random part of this
+                size, and a smaller one filled up with blank images that do not count, so that every step has as many rows.
+            generator (`PrivateGenerator`, *optional*): For tests.
+
+        Returns:
+            `dict[str, torch.Tensor]`: Parameter name to noisy gradient.
+
+        Raises:
+            BudgetExceeded: The step would exceed the budget; nothing was looked at.
+            ValueError: The ledger is for another number of images, or samples of units are to be truncated.
+        """
+        row = gradient_row(
+            max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
+            normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
+            **self._unit_facts,
+        )  # fmt: skip
+        self._check_size(ledger)
+        if truncated_batch_size is not None and self._units is not None:
+            raise ValueError("Truncated Poisson samples are of images, not of units of several.")
+        ledger.take_step(row, reserve_steps=reserve_steps)
+        generator = generator or self._generator
+        if truncated_batch_size is None:
+            sample = poisson_sample(self._own_units, sample_rate, generator)
+        else:
+            sample = self._truncated_sample(sample_rate, truncated_batch_size, generator)
+        batches = self._batches(sample, max_physical_batch_size, generator)
+        with _secret_torch_draws(self.device):
+            total = self._fitting.total(
+                functools.partial(
+                    clipped_gradient_sum,
+                    model,
+                    row_loss,
+                    max_grad_norm=max_grad_norm,
+                    noise_multiplicity=noise_multiplicity,
+                    generator=generator,
+                    leaky_log=self._leaky_log,
+                ),
+                ((images.float() / 127.5 - 1, labels, counted, units) for images, labels, counted, units in batches),
+            )
+        if self._leaky_log is not None:
+            self._leaky_log.end_step()
+        if self.processes.is_first:
+            part = add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
+        else:
+            part = {name: value / normaliser for name, value in total.items()}
+        parameters = dict(model.named_parameters())
+        return {name: value.to(parameters[name]) for name, value in self.processes.sum(part).items()}
+
+    def _check_size(self, ledger: PrivacyLedger) -> None:
+        if ledger.num_images != self.num_units:
+            raise ValueError(f"The ledger counts {ledger.num_images} units, but {self.num_units} are sampled from.")
+
+    @property
+    def _unit_facts(self) -> dict[str, int]:
+        return {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
+
+    def _truncated_sample(self, sample_rate: float, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:
+        """This process's part of a sample of all images, which the first process draws and cuts: shares that each process cut by
+        itself would be another mechanism, with another epsilon. Blanks fill the part up to a size that it hardly ever exceeds."""
+        drawn = self.processes.on_first(
+            lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)
+        )
+        index, count = self.processes.index, self.processes.count
+        own = drawn[drawn % count == index] // count  # see `image_shares.share_of`
+        blanks = max(0, accounting.truncated_batch_size(batch_size, 1 / count) - len(own))
+        return torch.cat([own, torch.full((blanks,), self.num_units)])  # no record has this index
+
+    def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:
+        """The drawn records, `size` at a time and in the clear, for the door's own methods alone."""
+        if self._units is None:
+            return self._batches_of_images(sample, size)
+        return self._batches_of_units(self._units, sample, size, generator)
+
+    def _batches_of_units(
+        self, unit_of: torch.Tensor, sample: torch.Tensor, size: int, generator: PrivateGenerator
+    ) -> Iterator[PhysicalBatch]:
+        """Whole units, of each at most `max_images_per_unit` of its readable images. The draw that chooses them takes as many numbers
+        as there are records, whoever is sampled: one unit does not move what is chosen of another."""
+        sampled = torch.zeros(self._own_units, dtype=torch.bool)
+        sampled[sample] = True
+        luck = torch.from_numpy(generator.uniform(len(unit_of)))
+        taken = (sampled[unit_of] & self._readable).nonzero().squeeze(1)
+        taken = taken[luck[taken].argsort()]
+        taken = taken[unit_of[taken].argsort(stable=True)]  # unit by unit, each in random order
+        counts = unit_of[taken].unique_consecutive(return_counts=True)[1]
+        ends = counts.cumsum(0)
+        within = torch.arange(len(taken)) - (ends - counts).repeat_interleave(counts)
+        taken = taken[within < self.max_images_per_unit]
+        units = [unit for unit in taken.split(counts.clamp_max(self.max_images_per_unit).tolist()) if len(unit)]
+        while units:
+            number = next((n for n in range(1, len(units)) if sum(map(len, units[: n + 1])) > size), len(units))
+            chunk, units = units[:number], units[number:]
+            index = torch.cat(chunk)
+            unit_index = torch.arange(number).repeat_interleave(torch.tensor([len(unit) for unit in chunk]))
+            labels = None if self._labels is None else self._labels[index].to(self.device)
+            counted = torch.ones(len(index), dtype=torch.bool, device=self.device)
+            yield self._images[index].to(self.device), labels, counted, unit_index.to(self.device)
+
+    def _batches_of_images(self, indices: torch.Tensor, size: int) -> Iterator[PhysicalBatch]:
+        """An image that is missing or unreadable is blank: it keeps its place, so that how many rows there are, and who draws which
+        random numbers, depends on the Poisson sample alone."""
+        for chunk in indices.split(size) if len(indices) else ():
+            there = chunk < len(self._images)
+            counted = there.clone()
+            counted[there] = self._readable[chunk[there]]
+            images = torch.zeros(len(chunk), *self.image_shape, dtype=torch.uint8)
+            images[counted] = self._images[chunk[counted]]
+            labels = None
+            if self._labels is not None:
+                labels = torch.zeros(len(chunk), dtype=torch.long)
+                labels[counted] = self._labels[chunk[counted]]
+                labels = labels.to(self.device)
+            yield images.to(self.device), labels, counted.to(self.device), None
+
+
+def _tensor_of(array: np.ndarray) -> torch.Tensor:
+    """Shares memory with an array, which may be a read-only map of a file. Torch warns of that, for writing to it would fail; the door
+    never does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
+
+
+@contextlib.contextmanager
+def _secret_torch_draws(device: torch.device) -> Iterator[None]:
+    """What still draws from torch's own generator in here (dropout, a loss of somebody else's) draws neither from the public
+    seed nor moves its state."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        # On a CPU its generator alone: for a card that is not there, `torch.manual_seed` would keep the stack of each call.
+        reseed = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
+        reseed(int.from_bytes(os.urandom(8), "little", signed=True))
+        yield
+
+
+def _clip(features: torch.Tensor, clip_norm: float) -> torch.Tensor:
+    factors = clip_factors(features.square().sum(1), clip_norm)
+    return torch.where(factors[:, None] > 0, features * factors[:, None], 0.0)

@@ -1,0 +1,1 @@
+"""The private source of randomness, and what is drawn."""

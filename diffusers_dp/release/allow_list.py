@@ -1,0 +1,14 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a release consists of. Nothing else enters the folder, and nothing else is uploaded."""
+
+from ..verify import SIGNATURE_NAME
+from .receipt import RECEIPT_NAME
+
+
+COMPONENT_FILES = (
+    "scheduler/scheduler_config.json",
+    "unet/config.json",
+    "unet/diffusion_pytorch_model.safetensors",
+)
+RELEASE_FILES = ("README.md", "model_index.json", "pipeline.py", RECEIPT_NAME, "samples.png", *COMPONENT_FILES)
+OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later

@@ -1,0 +1,318 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a stranger's model says of itself, checked before anything of it is looked up or built.
+
+A model index may name any class that is installed, and a configuration of a few bytes any size. Here are the classes that a model of this
+library can have, and the sizes that its weights have room for. torch is loaded by `check_model` alone.
+"""
+
+import json
+import math
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import IntegrityError
+from .allow_list import COMPONENT_FILES
+
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DModel
+
+#: All classes of Diffusers that a release may name. `DPImagePipeline` takes no other scheduler.
+UNET, EDM_SCHEDULERS, DDIM = "UNet2DModel", ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler"), "DDIMScheduler"
+SCHEDULERS = (*EDM_SCHEDULERS, DDIM)
+INDEX_KEYS = {"unet", "scheduler", "id2label", "patch_size", "privacy"}
+SCHEDULER_CONFIG, UNET_CONFIG, WEIGHTS = COMPONENT_FILES
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+LARGEST_SIDE, MOST_CLASSES = 4_096, 100_000
+MOST_JSON, MOST_HEADER, MOST_TENSORS, MOST_NOISE_LEVELS = 5_000_000, 5_000_000, 10_000, 100_000
+LONGEST_NAME = 1_000
+NOT_OURS = "it holds no model of this library"
+#: What reading, building or trying a stranger's configuration can raise. Too little memory passes.
+WRONG = (
+    OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError, AssertionError,
+)  # fmt: skip
+
+
+class WrongModel(Exception):
+    """One clause that says why a model is not taken."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """
+    Args:
+        side (`int`): Pixels of an image.
+        class_names (tuple of `str`, *optional*): By class id, the id where it has no name; `None` for a model without classes.
+        unet_config (`dict`): Of `UNet2DModel`.
+        scheduler (`str`): Its class, one of `SCHEDULERS`.
+        scheduler_config (`dict`): Of the scheduler.
+        shapes (`dict`): Of each tensor of the weights, by its name.
+    """
+
+    side: int
+    class_names: tuple[str, ...] | None
+    unet_config: dict[str, Any]
+    scheduler: str
+    scheduler_config: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+
+
+def check_components(
+    name: str, folder: Path, *, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES
+) -> Components:
+    """Reads index, configurations and the header of the weights. Nothing that they name is imported, and nothing is built.
+
+    Args:
+        name (`str`): Of the model, for the message.
+        folder (`Path`): Of a pipeline.
+        largest_side (`int`): Pixels of an image, at most.
+        most_classes (`int`): At most; each gets a name.
+
+    Raises:
+        IntegrityError: It names another class, a size that its weights have no room for, or what is no number.
+    """
+    try:
+        return _check(Path(folder), largest_side, most_classes)
+    except WrongModel as error:
+        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
+
+
+def check_model(name: str, components: Components) -> None:
+    """Builds the model without memory for its weights, compares their shapes, and draws with shapes alone.
+
+    Raises:
+        IntegrityError: The configuration describes another network than the weights, or one that cannot draw.
+    """
+    import torch
+    from diffusers.schedulers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerScheduler
+
+    classes = (EDMDPMSolverMultistepScheduler, EDMEulerScheduler, DDIMScheduler)
+    config = components.unet_config
+    try:
+        unet = build_empty(config, components.shapes).eval()
+        if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != components.shapes:
+            raise WrongModel("its weights are not those that unet/config.json describes")
+        side = unet.config.sample_size
+        image = torch.empty(
+            1, unet.config.in_channels, *((side, side) if isinstance(side, int) else side), device="meta"
+        )
+        labels = None if components.class_names is None else torch.empty(1, dtype=torch.int64, device="meta")
+        with torch.no_grad():
+            drawn = unet(image, torch.empty((), device="meta"), class_labels=labels).sample
+        if drawn.shape != image.shape:
+            raise WrongModel("its network makes images of another shape than it takes")
+        scheduler = next(kind for kind in classes if kind.__name__ == components.scheduler).from_config(
+            components.scheduler_config
+        )
+        scheduler.set_timesteps(2)
+        sample = torch.ones(1, 1, 2, 2) * scheduler.init_noise_sigma
+        for step in scheduler.timesteps:
+            output = scheduler.scale_model_input(sample, step)
+            sample = scheduler.step(output, step, sample).prev_sample
+        if not torch.isfinite(sample).all():
+            raise WrongModel("the noise levels of its scheduler are no numbers")
+    except WrongModel as error:
+        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
+    except WRONG as error:
+        raise IntegrityError(
+            f"'{name}' is not opened: its configuration describes no model that can draw ({type(error).__name__})."
+        ) from None
+
+
+def build_empty(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "UNet2DModel":
+    """The network on the meta device, which takes no memory. `check_sizes` comes first, for what is built takes time.
+
+    Raises:
+        WrongModel: It has more weights than there are.
+    """
+    import torch
+    from diffusers import UNet2DModel
+
+    with torch.device("meta"):
+        unet = UNet2DModel(**{key: value for key, value in config.items() if not key.startswith("_")})
+    # Twice: a file may lack some, and whoever loads it says which.
+    if sum(parameter.numel() for parameter in unet.parameters()) > 2 * sum(map(math.prod, shapes.values())):
+        raise WrongModel("unet/config.json describes a network that is larger than its weights")
+    return unet
+
+
+def _check(folder: Path, largest_side: int, most_classes: int) -> Components:
+    index, config, schedule = (
+        read_json(folder / file) for file in ("model_index.json", UNET_CONFIG, SCHEDULER_CONFIG)
+    )
+    keys = {key for key in index if not key.startswith("_")}
+    if index.get("_class_name") != "DPImagePipeline" or not {"unet", "scheduler"} <= keys <= INDEX_KEYS:
+        raise WrongModel(NOT_OURS)
+    kind = component(index, "scheduler")
+    if component(index, "unet") != UNET or kind not in SCHEDULERS:
+        raise WrongModel(NOT_OURS)
+    if not all(isinstance(index.get(key), dict | None) for key in ("id2label", "privacy")):
+        raise WrongModel(NOT_OURS)
+    check_class_name(config, (UNET,), UNET_CONFIG)
+    check_class_name(schedule, SCHEDULERS, SCHEDULER_CONFIG)
+    side, rows, patch = config.get("sample_size"), config.get("num_class_embeds"), index.get("patch_size", 1)
+    sides = side if isinstance(side, list) and len(side) == 2 else [side]
+    channels = config.get("in_channels", 3)
+    if not all(whole(value) for value in (*sides, patch, channels)) or not (rows is None or whole(rows, 2)):
+        raise WrongModel(NOT_OURS)
+    side = max(sides) * patch
+    if side > largest_side:
+        raise WrongModel(f"its images have {side} pixels a side, and {largest_side} is the most here")
+    if rows is not None and rows - 1 > most_classes:
+        raise WrongModel(f"it has {rows - 1:,} classes, and {most_classes:,} is the most here")
+    if channels % patch**2 or channels // patch**2 not in (1, 2, 3, 4):
+        raise WrongModel(f"its network has {channels} channels, which are no image in patches of {patch}")
+    names = None if rows is None else _class_names(index.get("id2label") or {}, rows - 1)
+    _refuse_other_files(folder)
+    shapes = read_shapes(folder / WEIGHTS)
+    check_sizes(config, shapes)
+    check_schedule(schedule)
+    return Components(side, names, config, kind, schedule, shapes)
+
+
+def component(index: dict[str, Any], name: str) -> str:
+    """The class of a component of a pipeline, if it is one of Diffusers itself."""
+    entry = index.get(name)
+    if isinstance(entry, list) and len(entry) == 2 and entry[0] == "diffusers" and isinstance(entry[1], str):
+        return entry[1]
+    return "none of Diffusers"
+
+
+def check_class_name(config: dict[str, Any], known: tuple[str, ...], file: str) -> None:
+    """Diffusers looks up the class that a configuration names, beside that of the index. Raises `WrongModel`."""
+    if config.get("_class_name", known[0]) not in known:
+        raise WrongModel(f"{file} names another class than {' or '.join(known)}")
+
+
+def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Every number of `unet/config.json` is at most the widest dimension of the weights, and every layer has tensors.
+
+    Only `sample_size`, which no weight shows, is bounded by `LARGEST_SIDE`.
+
+    Raises:
+        WrongModel: One is not.
+    """
+    if config.get("quantization_config") is not None:
+        raise WrongModel("its weights are quantized, and releases have plain ones")
+    widest = max((side for shape in shapes.values() for side in shape), default=0)
+    for key, value in config.items():
+        most = LARGEST_SIDE if key == "sample_size" else widest
+        for number in _numbers(value):
+            if not abs(number) <= most:  # NaN is not
+                raise WrongModel(
+                    f"{key} in unet/config.json is {_short(number)}, and its weights have room for {most}"
+                )
+    layers, levels = config.get("layers_per_block", 2), config.get("block_out_channels", (1,) * 4)
+    if not whole(layers) or not isinstance(levels, list | tuple) or layers * len(levels) > len(shapes):
+        raise WrongModel("unet/config.json describes more layers than its weights have")
+
+
+def check_schedule(config: dict[str, Any]) -> None:
+    """Every number of a scheduler's configuration is finite and of a size that can be computed. Raises `WrongModel`."""
+    for key, value in config.items():
+        for number in _numbers(value):
+            if not abs(number) <= MOST_NOISE_LEVELS:
+                raise WrongModel(f"{key} of its scheduler is {_short(number)}, and {MOST_NOISE_LEVELS:,} is the most")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A regular file of bounded size that holds a JSON object. Raises `WrongModel`."""
+    try:
+        if regular_size(path) > MOST_JSON:
+            raise ValueError
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise WrongModel(f"{NOT_OURS}, for it has no {path.name} that can be read")
+    return content
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a safetensors file, from its header alone. They fill the file, so that its size bounds them.
+
+    Raises:
+        WrongModel: It is no such file, or has too many tensors.
+    """
+    try:
+        size = regular_size(path)
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not length <= min(MOST_HEADER, size - 8):
+                raise ValueError
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        shapes = {name: tuple(entry["shape"]) for name, entry in header.items()}
+        place = 0
+        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            start, end = entry["data_offsets"]
+            if start != place or end - start != BYTES[entry["dtype"]] * math.prod(shapes[name]):
+                raise ValueError
+            place = end
+        if not all(whole(side) for shape in shapes.values() for side in shape) or place != size - 8 - length:
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise WrongModel(f"{NOT_OURS}, for it has no {path.name} that can be read") from None
+    if len(shapes) > MOST_TENSORS:
+        raise WrongModel(f"its weights are {len(shapes):,} tensors, and {MOST_TENSORS:,} is the most")
+    return shapes
+
+
+def regular_size(path: Path) -> int:
+    """Bytes of a file. Raises `OSError` for what is none, such as a pipe or a device, which would never end."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is no file.")
+    return found.st_size
+
+
+def _class_names(id2label: dict[str, Any], count: int) -> tuple[str, ...]:
+    numbers = {str(number) for number in range(count)}
+    if not set(id2label) <= numbers:
+        raise WrongModel("its id2label names classes that it does not have")
+    names = tuple(id2label.get(str(number), str(number)) for number in range(count))
+    if not all(isinstance(name, str) and len(name) <= LONGEST_NAME and _is_text(name) for name in names):
+        raise WrongModel("its id2label holds a name that is no text")
+    return names
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be written: JSON can hold half a character."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Diffusers takes an index of shards, where there is one, for the weights."""
+    for place in {Path(file).parent for file in COMPONENT_FILES}:
+        for path in (folder / place).iterdir():
+            name = path.relative_to(folder).as_posix()
+            if name.endswith((".json", ".safetensors")) and name not in COMPONENT_FILES:
+                raise WrongModel(f"it holds {name[:LONGEST_NAME]}, which no release has")
+
+
+def _numbers(value: Any) -> list[int | float]:
+    """Those in a value of JSON, however deep."""
+    found: list[int | float] = []
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict | list):
+            waiting += item.values() if isinstance(item, dict) else item
+        elif isinstance(item, int | float):
+            found.append(item)
+    return found
+
+
+def _short(number: int | float) -> str:
+    try:
+        return f"{number:.6g}"
+    except OverflowError:
+        return "far too large"
+
+
+def whole(value: Any, least: int = 1) -> bool:
+    """Whether it is an integer of at least this."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,73 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The card of a dataset that was drawn from a release, filled from the release's receipt. Nothing here loads torch."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from ..errors import IntegrityError
+from ..verify import guarantee
+from .plain_words import plain_guarantee
+
+
+CARD_NAME = "README.md"
+#: What words about a receipt raise, which can hold anything where the verifier does not look.
+UNSAYABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
+
+
+def dataset_card(
+    receipt: dict[str, Any],
+    *,
+    num_images: int,
+    class_names: Sequence[str] | None,
+    balance: str = "uniform",
+    parameters: dict[str, Any],
+) -> str:
+    """
+    Args:
+        receipt (`dict`): Of the release, verified.
+        num_images (`int`): In the dataset.
+        class_names (sequence of `str`, *optional*): By class id.
+        balance (`str`): `uniform`, or the shares that were asked for.
+        parameters (`dict`): What else decided the images.
+
+    Returns:
+        `str`: Markdown, with metadata that the Hub's filters find.
+
+    Raises:
+        IntegrityError: The receipt holds what there are no words for.
+    """
+    from huggingface_hub import DatasetCard, DatasetCardData
+    from jinja2 import TemplateError
+
+    data = DatasetCardData(
+        task_categories=["unconditional-image-generation"] if class_names is None else ["image-classification"],
+        tags=["synthetic", "differential-privacy", "image"],
+        size_categories=size_category(num_images),
+        configs=[{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*.parquet"}]}],
+    )
+    try:
+        card = DatasetCard.from_template(
+            data,
+            template_str=files("diffusers_dp").joinpath("templates", "dataset_card.md").read_text(encoding="utf-8"),
+            receipt=receipt,
+            num_images=num_images,
+            class_names=class_names,
+            balance=balance,
+            parameters=parameters,
+            plain=plain_guarantee(receipt),
+            guarantee=guarantee(receipt),
+        )
+        written = f"{card}\n"
+        written.encode()
+    except (*UNSAYABLE, TemplateError):
+        raise IntegrityError(
+            "The receipt of the release holds what no receipt of this library does, so that no card can be written."
+        ) from None
+    return written
+
+
+def size_category(num_images: int) -> str:
+    """The Hub's words for the size of a dataset."""
+    bounds = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+    return next((word for bound, word in bounds if num_images < bound), "1M<n<10M")

@@ -1,0 +1,70 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a run without any guarantee leaves: a pipeline and a card, both of which say what it is. No torch.
+
+See `unprotected_ledger.py`. The folder is no release, and it is refused wherever a release is asked for.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..files.journal import put_in_place, remove_leftovers
+from ..methods.registry import Method
+from ..verify import NO_GUARANTEE, WITHOUT, without_guarantee
+
+
+if TYPE_CHECKING:
+    from ..pipelines import DPImagePipeline
+
+FOLDER = "no_guarantee"
+#: What a model says of itself.
+PRIVACY = {"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT}
+_CARD = """# NOT private: {without}
+
+This model was {without}: {title} with `--target_epsilon inf`, so that neither the questions to the sensitive images nor their gradients
+got any noise. It may hold images that it was trained on. It is for comparison alone, and for those who may see the images themselves: it is no
+release, it has no privacy receipt, and it must not leave the house.
+
+    from diffusers_dp.pipelines import DPImagePipeline
+
+    pipeline = DPImagePipeline.from_pretrained("no_guarantee")
+
+`diffusers-dp` verifies, pushes, samples and shows releases, and refuses this folder. Images that you draw with the lines above can be judged by
+`diffusers-dp evaluate --images`.
+"""
+
+
+def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", method: Method) -> Path:
+    """Writes `output_dir/no_guarantee/`, mode 700: the pipeline and a card, both of which say what it is. As a release, it is there whole or not at all, and an
+    earlier one is replaced.
+
+    Args:
+        output_dir (`str` or `Path`): The run's folder.
+        pipeline (`DPImagePipeline`): With the final (averaged) weights. It carries the statement from here on, and so do its copies.
+        method (`Method`): From the registry.
+
+    Returns:
+        `Path`: The folder.
+    """
+    output_dir = Path(output_dir)
+    remove_leftovers(output_dir, f".{FOLDER}-", FOLDER)
+    pipeline.register_to_config(privacy=PRIVACY)
+    with tempfile.TemporaryDirectory(dir=output_dir, prefix=f".{FOLDER}-") as temporary:
+        folder = Path(temporary, FOLDER)
+        folder.mkdir(mode=0o700)
+        pipeline.save_pretrained(folder)
+        card = _CARD.format(without=WITHOUT, title=method.title)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+        put_in_place(folder, output_dir / FOLDER)
+    return output_dir / FOLDER
+
+
+def refuse_without_guarantee(folder: str | Path, flag: str, remedy: str) -> None:
+    """For what loads pipelines that have no receipt either.
+
+    Raises:
+        UsageError: The folder holds what a run without guarantee made.
+    """
+    if without_guarantee(Path(folder)):
+        raise UsageError(f"{flag} {folder} was {WITHOUT}; {remedy}.")

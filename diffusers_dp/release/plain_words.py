@@ -1,0 +1,129 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A receipt in words for people: on the card, in the app, beside a dataset. Nothing here loads torch."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..files.canonical import canonical_json
+from ..verify import LARGE_DELTA, about_delta, delta_in_words
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How an epsilon and its delta are spoken of.
+
+    Args:
+        word (`str`): `strong`, `moderate` or `weak`.
+        claim (`str`): What whoever sees the model does; it ends where "whether your image was used" goes on.
+        meaning (`str`): One sentence.
+    """
+
+    word: str
+    claim: str
+    meaning: str
+
+
+#: Upper bounds of epsilon for the words; the tiers of Ponomareva et al. 2023, "How to DP-fy ML", Section 5.2.
+STRONG, MODERATE = 1.0, 10.0
+
+
+def strength(epsilon: float, delta: float, number: int) -> Strength:
+    """The words for a guarantee. They speak of the proof; what an actual attack achieves may be far less.
+
+    Epsilon has tiers, and delta can only make the word weaker. Above `LARGE_DELTA` nothing is strong. A delta of 1/number
+    or more allows to publish records outright, and is weak whatever epsilon is. Near epsilon 10 `best_guess` decides.
+
+    Args:
+        epsilon, delta (`float`): Of the guarantee.
+        number (`int`): N, the number of units, above 0.
+    """
+    outright = delta >= 1 / number
+    if epsilon <= STRONG and delta <= LARGE_DELTA and not outright:
+        return Strength(
+            "strong",
+            "learns almost the same about you whether or not",
+            "The proof alone hides well who was among them.",
+        )
+    limited = best_guess(epsilon, delta) <= best_guess(MODERATE, LARGE_DELTA)
+    if epsilon <= MODERATE and limited and not outright:
+        return Strength(
+            "moderate",
+            "can tell only within a proven limit whether",
+            f"A real limit, and a wide one: towards epsilon 10, or with a delta above {LARGE_DELTA:g}, the proof alone "
+            "does not exclude a confident guess.",
+        )
+    return Strength(
+        "weak",
+        "can tell only within a proven limit, too wide to reassure by itself, whether",
+        "The proof alone excludes little: ask for an audit, and for a smaller epsilon or delta where people can be "
+        "harmed.",
+    )
+
+
+def best_guess(epsilon: float, delta: float) -> float:
+    """The largest share of right answers to "was this image used?", asked fifty-fifty.
+
+    A test of two neighbours under (epsilon, delta) has at best equal errors of `(1 - delta) / (1 + e^epsilon)` (Kairouz et al. 2015,
+    Equation 4). 0.5 is a blind guess.
+
+    Args:
+        epsilon (`float`): At least 0.
+        delta (`float`): In [0, 1].
+
+    Returns:
+        `float`: In [0.5, 1].
+    """
+    return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+
+
+def strength_of(receipt: dict[str, Any]) -> Strength:
+    """The words for a receipt."""
+    delta, number, _ = about_delta(receipt)
+    return strength(claimed(receipt), delta, number)
+
+
+def claimed(receipt: dict[str, Any]) -> float:
+    """Epsilon by the run's own accountant."""
+    return float(receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"])
+
+
+def short_number(value: float) -> str:
+    """Up to three digits, rounded up: a guarantee is never made to look better."""
+    if value <= 0 or not math.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(round(value / unit, 6)) * unit:.3g}"
+
+
+def plain_guarantee(receipt: dict[str, Any]) -> str:
+    """The guarantee in one sentence that needs no mathematics, and one more where its delta is large."""
+    unit = receipt["unit_of_privacy"]
+    whose = "your image was" if unit == "image" else f"the images of your {unit} were"
+    return (
+        f"Whoever sees this model {strength_of(receipt).claim} {whose} used: "
+        f"epsilon {short_number(claimed(receipt))}, delta {short_number(receipt['delta'])}, per {unit}. "
+        f"{delta_in_words(*about_delta(receipt))}"
+    ).rstrip()
+
+
+def guess_in_words(receipt: dict[str, Any]) -> str:
+    """What the guarantee leaves to somebody who guesses."""
+    unit, right = receipt["unit_of_privacy"], best_guess(claimed(receipt), receipt["delta"])
+    what = "an image" if unit == "image" else f"what belongs to one {unit}"
+    # Rounded up, and never to certainty.
+    percent = "more than 99.9" if right > 0.999 else f"up to {math.ceil(round(right * 1000, 6)) / 10:g}"
+    return (
+        f"Somebody who flips a coin to say whether {what} was used is right 50 times in 100. This proof leaves room for an attack on the "
+        f"model that is right {percent} times in 100."
+    )
+
+
+def questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Events that differ only in their reservation, as one line with the sum of their `steps`."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        facts = {key: value for key, value in event.items() if key not in ("id", "steps_reserved", "steps_executed")}
+        question = found.setdefault(canonical_json(facts), {**facts, "steps": 0})
+        question["steps"] += event["steps_reserved"]
+    return list(found.values())

@@ -1,0 +1,227 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`privacy_receipt.json`: the trainer's statement of what was asked of the sensitive images, beside the weights.
+
+It shows consistency, not honesty: anybody can recompute epsilon from its events and compare its hashes with the files.
+It never holds seeds, counts of classes or batches, losses, paths, or hashes of data. This module loads no torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..accounting.epsilon import RDP_ORDERS
+from ..accounting.ledger import PrivacyLedger
+from ..errors import UsageError
+from ..files.canonical import canonical_json
+from ..methods.registry import Method
+from ..verify import CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
+
+
+RECEIPT_NAME = "privacy_receipt.json"
+SCHEMA_VERSION = 1
+NOT_HASHED = ("README.md", RECEIPT_NAME)
+
+ASSUMPTIONS = (
+    "Arithmetic on real numbers: attacks on floating-point noise are not covered.",
+    "The noise and the Poisson samples come from the random generator that `privacy_receipt.json` names (`rng`); its state was not kept or reused.",
+    "The number of {unit}s and the label set are public, and so is all else that `privacy_receipt.json` lists under `public_facts`.",
+    "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
+)
+PUBLIC_INPUTS_ASSUMPTION = "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers nothing of what it tells."
+RELEASE_INPUTS_ASSUMPTION = "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image in both, the two add up."
+
+
+def hash_release(folder: str | Path) -> list[dict[str, str]]:
+    """SHA-256 of every released file but the card and the receipt itself.
+
+    `model_index.json` carries the receipt's hash in its field `privacy`, so it is hashed as `canonical_json` of its
+    content without that field; whoever verifies compares `privacy` with the receipt. All other files are hashed
+    as they are.
+
+    Args:
+        folder (`str` or `Path`): The release.
+
+    Returns:
+        `list[dict]`: `{"name": path in the release with forward slashes, "sha256": hexadecimal digest}`, by name.
+    """
+    folder = Path(folder)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = []
+    for name in names:
+        if name in NOT_HASHED:
+            continue
+        content = (folder / name).read_bytes()
+        if name == "model_index.json":
+            index = json.loads(content)
+            index.pop("privacy", None)
+            content = canonical_json(index).encode()
+        files.append({"name": name, "sha256": hashlib.sha256(content).hexdigest()})
+    return files
+
+
+def build_receipt(
+    ledger: PrivacyLedger,
+    *,
+    files: list[dict[str, str]],
+    method: Method,
+    curriculum: dict[str, Any] | None,
+    rng: dict[str, Any],
+    resumes: Sequence[int] = (),
+    leaky_outputs: Sequence[str] = (),
+    evaluation: Sequence[dict[str, Any]] = (),
+    public_inputs: Sequence[dict[str, Any]] = (),
+    processes: Sequence[int] = (1,),
+) -> dict[str, Any]:
+    """States what the ledger proves about the files.
+
+    Args:
+        ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
+            Where they are more than `verify` reads, reservations of one question are added up.
+        files (`list[dict]`): What `hash_release` returned.
+        method (`Method`): From the registry; its status becomes the receipt's, unless there are `leaky_outputs`: then that is
+            `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are listed in any case.
+        curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only; entries that start with an
+            underscore (added by Diffusers) are left out.
+        rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
+            state.
+        resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
+        leaky_outputs (sequence of `str`): What was written that no guarantee covers.
+        evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
+        public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with; no paths.
+        processes (sequence of `int`): How many processes trained, at each start of the run.
+
+    Returns:
+        `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
+        run's own accountant, and `claims_version` by which rule `verify` judges them.
+
+    Raises:
+        UsageError: The method has no guarantee, or the run has none, so that nothing can be claimed for it.
+    """
+    if method.status == "no_guarantee":
+        raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
+    if not ledger.has_guarantee:
+        raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")
+    unit = ledger.header["unit_of_privacy"]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
+        "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
+        "created_utc": datetime.now(timezone.utc).date().isoformat(),
+        **accounting_facts(ledger),
+        "claimed_epsilon": _claims(ledger),
+        "claims_version": CLAIMS_VERSION,
+        "status": LOWERED_STATUS if leaky_outputs else method.status,
+        "assumptions": _assumptions(unit, public_inputs),
+        "dataset": _dataset(ledger),
+        "public_inputs": list(public_inputs),
+        "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
+        "processes": list(processes),
+        "composition": "sequential; the classes of an event with partition `label` are parallel",
+        "rng": rng,
+        "method": {"name": method.title, "paper": method.paper, "status": method.status},
+        "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
+        "leaky_outputs": list(leaky_outputs),
+        "private_evaluations": 0,
+        "evaluation": list(evaluation),
+        "files": files,
+    }
+
+
+def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
+    """What the accounting reads of a receipt, but for the claims: the same before a run, of its plan, and after it."""
+    header = ledger.header
+    prior = ledger.prior_releases
+    most = MOST_EVENTS if sum(len(other["events"]) for other in prior) <= MOST_EVENTS else 1
+    return {
+        "adjacency": header["adjacency"],
+        "unit_of_privacy": header["unit_of_privacy"],
+        "public_facts": {
+            "num_images" if header["unit_of_privacy"] == "image" else "num_units": ledger.num_images,
+            **header["public_facts"],
+        },
+        "delta": ledger.target_delta,
+        "target_epsilon": ledger.target_epsilon,
+        "accountant": ledger.accountant,
+        "events": _events(ledger.rows, MOST_EVENTS),
+        "prior_releases": [{**other, "events": _events(other["events"], most)} for other in prior],
+    }
+
+
+def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The rows without their state. Where they are more than `most`, reservations of one question are added up."""
+    events = [{key: value for key, value in row.items() if key != "state"} for row in rows]  # copies
+    if len(events) <= most:
+        return events
+    steps = ("steps_reserved", "steps_executed")
+    added: dict[str, dict[str, Any]] = {}
+    for event in events:
+        question = json.dumps({key: event[key] for key in event if key not in ("id", *steps)}, sort_keys=True)
+        first = added.setdefault(question, event)
+        if first is not event:
+            first.update({key: first[key] + event[key] for key in steps})
+    return list(added.values())
+
+
+def hash_source() -> str:
+    """SHA-256 over the library's Python files, by name: which code made the release, whatever its version is called."""
+    package = Path(__file__).parents[1]
+    files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
+    for name in ("pipelines", "training"):
+        found = find_spec(f"diffusers_dp.{name}")  # elsewhere, in an editable install
+        folder = package / name if found is None or found.origin is None else Path(found.origin).parent
+        files |= {f"{name}/{path.relative_to(folder).as_posix()}": path for path in folder.rglob("*.py")}
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\0".encode() + files[name].read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]]) -> list[str]:
+    found = [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)]
+    are_releases = {"epsilon" in origin for origin in public_inputs}
+    if False in are_releases:
+        found.append(PUBLIC_INPUTS_ASSUMPTION)
+    if True in are_releases:
+        found.append(RELEASE_INPUTS_ASSUMPTION)
+    return found
+
+
+def _unit_assumption(unit: str) -> str:
+    if unit == "image":
+        return "One image is one unit: several images of the same person are not protected as a group."
+    return f"All images with the same {unit} are one unit; that this column is right is the trainer's statement."
+
+
+def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
+    """What all releases of the data set cost together, where the run has a name for it."""
+    if ledger.header["dataset_id"] is None:
+        return None
+    return {
+        "id": ledger.header["dataset_id"],
+        "release_id": ledger.header["release_id"],
+        "target_epsilon": ledger.dataset_epsilon,
+        "bounds": [{"target_epsilon": bound.epsilon, "delta": bound.delta} for bound in ledger.dataset_bounds],
+        "epsilon_of_all_releases": {"pld": ledger.epsilon_of_all_releases()},
+        "value_discretization_interval": ledger.pld_interval(all_releases=True),
+    }
+
+
+def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
+    pld = ledger.epsilon("pld")
+    claims: dict[str, dict[str, Any]] = {
+        "pld": {"epsilon": pld, "value_discretization_interval": ledger.pld_interval()}
+    }
+    if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # else RDP has no bound
+        claims["rdp"] = {
+            "epsilon": ledger.epsilon("rdp"),
+            "orders": list(RDP_ORDERS),
+        }
+    if ledger.accountant == "prv":
+        claims["prv"] = {"epsilon": ledger.epsilon("prv")}
+    return claims

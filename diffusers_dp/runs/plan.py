@@ -1,0 +1,427 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a run will ask and what it will cost, worked out before an image is read. Nothing here loads torch, but for PRV."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..accounting.epsilon import ACCOUNTANTS
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_file import Bound, Release, other_releases
+from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
+from ..accounting.unprotected_ledger import UnprotectedLedger
+from ..data.images import PublicFacts
+from ..errors import BudgetExceeded, IntegrityError, UsageError
+from ..methods.config import FETAProConfig, SamplingFacts, TrainingConfig, resolve
+from ..verify import delta_in_words, publishes_records
+from .identity import RunIdentity, note_asked, read_identity
+from .verifiable import refuse_unverifiable
+
+
+LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
+NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The questions of a run in their order, and what follows from them.
+
+    Args:
+        sampling (`SamplingFacts`): N, delta, and DP-SGD's sample rate and divisor.
+        rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, `evaluation_reserve`, with
+            that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same kind, which are taken only if others are lost.
+        ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
+    """
+
+    sampling: SamplingFacts
+    rows: dict[str, LedgerRow]
+    ledger: PrivacyLedger
+
+    @property
+    def epsilon(self) -> float:
+        """The total, by the run's accountant."""
+        return self.ledger.epsilon()
+
+    @property
+    def unit(self) -> str:
+        """What N and the batch count: images, or units of several."""
+        return "image" if self.ledger.header["unit_of_privacy"] == "image" else "unit"
+
+    @property
+    def table(self) -> str:
+        """All of it for a person to read."""
+        about_delta = [self.about_delta] if self.about_delta else []
+        return "\n".join([*_table(self.ledger, self.rows), *about_delta, *_limits(self.ledger)])
+
+    @property
+    def about_delta(self) -> str:
+        """What a large delta means, see `delta_in_words`; nothing of a run without guarantee."""
+        ledger = self.ledger
+        if not ledger.has_guarantee:
+            return ""
+        return delta_in_words(ledger.target_delta, ledger.num_images, ledger.header["unit_of_privacy"])
+
+    def epsilon_by_accountant(self) -> dict[str, float | None]:
+        """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling, or its delta.
+
+        PRV loads Opacus, and with it torch.
+        """
+        totals: dict[str, float | None] = {}
+        for name in ACCOUNTANTS:
+            try:
+                totals[name] = self.ledger.epsilon(accountant=name)
+            except UsageError:
+                totals[name] = None
+        return totals
+
+    def epsilon_against_steps(self, steps: Sequence[int], accountant: str) -> list[float]:
+        """The total after each of these numbers of DP-SGD steps (0 or more), with the noise multipliers as planned.
+
+        Raises:
+            UsageError: The accountant cannot count the plan's sampling.
+        """
+        budget = self.ledger
+        empty = PrivacyLedger(
+            None,
+            target_epsilon=budget.target_epsilon,
+            target_delta=budget.target_delta,
+            num_images=budget.num_images,
+        )
+        queries = [row for name, row in self.rows.items() if name not in ("dp_sgd", "restart_slack")]
+        return [
+            empty.epsilon(accountant, extra=queries + ([replace(self.rows["dp_sgd"], steps=n)] if n else []))
+            for n in steps
+        ]
+
+    def signal_to_noise(self, num_parameters: int) -> float:
+        """`qN C / (sigma C sqrt(d))`: how much of one noisy gradient sum of DP-SGD can be signal.
+
+        The signal is the norm of the expected qN gradients if all have the full clip norm C and one direction, which no real ones
+        reach; the noise is the root mean square of the norm of d independent N(0, (sigma C)^2).
+
+        Args:
+            num_parameters (`int`): d, the number of trained parameters.
+        """
+        if not self.ledger.has_guarantee:
+            return math.inf
+        return self.sampling.expected_batch_size / (self.rows["dp_sgd"].noise_multiplier * math.sqrt(num_parameters))
+
+
+def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
+    """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what they
+    leave of the budget.
+
+    Raises:
+        UsageError: delta is 1/N or more without `--allow_large_delta`, the queries alone exceed the budget, other releases
+            of the data set leave too little of it, `verify` would refuse the release, or a flag is out of range.
+    """
+    sampling = resolve(config, facts.num_units)
+    if config.has_guarantee and not config.allow_large_delta:
+        _refuse_large_delta(sampling, config.unit_of_privacy)
+    ledger = new_ledger(
+        None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
+    )
+    left = _left_of_dataset(config, ledger, sampling)
+    rows = {}
+    _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
+    for asked in config.questions:
+        given = asked.noise_multiplier if ledger.has_guarantee else None
+        sigma = given or ledger.calibrate_gaussian(
+            asked.budget_share, sampling_probability=asked.sample_rate, steps=asked.repeats
+        )
+        rows[asked.name] = _row(asked.name, sigma, asked.sample_rate, asked.repeats)
+    spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
+    if ledger.has_guarantee and spent >= config.target_epsilon:
+        fixed = [rows[asked.name] for asked in config.questions if asked.noise_multiplier is not None]
+        raise UsageError(_over_budget(config, spent, ledger.epsilon(extra=fixed)))
+    for row in rows.values():
+        try:
+            ledger.reserve(row)
+        except BudgetExceeded as error:  # of the data set: this release's was checked above
+            raise UsageError(
+                f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of the queries."
+            ) from None
+    cap = sampling.truncated_batch_size
+    sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
+    later = {row.name: row for row in ledger.set_aside}
+    later["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
+    if config.restart_slack:
+        later["restart_slack"] = _row("restart_slack", sigma, sampling.sample_rate, config.restart_slack, cap)
+    for row in later.values():
+        ledger.reserve(row)
+    rows |= later
+    if ledger.has_guarantee:
+        refuse_unverifiable(config, ledger)
+    return Plan(sampling, rows, ledger)
+
+
+def new_ledger(
+    path: Path | None, config: TrainingConfig, facts: PublicFacts, identity: RunIdentity | None = None
+) -> PrivacyLedger:
+    """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
+
+    Args:
+        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone. At `path` it is told
+            of the first row.
+
+    Raises:
+        IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that has asked.
+    """
+    sampling = resolve(config, facts.num_units)
+    release_id = None if identity is None else identity.release_id
+    others: list[Release] = []
+    if path is None and config.dataset_id is not None and release_id is not None:
+        others = other_releases(
+            config.ledger_path,
+            dataset_id=config.dataset_id,
+            release_id=release_id,
+            unit_of_privacy=config.unit_of_privacy,
+        )
+    public_facts: dict[str, Any] = {
+        "image_shape": list(facts.image_shape),
+        "class_names": None if facts.class_names is None else list(facts.class_names),
+        "value_range": [0, 1],
+        "normaliser": sampling.normaliser,
+    }
+    if config.unit_column is not None:
+        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
+    if config.evaluation_reserve is not None:
+        public_facts["evaluation_reserve"] = config.evaluation_reserve
+    if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise
+        unprotected = UnprotectedLedger(
+            path, target_delta=sampling.target_delta, num_images=facts.num_units, accountant=config.accountant,
+            public_facts=public_facts, unit_of_privacy=config.unit_of_privacy,
+        )  # fmt: skip
+        _bind(unprotected, config, identity)
+        return unprotected
+    ledger = PrivacyLedger(
+        path,
+        target_epsilon=config.target_epsilon,
+        target_delta=sampling.target_delta,
+        num_images=facts.num_units,
+        accountant=config.accountant,
+        public_facts=public_facts,
+        unit_of_privacy=config.unit_of_privacy,
+        dataset_id=config.dataset_id,
+        dataset_epsilon=config.dataset_epsilon,
+        release_id=release_id,
+        others=others,
+    )
+    _bind(ledger, config, identity)
+    if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
+        ledger.set_aside.append(
+            _row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
+        )
+    return ledger
+
+
+def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity | None) -> None:
+    """Tells the run's identity of the ledger's first row, and refuses a ledger that has lost it. In memory nothing is lost."""
+    if ledger.path is None or identity is None:
+        return
+    if identity.asked and not ledger.rows:
+        ledger.close()
+        raise IntegrityError(
+            f"{ledger.path} holds no row of this run, which has asked the images: restore the file, for what was spent stays spent."
+        )
+    private = Path(config.output_dir, "private")
+    ledger.after_first_row = lambda: note_asked(private, identity)
+
+
+def dp_sgd_row(config: TrainingConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
+    """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of the
+    budget asks for.
+
+    Raises:
+        IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
+    """
+    sampling = plan.sampling
+    earlier = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
+    if earlier:
+        sigma = earlier[-1]["noise_multiplier"]
+    else:
+        sigma = ledger.calibrate(
+            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size
+        )
+    row = gradient_row(
+        max_grad_norm=config.max_grad_norm,
+        noise_multiplier=sigma,
+        sample_rate=sampling.sample_rate,
+        normaliser=sampling.normaliser,
+        noise_multiplicity=config.noise_multiplicity,
+        truncated_batch_size=sampling.truncated_batch_size,
+        max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
+    )
+    if earlier:
+        _check_same(earlier[-1], row)
+    return row
+
+
+def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
+    before = {**earlier["query"], **earlier}
+    now = {**row.query, **asdict(row)}
+    for key in (
+        "sampling_probability",
+        "truncated_batch_size",
+        "clip_norm",
+        "normaliser",
+        "noise_multiplicity",
+        "max_images_per_unit",
+    ):
+        if before.get(key) != now.get(key):
+            raise IntegrityError(
+                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now.get(key)}: resume with the "
+                "flags of the first start."
+            )
+
+
+def _refuse_large_delta(sampling: SamplingFacts, unit: str) -> None:
+    """Raises `UsageError` where delta is 1/N or more, as its default is for N = 2."""
+    delta, number = sampling.target_delta, sampling.num_units
+    if publishes_records(delta, number, unit):
+        raise UsageError(
+            f"--target_delta {delta:.4g} is not below 1 / {number:,} {unit}s and allows to publish some of them outright: "
+            "give a smaller one, or add --allow_large_delta, and the release says so."
+        )
+
+
+def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> float:
+    """Epsilon that a release can spend at most: what DP-SGD alone would get under both bounds.
+
+    Raises:
+        UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has spent some of it
+            already, and goes on.
+    """
+    if not ledger.dataset_bounds:
+        return config.target_epsilon
+    cap = sampling.truncated_batch_size
+    sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
+    alone = [_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)]
+    left = ledger.epsilon(extra=alone)
+    if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
+        raise UsageError(
+            f"{_others(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} of "
+            f"{_named(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon "
+            f"{config.target_epsilon:g}; lower --target_epsilon to that, or use other data."
+        )
+    return left
+
+
+def _named(bound: Bound, ledger: PrivacyLedger) -> str:
+    """A bound of the data set, with its delta where that is not the run's own."""
+    where = "" if bound.delta == ledger.target_delta else f" at delta {bound.delta:g} of another release"
+    return f"--dataset_epsilon {bound.epsilon:g}{where}"
+
+
+def _others(ledger: PrivacyLedger) -> str:
+    number = len(ledger.prior_releases)
+    return f"{number} other release{'' if number == 1 else 's'} of {ledger.header['dataset_id']}"
+
+
+def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
+    if isinstance(config, FETAProConfig) and config.asks_frequency:
+        drawn = (
+            ("frequency_batch_size",)
+            if config.auxiliary == "none"
+            else ("generator_batch_size", "num_auxiliary_images")
+        )
+        for name in drawn:
+            if getattr(config, name) < classes:
+                raise UsageError(
+                    f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
+                )
+    if config.evaluation_reserve is not None and config.num_evaluation_images < 2 * classes:
+        raise UsageError(
+            f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each class."
+        )
+
+
+def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
+    """What to do about queries that leave nothing. A higher target helps only where some of their noise is absolute, for noise
+    that comes from a share scales with the target; a smaller share helps only where those of absolute noise, which cost epsilon
+    `fixed`, leave anything."""
+    absolute = [asked.flags for asked in config.questions if asked.noise_multiplier is not None]
+    raised = " and ".join(f"--{flags}_noise_multiplier" for flags in absolute)
+    shares = config.asked_shares
+    lowered = " or ".join(shares)
+    target = f"--target_epsilon {config.target_epsilon:g}"
+    if not absolute:
+        given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
+        together = "are too large together" if len(shares) > 1 else "is too large"
+        return f"{given} {together}, they leave nothing of {target} to DP-SGD: lower {lowered}."
+    if lowered and fixed >= config.target_epsilon:
+        if not math.isfinite(fixed):
+            return f"The query of {raised} alone costs more than any epsilon, let alone {target}: raise {raised}."
+        return (
+            f"The query of {raised} alone costs epsilon {fixed:.4g}, {fixed - config.target_epsilon:.4g} more than {target}: raise it well "
+            f"above {fixed:.4g}, or raise {raised}."
+        )
+    if not math.isfinite(spent):
+        cost = f"The queries alone cost more than any epsilon, let alone {target}"
+    else:
+        cost = f"The queries alone cost epsilon {spent:.4g}, {spent - config.target_epsilon:.4g} more than {target}"
+    if lowered:
+        return f"{cost}: raise {raised} or lower {lowered}."
+    if not math.isfinite(spent):
+        return f"{cost}: raise {raised}."
+    return f"{cost}: raise it above {spent:.4g}, the smallest that these queries can reach, or raise {raised}."
+
+
+def _row(name: str, sigma: float, sample_rate: float, steps: int, cap: int | None = None) -> LedgerRow:
+    return LedgerRow(name, mechanism_of(sample_rate, cap, sigma), sigma, sample_rate, steps, truncated_batch_size=cap)
+
+
+def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
+    shares = ledger.budget_shares()
+    lines = [
+        f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'RDP spent':>9} {'epsilon so far':>15}"
+    ]
+    for name, epsilon in ledger.epsilon_by_stage():
+        row = rows[name]
+        lines.append(
+            f"{name:<20} {row.noise_multiplier:>16.4f} {row.sampling_probability:>12.5f} {row.steps:>7}"
+            f" {f'{shares[name]:.1%}' if name in shares else '-':>9} {epsilon:>15.4f}"
+        )
+    if "restart_slack" in rows:
+        lines.append("restart_slack: steps of DP-SGD that are taken, and spent, only in the place of lost ones")
+    cap = rows["dp_sgd"].truncated_batch_size
+    if cap is not None:
+        lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")
+    if not ledger.has_guarantee:
+        lines.append(
+            f"NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N {ledger.num_images}; no release is made"
+        )
+        return lines
+    lines.append(
+        f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N {ledger.num_images}"
+    )
+    if ledger.header["dataset_id"] is not None:
+        limit = "" if ledger.dataset_epsilon is None else f" (--dataset_epsilon {ledger.dataset_epsilon:g})"
+        lines.append(
+            f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
+            f"{ledger.epsilon_of_all_releases():.4f}{limit}"
+        )
+        lines += [
+            f"and at delta {delta:.3e}: epsilon {ledger.epsilon_of_all_releases(delta=delta):.4f}"
+            f" (--dataset_epsilon {epsilon:g})"
+            for epsilon, delta in ledger.dataset_bounds
+            if delta != ledger.target_delta
+        ]
+    return lines
+
+
+def _limits(ledger: PrivacyLedger) -> list[str]:
+    """Where the data set's bound is not what this run asked for, or leaves less than it asked for."""
+    lines, bound, asked = [], ledger.dataset_epsilon, ledger.header["dataset_epsilon"]
+    if bound is not None and asked is not None and bound < asked:
+        lines.append(
+            f"--dataset_epsilon {asked:g} has no effect: an earlier release was promised {bound:g}, which holds for all."
+        )
+    if ledger.dataset_bounds and ledger.epsilon() < NEARLY * ledger.target_epsilon:
+        lines.append(
+            f"this release gets epsilon {ledger.epsilon():.4g} and not --target_epsilon {ledger.target_epsilon:g}, for with "
+            f"{_others(ledger)} no more is left of {_named(ledger.tightest_bound(), ledger)}."
+        )
+    return lines

@@ -1,0 +1,372 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A public, pre-trained `UNet2DModel` pipeline as the start of DP-SGD, from a folder or the Hub.
+
+Nothing of it is run: weights are safetensors, its pipeline class is not loaded, and its scheduler is one that this library knows.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers.utils import logging
+from torch import nn
+
+from ..data.images import PublicFacts
+from ..data.public_images import PublicImages, licence_of, load_public_images
+from ..errors import IntegrityError, UsageError
+from ..files.canonical import canonical_json
+from ..files.file_modes import public_files
+from ..files.journal import sync_tree
+from ..gradients import per_example_gradients
+from ..methods.flags import TrainingConfig
+from ..models import Scheduler, noise_schedule, unet_config
+from ..pipelines import DPImagePipeline
+from ..release.components import (
+    DDIM,
+    EDM_SCHEDULERS,
+    UNET,
+    WRONG,
+    WrongModel,
+    build_empty,
+    check_class_name,
+    check_schedule,
+    check_sizes,
+    component,
+    read_json,
+    read_shapes,
+)
+from ..release.hub import fetch_release
+from ..release.no_guarantee import refuse_without_guarantee
+from ..release.unreleased import refuse_unreleased
+from ..verify import RECEIPT_NAME
+from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
+
+
+FLAG = "--pretrained_model_name_or_path"
+KEPT_NAME, ORIGIN_NAME = "pretrained", "origin.json"
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+#: All that is fetched from the Hub: a pickle beside the weights never comes here.
+FILES = ("model_index.json", "README.md", RECEIPT_NAME, "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
+DDPM_SCHEDULERS = ("DDPMScheduler", DDIM)  # the first is read as the second
+PREDICTIONS = {"ddpm": ("epsilon", "sample", "v_prediction"), "edm": ("epsilon",)}
+
+
+@dataclass(frozen=True)
+class StartingModel:
+    """A model that training begins with.
+
+    Args:
+        unet (`UNet2DModel`): In float32, on the CPU.
+        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): To sample with: that of the pipeline, or the quicker one of the
+            same noise levels.
+        objective (`str`): `ddpm` or `edm`, which follows from the scheduler.
+        patch_size (`int`): Of the pipeline, where it folds patches into channels.
+        origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, and what a release cost, for the
+            receipt; `None` of a model that begins from nothing.
+        receipt (`dict`, *optional*): Of a release of this library.
+    """
+
+    unet: UNet2DModel
+    scheduler: Scheduler
+    objective: str
+    patch_size: int
+    origin: dict[str, Any] | None
+    receipt: dict[str, Any] | None = None
+
+
+@public_files()  # what is downloaded is shared by all who use that cache
+def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
+    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
+    nothing as the flags describe it.
+
+    Args:
+        facts (`PublicFacts`): Of the sensitive images.
+
+    Raises:
+        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
+    """
+    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
+    name = getattr(config, "pretrained_model_name_or_path", None)
+    if name is None:
+        unet = UNet2DModel(**unet_config(image_shape, num_classes, **config.network))
+        scheduler = noise_schedule(
+            config.objective or config.default_objective, sigma_min=config.sigma_min, sigma_data=config.sigma_data
+        )
+        objective = "ddpm" if isinstance(scheduler, DDIMScheduler) else "edm"
+        return StartingModel(unet, scheduler, objective, config.patch_size, None)
+    revision = getattr(config, "pretrained_model_revision", None)
+    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
+    if model.receipt is not None:
+        refuse_the_same_images(model.receipt, config, facts, f"{FLAG} {name}")
+    if config.objective not in (None, model.objective):
+        raise UsageError(
+            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
+        )
+    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
+        raise UsageError(
+            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
+            "generator, or another model."
+        )
+    return model
+
+
+def load_pretrained(
+    name: str, *, image_shape: tuple[int, int, int], num_classes: int | None, revision: str | None = None
+) -> StartingModel:
+    """Loads a pipeline of a `UNet2DModel` and gives it a class table that fits.
+
+    Args:
+        name (`str`): Folder of a saved pipeline, or Hub id.
+        image_shape (`tuple[int, int, int]`): (C, H, W) of the sensitive images.
+        num_classes (`int`, *optional*): Size of their label set; `None` for unlabelled images.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+
+    Raises:
+        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors or not all of them or some that are
+            no numbers, mixes the images of a batch, or learned from sensitive images and is no whole release.
+    """
+    folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
+    refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
+    index = _read_json(folder / "model_index.json", name)
+    refuse_unreleased(
+        index, name, FLAG, "begin with that run's release, or with a model that has not seen sensitive images"
+    )
+    objective, scheduler = _scheduler(folder, index, name)
+    unet, weights = _unet(folder, index, name)
+    patch_size = index.get("patch_size", 1)
+    if type(patch_size) is not int or patch_size < 1:
+        raise UsageError(f"{FLAG} {name} has the patch size {patch_size!r}, which is none; choose another model.")
+    check_size(unet, image_shape, patch_size, name)
+    check_layers(unet, name)
+    leave_out_dropout(unet)
+    fit_class_table(unet, num_classes, name)
+    receipt = receipt_of(folder, index, f"{FLAG} {name}")
+    origin = _origin(name, folder, weights) | ({} if receipt is None else facts_of_release(receipt))
+    return StartingModel(unet, scheduler, objective, patch_size, origin, receipt)
+
+
+def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int, name: str) -> None:
+    """Raises `UsageError` where the model is not one of such images, or predicts more than one value per pixel."""
+    config = unet.config
+    size = config.sample_size if isinstance(config.sample_size, (list, tuple)) else [config.sample_size] * 2
+    if None in size or config.in_channels % patch_size**2:
+        raise UsageError(f"{FLAG} {name} does not tell the size of its images; choose another model.")
+    theirs = (config.in_channels // patch_size**2, *(side * patch_size for side in size))
+    if theirs != tuple(image_shape):
+        shapes = ["x".join(map(str, shape)) for shape in (theirs, image_shape)]
+        raise UsageError(
+            f"{FLAG} {name} makes images of {shapes[0]} (channels, height, width), and yours are {shapes[1]}; give --resolution "
+            f"{theirs[1]} --num_channels {theirs[0]}, or choose another model."
+        )
+    if config.out_channels != config.in_channels:
+        raise UsageError(
+            f"{FLAG} {name} has {config.out_channels} output channels for {config.in_channels} input channels (it learned variances "
+            "as well); choose a model with as many."
+        )
+
+
+def check_layers(unet: UNet2DModel, name: str) -> None:
+    """Raises `UsageError` where a layer computes statistics over a batch (BatchNorm), or has no rule for per-example gradients."""
+    unet.train()
+    try:
+        per_example_gradients(unet)
+    except TypeError as error:
+        raise UsageError(
+            f"{FLAG} {name} cannot be trained with DP-SGD: {str(error).rstrip('.')}; choose another model."
+        ) from None
+
+
+def leave_out_dropout(unet: UNet2DModel) -> None:
+    """Switches dropout off: its masks would be drawn from a seeded source, where all draws of a gradient must be secret."""
+    for layer in unet.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    unet.register_to_config(dropout=0.0)
+
+
+def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") -> None:
+    """Gives a model a class table of `num_classes + 1` rows, the last for "no label".
+
+    A table of that size stays. A missing one is added with rows of zeros, which change nothing of what the model computes; one of another
+    size, for other classes, is replaced by rows that each are the mean of its rows.
+
+    Raises:
+        UsageError: The model is conditioned on something else, or needs labels and there are none.
+    """
+    rows = None if num_classes is None else num_classes + 1
+    if unet.config.class_embed_type is not None:
+        raise UsageError(
+            f"{FLAG} {name} is conditioned on '{unet.config.class_embed_type}', not on a class table; choose another."
+        )
+    if unet.config.num_class_embeds == rows:
+        return
+    if rows is None:
+        raise UsageError(
+            f"{FLAG} {name} needs labels, and your images have none; name their column with --label_column."
+        )
+    table = nn.Embedding(rows, unet.time_embedding.linear_2.out_features, device=unet.device)
+    with torch.no_grad():
+        table.weight.copy_(unet.class_embedding.weight.mean(0) if unet.class_embedding is not None else torch.zeros(1))
+    unet.class_embedding = table
+    unet.register_to_config(num_class_embeds=rows)
+
+
+def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Scheduler]:
+    kind = component(index, "scheduler")
+    if kind not in DDPM_SCHEDULERS + EDM_SCHEDULERS:
+        raise UsageError(
+            f"{FLAG} {name} has the scheduler {kind}; choose a pipeline with one of {', '.join(DDPM_SCHEDULERS + EDM_SCHEDULERS)}."
+        )
+    path = folder / "scheduler" / "scheduler_config.json"
+    config = _read_json(path if path.exists() else folder / "scheduler_config.json", name)
+    try:
+        check_class_name(config, DDPM_SCHEDULERS + EDM_SCHEDULERS, path.name)
+        check_schedule(config)
+    except WrongModel as error:
+        raise UsageError(f"{FLAG} {name} is not taken: {error}; choose another.") from None
+    objective = "ddpm" if kind in DDPM_SCHEDULERS else "edm"
+    if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
+        raise UsageError(
+            f"{FLAG} {name} predicts {config['prediction_type']!r}; choose a model that predicts one of {', '.join(PREDICTIONS[objective])}."
+        )
+    try:
+        if objective == "edm":
+            return objective, EDMDPMSolverMultistepScheduler.from_config(config)
+        # Few steps are taken from the last one on, where images are noise, as the sampler starts.
+        return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
+    except (NotImplementedError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UsageError(
+            f"{FLAG} {name} has a {kind} whose noise levels cannot be sampled here ({reason}); choose another."
+        ) from None
+
+
+def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, Path]:
+    if component(index, "unet") != UNET:
+        raise UsageError(f"{FLAG} {name} is no pipeline of a UNet2DModel; choose one that is, such as a DDPMPipeline.")
+    place = folder / "unet" if (folder / "unet").is_dir() else folder
+    if not (place / WEIGHTS).is_file():
+        raise UsageError(
+            f"{FLAG} {name} has no {WEIGHTS}, and pickles are not loaded; save it again with safetensors."
+        )
+    from safetensors import SafetensorError
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # what would be missing is said below, in one sentence
+    try:
+        config, shapes = read_json(place / "config.json"), read_shapes(place / WEIGHTS)
+        check_class_name(config, (UNET,), "its config.json")
+        check_sizes(config, shapes)
+        build_empty(config, shapes)
+        unet, loading = UNet2DModel.from_pretrained(
+            place, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+        )
+    except (*WRONG, WrongModel, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None
+    finally:
+        logging.set_verbosity(level)
+    for found, what in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond its configuration,")):
+        if loading.get(found):
+            keys = sorted(loading[found])
+            raise UsageError(
+                f"{FLAG} {name} {what} weights ({len(keys)}, such as {keys[0]}); choose a model that is whole."
+            )
+    for key, tensor in unet.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise UsageError(f"{FLAG} {name} has weights that are no numbers ({key}); choose another.")
+    return unet.float(), place / WEIGHTS
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        return read_json(path)
+    except WrongModel:
+        raise UsageError(
+            f"{FLAG} {name} holds no {path.name} that can be read; give a saved pipeline of Diffusers."
+        ) from None
+
+
+def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
+    """Id, commit, hash of the weights and licence; of a local folder no path."""
+    from huggingface_hub import ModelCard
+
+    local = Path(name).exists()
+    kept = folder / ORIGIN_NAME  # of a model that an earlier run of `train_dp_diffusion.py` kept
+    return {
+        "kind": "pre-trained model",
+        "name": "local folder" if local else name,
+        "revision": None if local else folder.name,
+        "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
+        "licence": licence_of(ModelCard, folder / "README.md"),
+        **({"trained_on": _read_json(kept, name)} if kept.exists() else {}),
+    }
+
+
+def starting_point(
+    config: TrainingConfig, model: StartingModel, private: Path, checkpoint: Path | None
+) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
+    """What training begins with: the model, with what an earlier start taught it, its origin, and the public images that are to teach it.
+
+    Args:
+        model (`StartingModel`): See `starting_model`; its weights are replaced where an earlier start kept others.
+        private (`Path`): The run's private folder.
+        checkpoint (`Path`, *optional*): Where DP-SGD goes on.
+
+    Raises:
+        UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model public images alone.
+    """
+    public = config.public_training
+    origin = model.origin if public is None else kept_pretrained(private, model.unet)
+    if getattr(config, "mix_public_images", False) and checkpoint is None and origin is not None:
+        raise UsageError(
+            "--mix_public_images was not given at this run's first start, which has taught its model public images already; leave it out, or "
+            "start anew."
+        )
+    if public is None or origin is not None or checkpoint is not None:
+        return model, origin, None
+    images = load_public_images(public.images, config.data, private / "cache", training=public.facts)
+    return model, origin, images
+
+
+def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, Any]) -> None:
+    """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted later goes on from
+    there, and other runs may take it as their `--pretrained_model_name_or_path`.
+
+    Args:
+        private (`Path`): The run's private folder.
+        pipeline (`DPImagePipeline`): The model.
+        origin (`dict`): Of the images.
+    """
+    shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
+    pipeline.save_pretrained(private / f".{KEPT_NAME}")
+    (private / f".{KEPT_NAME}" / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
+    sync_tree(private / f".{KEPT_NAME}")
+    os.replace(private / f".{KEPT_NAME}", private / KEPT_NAME)
+
+
+def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
+    """Loads what `keep_pretrained` saved into a model of the run, and returns the origin; `None` where nothing was saved yet.
+
+    Raises:
+        IntegrityError: It is damaged, or of another model.
+    """
+    folder = private / KEPT_NAME
+    if not folder.is_dir():
+        return None
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        unet.load_state_dict(load_file(folder / "unet" / WEIGHTS))
+        return dict(json.loads((folder / ORIGIN_NAME).read_text(encoding="utf-8")))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise IntegrityError(
+            f"{folder} is damaged or of another model ({type(error).__name__}): resume with the flags of the first start, or start anew."
+        ) from None

@@ -1,0 +1,100 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A plan whose release `verify` would refuse is refused first, while nothing is spent. No torch, but for PRV."""
+
+import math
+from typing import Any
+
+from .. import verify
+from ..accounting import epsilon as accounting
+from ..accounting.ledger import PrivacyLedger
+from ..errors import UsageError
+from ..methods.flags import TrainingConfig
+from ..release.receipt import accounting_facts
+
+
+MAYBE_FINE = (
+    0.15  # PLD's epsilon may be below 0.1 where another accountant's is below this, and then its grid is finer
+)
+
+
+def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
+    """Refuses what `verify` would refuse, by its own checks and bounds.
+
+    Epsilon is not computed again as `verify` computes it, for the ledger counted it with the same library.
+
+    Args:
+        ledger (`PrivacyLedger`): In memory, with all rows of the plan.
+
+    Raises:
+        UsageError: The release of this plan would not verify.
+    """
+    facts = accounting_facts(ledger)
+    if facts["prior_releases"]:
+        facts["dataset"] = {}  # what it costs in sum is checked below
+    for event in facts["events"]:
+        for problem in verify.check_numbers({**facts, "events": [event], "prior_releases": []}):
+            sigma, steps = event["noise_multiplier"], event["steps_reserved"]
+            what = f"{event['stage']} would have noise multiplier {sigma:.4g} and {steps} step(s)"
+            raise _refusal(f"{what}. {problem}", _remedy(config, ledger, event))
+    for problem in verify.check_numbers(facts):
+        raise _refusal(problem, "lower --max_train_steps, or give other data another --dataset_id")
+    _check_claims(ledger, facts)
+
+
+def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
+    delta = f"--target_delta {ledger.target_delta:g}"
+    claims = {ledger.accountant: ledger.epsilon()}
+    distances = [(_distance(event), event["steps_reserved"]) for event in facts["events"]]
+    if sum(distance * steps for distance, steps in distances) <= ledger.target_delta:
+        claims["pld"] = 0.0
+    elif max(distances)[0] <= ledger.target_delta:
+        claims["pld"] = ledger.epsilon("pld")
+    if all(event["truncated_batch_size"] is None for event in facts["events"]):
+        claims["rdp"] = ledger.epsilon("rdp")
+    for accountant, claim in claims.items():
+        if not 0 < claim < verify.LARGEST_CLAIM:
+            problem = (
+                f"Epsilon by {accountant.upper()} would be {claim:g} at {delta}, which is no finite number above 0."
+            )
+            raise _refusal(problem, "lower --target_delta, or raise --train_batch_size")
+    events = [event for prior in facts["prior_releases"] for event in prior["events"]]
+    interval = accounting.PLD_FINE_INTERVAL if min(claims.values()) < MAYBE_FINE else accounting.PLD_INTERVAL
+    wide = ledger.target_epsilon >= 0.2  # see `accounting.cost`
+    for listed, remedy in (([], "lower --target_epsilon"), (events, "lower --dataset_epsilon")):
+        counted = [*facts["events"], *listed]
+        try:
+            verify.grid_of({**facts, "claims_version": 1}, counted, interval if wide else accounting.PLD_FINE_INTERVAL)
+        except ValueError as error:
+            raise _refusal(f"Epsilon cannot be computed at {delta}: {error}.", remedy) from None
+
+
+def _distance(event: dict[str, Any]) -> float:
+    """Total variation distance of one Poisson-sampled Gaussian, `q erf(1 / (2 sqrt(2) sigma))`.
+
+    Epsilon of a question is above 0 where delta is below this. It is 0 where delta is not below the sum over all.
+    """
+    return float(event["sampling_probability"]) * math.erf(1 / (math.sqrt(8) * event["noise_multiplier"]))
+
+
+def _remedy(config: TrainingConfig, ledger: PrivacyLedger, event: dict[str, Any]) -> str:
+    """Which flag to change, and in which direction."""
+    stage, sigma = event["stage"], event["noise_multiplier"]
+    flags = {asked.name: asked.flags for asked in config.questions}
+    given = {asked.name for asked in config.questions if asked.noise_multiplier is not None}
+    if ledger.num_images > verify.MOST_COUNTED:
+        number = "num_train_units" if config.unit_column is not None else "num_train_images"
+        return f"lower --{number} to at most {verify.MOST_COUNTED}"
+    if event["steps_reserved"] > verify.MOST_STEPS:
+        names = {"dp_sgd": "max_train_steps", "restart_slack": "restart_slack"}
+        return f"lower --{names.get(stage, 'num_central_images')} to at most {verify.MOST_STEPS}"
+    little = sigma <= verify.NOISE[0]
+    if stage in given:
+        return f"{'raise' if little else 'lower'} --{flags[stage]}_noise_multiplier"
+    if stage in flags or stage == "evaluation_reserve":
+        share = f"--{flags[stage]}_budget_share" if stage in flags else "--evaluation_reserve"
+        return f"{'lower' if little else 'raise'} {share} or --target_epsilon"
+    return "lower --target_epsilon or --target_delta" if little else "raise --target_epsilon or --target_delta"
+
+
+def _refusal(problem: str, remedy: str) -> UsageError:
+    return UsageError(f"diffusers-dp verify would refuse the release of this plan: {problem.rstrip('.')}; {remedy}.")

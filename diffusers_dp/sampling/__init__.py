@@ -1,0 +1,1 @@
+"""Drawing from a release."""

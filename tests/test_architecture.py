@@ -1,0 +1,88 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The house: imports run downwards only, and what must not load torch does not."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parents[1]
+#: From the ground up: a room imports what stands before it, and itself.
+ROOMS = (
+    "errors files accounting distributed randomness gradients data privacy queries models schedulers methods release "
+    "sampling evaluation runs audit training commands app"
+).split()
+#: What anybody may import; `verify.py` and the pipelines import nothing of the package.
+GROUND = ("errors", "verify", "pipelines", "__version__")
+
+
+def imported(path: Path, package: list[str]) -> set[str]:
+    """The rooms that a file names in its imports, also in those inside of functions and for types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            module = [*start, *(node.module or "").split(".")] if node.module else start
+            names = [[*module, alias.name] for alias in node.names]
+        else:
+            continue
+        found |= {name[1] for name in names if name[0] == "diffusers_dp" and len(name) > 1}
+    return found
+
+
+def upward(root: Path) -> list[str]:
+    """Imports that do not run downwards, as `file: room`."""
+    wrong = []
+    for place in ("diffusers_dp", "training"):
+        for path in sorted((root / place).rglob("*.py")):
+            parts = ["diffusers_dp", *path.relative_to(root / place if place == "diffusers_dp" else root).parts]
+            room = parts[1].removesuffix(".py")
+            if room in ("__init__", "cli"):
+                continue
+            allowed = {*GROUND, *ROOMS[: ROOMS.index(room) + 1]} if room in ROOMS else set()
+            wrong += [f"{'/'.join(parts)}: {name}" for name in sorted(imported(path, parts[:-1]) - allowed)]
+    return wrong
+
+
+def test_imports_run_downwards_only():
+    assert upward(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "found"),
+    [
+        ("accounting/ledger.py", "from ..privacy.sensitive import SensitiveImages", "privacy"),
+        ("data/images.py", "    from ..methods.flags import TrainingConfig", "methods"),
+        ("files/journal.py", "from .. import runs", "runs"),
+        ("verify.py", "from .accounting import ledger", "accounting"),
+        ("audit/training_run.py", "import diffusers_dp.training.train_dpdm", "training"),
+        ("evaluation/report.py", "from diffusers_dp.commands import plan", "commands"),
+    ],
+)
+def test_an_upward_import_is_noticed(file, line, found, tmp_path):
+    path = tmp_path / "diffusers_dp" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(f"if True:\n    {line.strip()}\n")
+    assert upward(tmp_path) == [f"diffusers_dp/{file}: {found}"]
+
+
+def test_what_counts_privacy_and_reads_flags_loads_no_torch():
+    rooms = ("accounting", "methods")
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for room in rooms
+        for path in sorted((ROOT / "diffusers_dp" / room).glob("[!_]*.py"))
+    ]
+    modules += ["diffusers_dp.verify", "diffusers_dp.cli", "diffusers_dp.runs.plan", "diffusers_dp.release.receipt"]
+    code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_the_verifier_and_the_pipelines_import_nothing_of_the_package():
+    for path in (ROOT / "diffusers_dp" / "verify.py", *(ROOT / "pipelines").glob("pipeline_*.py")):
+        assert imported(path, ["diffusers_dp"]) == set()
