@@ -109,14 +109,14 @@ def exact_sums(processes, model):
 
 
 class TakesAway(PrivateGenerator):
-    """In the place of noise: what the first image added, so much that float32 would not have the others' beside it."""
+    """In the place of noise: what one image added, so much that float32 would not have the others' beside it."""
 
     def normal(self, shape, std, device="cpu"):
         return torch.full(tuple(shape), -LARGE, device=device)
 
 
 def large_sums(processes):
-    """The image of number 0 is the first process's, and adds 2^27; the others add 1."""
+    """The image of number 1 adds 2^27; of two processes it is the second's, and the first takes it away. The others add 1."""
 
     def large_or_one(images):
         return torch.where(images[:, :1, 0, 0] <= 0, LARGE, 1.0)
@@ -125,7 +125,8 @@ def large_sums(processes):
         return model(large_or_one(images)).squeeze(1)
 
     arrays = make_arrays(10)
-    arrays.images[1:, 0, 0, 0] = 255
+    arrays.images[:, 0, 0, 0] = 255
+    arrays.images[1, 0, 0, 0] = 0
     door, ledger = make_door(processes, arrays, 10), make_ledger(processes, 10)
     question = {"noise_multiplier": 1.0, "sample_rate": 1.0, "ledger": ledger, "generator": TakesAway()}
     answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="question", **question)
