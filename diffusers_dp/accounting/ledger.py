@@ -6,7 +6,7 @@ asked, and refused if the total would exceed the target. What was reserved count
 or not; a crash can therefore waste budget but never hide any.
 
 Privacy is counted for neighbouring data sets in which **one image is zeroed out**, with the number of images and the
-label set public; `accounting.py` holds the numbers. Nothing here loads torch.
+label set public; `epsilon.py` holds the numbers. Nothing here loads torch.
 """
 
 import json

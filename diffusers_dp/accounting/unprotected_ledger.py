@@ -2,7 +2,7 @@
 """The ledger of runs without any guarantee, for comparison: `--target_epsilon inf`, the papers' rows at epsilon = infinity. No torch.
 
 The door adds the noise that a ledger has a row for, and a `PrivacyLedger` takes no row without noise; an `UnprotectedLedger`
-takes no other. `planning.new_ledger` is the one place that makes one. It has no receipt, so that no release can come of it.
+takes no other. `runs.plan.new_ledger` is the one place that makes one. It has no receipt, so that no release can come of it.
 """
 
 import math

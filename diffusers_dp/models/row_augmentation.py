@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Augmentation multiplicity: each of the K draws of an image is flipped and shifted by itself (Ghalebikesabi et al. 2023, Section 4).
 
-The loss of a row may depend on its own image alone (`dpsgd/step.py`), so there is no way in here for an augmentation that mixes images.
+The loss of a row may depend on its own image alone (`gradients/step.py`), so there is no way in here for an augmentation that mixes images.
 Draws of one image are averaged before its gradient is clipped, whatever befell them: the sensitivity stays the clip norm.
 """
 
