@@ -281,7 +281,7 @@ class SensitiveImages:
             lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)
         )
         index, count = self.processes.index, self.processes.count
-        own = drawn[drawn % count == index] // count  # see `image_shares.share_of`
+        own = drawn[drawn % count == index] // count  # see `data.shares.share_of`
         blanks = max(0, accounting.truncated_batch_size(batch_size, 1 / count) - len(own))
         return torch.cat([own, torch.full((blanks,), self.num_units)])  # no record has this index
 
