@@ -13,7 +13,7 @@ import torch
 
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.methods.config import FETAProConfig, load_config
-from diffusers_dp.queries import central_image_facts
+from diffusers_dp.queries.central_images import MeanImages, stride_of
 
 
 SEEDS = range(5)
@@ -26,10 +26,10 @@ def main() -> None:
     facts = public_facts(config.data)
     with tempfile.TemporaryDirectory() as cache:
         arrays = load_images(config.data, facts, cache)
-        stride = central_image_facts(facts.image_shape)["stride"]
+        stride = stride_of(facts.image_shape)
         small = torch.from_numpy(arrays.images[:, :, ::stride, ::stride]).float().flatten(1) / 255
         labels = torch.from_numpy(arrays.labels[:])
-    size, clip_norm = small.shape[1], central_image_facts(facts.image_shape)["clip_norm"]
+    size, clip_norm = small.shape[1], MeanImages(image_shape=facts.image_shape).clip_norm
     print("| clip norm | scaled down | error |\n|---|---|---|")
     for name, middle, norm in (
         ("here", 0.0, clip_norm), ("that of the published noise", 0.0, size**0.5), ("of the difference from grey", 0.5, clip_norm)

@@ -203,7 +203,7 @@ def measure_door(folder: Path, number: int) -> dict[str, float]:
     with MemoryMeter() as meter:
         images = SensitiveImages(arrays[0], None, arrays[1], num_images=number, image_shape=SHAPE)
         started = time.process_time()
-        images.noisy_sum(lambda batch: batch.flatten(1), sample_rate=1000 / number, repeats=SAMPLES, **question)
+        images.noisy_sum(lambda batch, _: batch.flatten(1), sample_rate=1000 / number, repeats=SAMPLES, **question)
         seconds = (time.process_time() - started) / SAMPLES
     return {"own": meter.own, "mapped": meter.mapped, "seconds": seconds}
 

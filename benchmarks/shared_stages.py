@@ -25,7 +25,7 @@ from diffusers_dp.methods.config import FETAProConfig
 from diffusers_dp.models import EDMDenoiser, FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
-from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
+from diffusers_dp.queries.query import Query
 from diffusers_dp.release.unreleased import save_unreleased
 from diffusers_dp.runs.checkpoints import find_checkpoint, position_of, save_checkpoint
 from diffusers_dp.runs.folder import RunFolder
@@ -71,22 +71,14 @@ class SharedStages:
         self.ledger.close()
         self.folder.close()
 
-    def answer(self, name: str) -> torch.Tensor:
-        """The noisy answer to `central_images` or `frequency_features`; it is asked for the first time only."""
-        row = self.plan.rows[name]
-
-        def ask() -> dict[str, torch.Tensor]:
-            common = {"noise_multiplier": row.noise_multiplier, "ledger": self.ledger}
-            if name == "frequency_features":
-                return {"answer": noisy_frequency_features(self._door(), self._features(), **common)}
-            sampled = {"num_images": row.steps, "sample_rate": row.sampling_probability}
-            return {"answer": noisy_central_images(self._door(), **sampled, **common)}
-
-        return self.answers.ask(row, self.ledger, ask, **self.meaning(name))["answer"]
-
-    def meaning(self, name: str) -> dict:
-        """What else decides how an answer is to be read."""
-        return self._features().facts if name == "frequency_features" else {}
+    def answer(self, query: Query) -> torch.Tensor:
+        """The noisy answer; it is asked for the first time only."""
+        row = self.plan.rows[query.name]
+        return self.answers.ask(
+            row, self.ledger,
+            lambda: {"answer": query.answer(self._door(), noise_multiplier=row.noise_multiplier, ledger=self.ledger)},
+            **query.meaning,
+        )["answer"]  # fmt: skip
 
     def denoiser_after(self, stages: tuple[str, ...]) -> EDMDenoiser:
         """The denoiser after these stages of warm-up; curricula that begin alike share what they begin with."""
@@ -111,7 +103,7 @@ class SharedStages:
         scheduler = FrequencyWarmupScheduler(**{**flags, "curriculum": name})
         sources = {}
         if scheduler.needs("spatial"):
-            central = self.answer("central_images")
+            central = self.answer(self.config.central_images_query)
             sources["spatial"] = CentralImages(central, self.facts.image_shape, self.config.seed)
         if scheduler.needs("frequency"):
             sources["frequency"] = AuxiliaryImages(self._generator(), self.config.num_auxiliary_images)
@@ -125,23 +117,18 @@ class SharedStages:
     def _generator(self) -> FeatureGenerator:
         path = self.folder.private / "auxiliary_generator"
         if not path.exists():
-            embedding = self.answer("frequency_features").to(self.device)
+            query = self.config.frequency_query
+            embedding = self.answer(query).to(self.device)
             set_seed(self.config.seed)
             generator = FeatureGenerator(self.facts.image_shape, len(embedding), self.config.generator_channels)
             fit_generator(
-                generator.to(self.device), self._features(), embedding, num_steps=self.config.generator_steps,
+                generator.to(self.device), query.embedding, embedding, num_steps=self.config.generator_steps,
                 batch_size=self.config.generator_batch_size, learning_rate=self.config.generator_learning_rate,
                 processes=Processes(),
             )  # fmt: skip
             _save(generator, path, self.ledger)
         set_seed(self.config.seed)
         return FeatureGenerator.from_pretrained(path).to(self.device)
-
-    def _features(self) -> RandomFourierFeatures:
-        config = self.config
-        return RandomFourierFeatures(
-            self.facts.image_shape, config.num_frequency_features, config.length_scale, config.seed
-        )
 
     def _door(self) -> SensitiveImages:
         if self._images is None:
@@ -177,12 +164,11 @@ def _fill(folder: RunFolder, shared: SharedStages, config: FETAProConfig) -> Non
     save_identity(folder.private, identity)
     ledger = new_ledger(config.ledger_path, config, shared.facts, identity)
     answers = NoisyAnswers(folder.private / "answers")
-    for name, asks in (("central_images", config.asks_spatial), ("frequency_features", config.asks_frequency)):
-        if asks:
-            row, answer, meaning = shared.plan.rows[name], shared.answer(name), shared.meaning(name)
-            _charge(ledger, shared.ledger, name)
-            answers.put(row, {"answer": answer}, **meaning)
-            answers.get(row, ledger, **meaning)  # raises unless the run's own ledger holds what the answer cost
+    for query in config.queries:
+        row, answer = shared.plan.rows[query.name], shared.answer(query)
+        _charge(ledger, shared.ledger, query.name)
+        answers.put(row, {"answer": answer}, **query.meaning)
+        answers.get(row, ledger, **query.meaning)  # raises unless the run's own ledger holds what the answer cost
     unet = shared.denoiser_after(config.curriculum_stages).unet
     save_unreleased(shared.pipeline(unet), folder.private / WARMED_UP, ledger)
     save_checkpoint(

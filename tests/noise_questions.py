@@ -58,19 +58,19 @@ def noise_of(cell, processes, leaky_log=None):
     )
     if question == "query of all":
         answer = door.noisy_sum(
-            lambda x: x.new_zeros(len(x), 12_000), clip_norm=0.2, noise_multiplier=3.0, by_label=False, name="question",
+            lambda x, _: x.new_zeros(len(x), 12_000), clip_norm=0.2, noise_multiplier=3.0, by_label=False, name="question",
             ledger=ledger, repeats=6,
         )  # fmt: skip
         return [{"all": each} for each in answer], STD
     if question == "query":
         answer = door.noisy_sum(
-            lambda x: x.new_zeros(len(x), 4000), clip_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, by_label=True,
+            lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, by_label=True,
             name="question", ledger=ledger, repeats=6,
         )  # fmt: skip
         return [{"classes": each} for each in answer], STD
     if question == "finished model":
         judge, row = untrained_judge(SHAPE, CLASSES), LedgerRow("evaluation_reserve", "gaussian", 3.0)
-        return [{"classes": judge.ask(door, row, ledger)} for _ in range(45)], 3.0 * judge.sensitivity
+        return [{"classes": judge.ask(door, row, ledger)} for _ in range(45)], 3.0 * judge.query.clip_norm
     model = EDMDenoiser(small_unet())
     cut = {"truncated_batch_size": 4} if sampling == "truncated" else {}
     answers = [

@@ -10,10 +10,11 @@ from torch import nn
 from diffusers_dp.accounting.ledger_row import LedgerRow, mechanism_of
 from diffusers_dp.audit.additivity import additivity_checks
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, stand_in
-from diffusers_dp.audit.one_shot import central_images_query, frequency_query, query_runs
+from diffusers_dp.audit.one_shot import PlannedQuery, query_runs
 from diffusers_dp.gradients import step
 from diffusers_dp.privacy import sensitive
-from diffusers_dp.queries import RandomFourierFeatures
+from diffusers_dp.queries.central_images import MeanImages
+from diffusers_dp.queries.frequency import FrequencyFeatures
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
@@ -102,10 +103,11 @@ SHAPE, CLASSES = (1, 8, 8), ("a", "b", "c", "d")
 
 def query_failures(kind, rate=0.5):
     if kind == "central_images":
-        query = central_images_query(LedgerRow(kind, mechanism_of(rate), 2.0, rate, 1), SHAPE, len(CLASSES))
+        query = MeanImages(image_shape=SHAPE, sample_rate=rate)
     else:
-        query = frequency_query(LedgerRow(kind, "gaussian", 2.0, 1.0, 1), RandomFourierFeatures(SHAPE, 40, 10.0, 0))
-    return query_runs(query, SHAPE, CLASSES, delta=1e-5, draws=60, accountant="rdp")[0].failures
+        rate, query = 1.0, FrequencyFeatures(image_shape=SHAPE, num_features=40, length_scale=10.0, seed=0)
+    planned = PlannedQuery.of(query, LedgerRow(kind, mechanism_of(rate), 2.0, rate, 1))
+    return query_runs(planned, SHAPE, CLASSES, delta=1e-5, draws=60, accountant="rdp")[0].failures
 
 
 def scaled_images(monkeypatch):
@@ -113,9 +115,11 @@ def scaled_images(monkeypatch):
     original = sensitive.SensitiveImages.noisy_sum
 
     def fault(self, fn, **question):
-        return original(self, lambda x: fn(x / x.max().clamp_min(1e-9)), **question)
+        return original(self, lambda x, y: fn(x / x.max().clamp_min(1e-9), y), **question)
 
     monkeypatch.setattr(sensitive.SensitiveImages, "noisy_sum", fault)
+    # The door itself would refuse such features.
+    monkeypatch.setattr(sensitive, "features_of_zeros", lambda fn, shape, *_, **__: fn(torch.zeros(1, *shape), None))
 
 
 def clipped_by_the_longest(monkeypatch):

@@ -15,13 +15,14 @@ from diffusers_dp.audit import mechanism as mechanism_module
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
 from diffusers_dp.audit.checks import exact_check
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, canary_runs, stand_in, stand_in_loss
-from diffusers_dp.audit.one_shot import central_images_query, frequency_query, mode_images_query, query_runs
+from diffusers_dp.audit.one_shot import PlannedQuery, query_runs
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import step
 from diffusers_dp.privacy import sensitive
-from diffusers_dp.queries import RandomFourierFeatures
+from diffusers_dp.queries.central_images import MeanImages, ModeImages
+from diffusers_dp.queries.frequency import FrequencyFeatures
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
@@ -405,11 +406,13 @@ SHAPE = (1, 8, 8)
 
 def make_query(kind, sigma=3.7306, rate=0.5):
     if kind == "central":
-        return central_images_query(LedgerRow("central_images", mechanism_of(rate), sigma, rate, 1), SHAPE, 3)
-    if kind == "mode":
-        return mode_images_query(LedgerRow("mode_images", mechanism_of(rate), sigma, rate, 1), SHAPE, 3, 2)
-    row = LedgerRow("frequency_features", "gaussian", sigma, 1.0, 1)
-    return frequency_query(row, RandomFourierFeatures(SHAPE, 40, 10.0, 0))
+        query = MeanImages(image_shape=SHAPE, sample_rate=rate)
+    elif kind == "mode":
+        query = ModeImages(image_shape=SHAPE, num_bins=2, sample_rate=rate)
+    else:
+        query = FrequencyFeatures(image_shape=SHAPE, num_features=40, length_scale=10.0, seed=0)
+    q = query.sample_rate
+    return PlannedQuery.of(query, LedgerRow(query.name, mechanism_of(q), sigma, q, 1))
 
 
 def query_audit(kind, draws=200, **arguments):

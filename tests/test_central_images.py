@@ -13,7 +13,7 @@ from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import BudgetExceeded
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
-from diffusers_dp.queries import central_image_facts, mode_images, noisy_pixel_histograms
+from diffusers_dp.queries.central_images import ModeImages, small_shape
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
@@ -44,11 +44,11 @@ def ask(images, labels="round", *, missing=(), class_names=CLASSES, bins=4, sigm
         images, labels, readable, num_images=NUM_IMAGES, image_shape=images.shape[1:], class_names=class_names, **other
     )
     door._generator = PrivateGenerator(KEY)
-    ledger = make_ledger()
-    answer = noisy_pixel_histograms(
-        door, num_bins=bins, num_images=repeats, sample_rate=rate, noise_multiplier=sigma, ledger=ledger
-    )
-    return answer, ledger.rows[0]
+    ledger, shape = make_ledger(), images.shape[1:]
+    query = ModeImages(image_shape=shape, num_bins=bins, sample_rate=rate, repeats=repeats)
+    sums = query.ask(door, query.features, noise_multiplier=sigma, ledger=ledger)
+    divided = sums / query.normaliser(NUM_IMAGES, sums.shape[1])
+    return divided.unflatten(2, (*small_shape(shape), bins)), ledger.rows[0]
 
 
 def histogram_by_hand(images, bins):
@@ -73,7 +73,7 @@ def test_the_answer_is_the_histogram(shape, stride, bins):
     assert answer.shape == (1, 3, *small.shape[1:], bins) and answer.dtype == torch.float32
     for label, members in ((0, small[:4]), (1, small[:0]), (2, small[4:])):
         assert torch.allclose(answer[0, label] * NUM_IMAGES / 3, histogram_by_hand(members, bins), atol=1e-2)
-    assert row["query"]["stride"] == stride == central_image_facts(shape)["stride"]
+    assert row["query"]["stride"] == stride
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -160,11 +160,11 @@ def test_the_row_is_written_before_an_image_is_read(monkeypatch):
     monkeypatch.setattr(
         sensitive, "_clip", lambda *rest: seen.append([r["state"] for r in ledger.rows]) or original(*rest)
     )
-    arguments = {"num_bins": 2, "num_images": 1, "sample_rate": 1.0, "noise_multiplier": 1.0}
-    noisy_pixel_histograms(door, **arguments, ledger=ledger)
+    query = ModeImages(image_shape=images.shape[1:], num_bins=2)
+    query.answer(door, noise_multiplier=1.0, ledger=ledger)
     assert seen == [["reserved"]]
     with pytest.raises(BudgetExceeded):
-        noisy_pixel_histograms(door, **arguments, ledger=make_ledger(0.1))
+        query.answer(door, noise_multiplier=1.0, ledger=make_ledger(0.1))
     assert len(seen) == 1
 
 
@@ -174,7 +174,8 @@ def test_the_mode_is_the_middle_of_the_fullest_bin(bins, values):
     values = values or [(k + 0.5) / 16 for k in range(16)]
     histograms = torch.full((2, 3, 1, 2, bins, bins), -1.0)  # the k-th column votes for bin k
     histograms[..., range(bins), range(bins)] = 0.5
-    found = mode_images(histograms)
+    query = ModeImages(image_shape=(1, 2, bins), num_bins=bins)
+    found = query.finish(histograms.flatten(2), NUM_IMAGES, 1.0)
     assert found.shape == (2, 3, 1, 2, bins) and found.dtype == torch.float32
     assert torch.allclose(found, torch.tensor(values).expand(2, 3, 1, 2, bins))
 
@@ -184,4 +185,5 @@ def test_the_example_of_the_paper():
     images = (np.array([1, 3, 3, 4]) * 255 / 4).round().astype(np.uint8).reshape(4, 1, 1, 1)
     answer, _ = ask(images, None, class_names=None, bins=2)
     assert (answer * NUM_IMAGES).flatten().round().tolist() == [1, 3]
-    assert 4 * mode_images(answer).item() == 3
+    query = ModeImages(image_shape=(1, 1, 1), num_bins=2)
+    assert 4 * query.finish(answer.flatten(2), NUM_IMAGES, 1.0).item() == 3

@@ -354,7 +354,7 @@ def test_dpdm_knows_no_flag_of_a_curriculum(capsys):
     assert not [word for word in ("spatial", "frequency", "curriculum", "generator", "central") if word in text]
     with pytest.raises(UsageError, match="--spatial_steps is not a flag"):
         load_config(["--spatial_steps", "3"], DPDMConfig)
-    assert load_config([], DPDMConfig).questions == ()
+    assert load_config([], DPDMConfig).queries == ()
 
 
 def test_every_flag_that_is_checked_is_one():

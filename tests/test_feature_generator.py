@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from diffusers_dp.models import FeatureGenerator, frequency_matching_loss
-from diffusers_dp.queries import RandomFourierFeatures
+from diffusers_dp.queries.frequency import RandomFourierFeatures
 
 
 def make_generator(shape=(1, 8, 8), num_classes=3):

@@ -18,6 +18,7 @@ from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.distributed.interruption import stoppable, uninterrupted
 from diffusers_dp.errors import BudgetExceeded, Interrupted, UsageError
 from diffusers_dp.methods.config import CONFIGS
+from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.dp_sgd import last_affordable_step
 from diffusers_dp.runs.stages import StageTable
@@ -111,7 +112,7 @@ def test_reservations_end_at_checkpoints(tmp_path, monkeypatch):
 
 def test_a_question_is_finished_and_its_answer_kept(script, flags, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(script, "noisy_central_images", after(script.noisy_central_images, sigterm))
+        patch.setattr(MeanImages, "answer", after(MeanImages.answer, sigterm))
         with pytest.raises(Interrupted):
             script.main(flags)
     assert (tmp_path / "run" / "private" / "answers" / "central_images").is_dir()

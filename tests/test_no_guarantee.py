@@ -81,7 +81,7 @@ def door():
 
 def ask_sum(images, ledger, sigma=0.0):
     return images.noisy_sum(
-        lambda x: x.flatten(1), clip_norm=1.0, noise_multiplier=sigma, by_label=True, name="x", ledger=ledger
+        lambda x, _: x.flatten(1), clip_norm=1.0, noise_multiplier=sigma, by_label=True, name="x", ledger=ledger
     )
 
 

@@ -44,7 +44,7 @@ def make_door(missing=(), images=None, class_names=("a", "b", "c")):
     )
 
 
-def ask(door, fn=lambda x: x.flatten(1), **changes):
+def ask(door, fn=lambda x, _: x.flatten(1), **changes):
     arguments = {"clip_norm": 0.5, "noise_multiplier": 3.0, "by_label": True, "name": "question"}
     return door.noisy_sum(fn, **{**arguments, "ledger": make_ledger(door.num_units), **changes})
 
@@ -81,7 +81,7 @@ def check_standard_deviation(noise, std):
 
 def test_noise_of_an_answer_has_the_stated_standard_deviation():
     """sigma times the clip norm, in the row of each class, whatever was asked and whoever is missing."""
-    answer = ask(make_door(range(NUM_IMAGES)), lambda x: x.new_ones(len(x), 350_000))
+    answer = ask(make_door(range(NUM_IMAGES)), lambda x, _: x.new_ones(len(x), 350_000))
     check_standard_deviation(answer, 3.0 * 0.5)
     for row in answer[0]:
         assert row.std().item() == pytest.approx(1.5, rel=0.01)
@@ -151,7 +151,7 @@ def test_noise_of_the_door_is_white():
     door, noise = make_door(range(NUM_IMAGES)), []
     for _ in range(4):
         noise += [part.flatten() for part in gradient(door, layers).values()]
-        noise.append(ask(door, lambda x: x.new_zeros(len(x), 3200)).flatten())
+        noise.append(ask(door, lambda x, _: x.new_zeros(len(x), 3200)).flatten())
     draws = torch.stack(noise).double()
     assert draws.shape == (12, 9600)
     correlations = torch.corrcoef(draws) - torch.eye(12)
@@ -245,14 +245,14 @@ def numbered_door():
 def seen_by_a_question(door):
     seen = []
 
-    def note(x):
-        seen.append((x * 255).round().long().flatten(1) @ torch.tensor([256, 1]))
+    def note(x, _):
+        if ledger.rows:  # before, random records are tried
+            seen.append((x * 255).round().long().flatten(1) @ torch.tensor([256, 1]))
         return x.flatten(1)
 
-    ask(door, note, sample_rate=RATE, repeats=STEPS, generator=PrivateGenerator(KEY))
-    blanks, samples = seen[::2], seen[1::2]  # before each ask, a blank image tells the shape
-    assert all(blank.tolist() == [0] for blank in blanks)
-    return samples
+    ledger = make_ledger(RECORDS)
+    ask(door, note, sample_rate=RATE, repeats=STEPS, ledger=ledger, generator=PrivateGenerator(KEY))
+    return seen
 
 
 def seen_by_steps(door):

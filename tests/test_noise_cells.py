@@ -210,7 +210,7 @@ def test_a_card_that_seeds_itself_is_never_asked_for_less_noise_than_the_door_ow
         door = cells.blank_door((1, 8, 8), ("a", "b"), Cell(units), None)
         question = {"noise_multiplier": 3.0, "sample_rate": 1.0, "generator": Noting()}
         door.noisy_sum(
-            lambda x: x.flatten(1), clip_norm=0.5, by_label=True, name="x", ledger=make_ledger(4), **question
+            lambda x, _: x.flatten(1), clip_norm=0.5, by_label=True, name="x", ledger=make_ledger(4), **question
         )
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
         door.noisy_gradient(

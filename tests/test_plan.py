@@ -113,7 +113,7 @@ def test_every_recipe_can_be_planned_without_its_images(recipe):
     described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.stem.startswith("folder_") else []
     config, facts = read(["--config", str(recipe), "--accountant", "rdp", *described])
     plan = plan_run(config, facts)
-    assert list(plan.rows) == [*(question.name for question in config.questions), "dp_sgd"]
+    assert list(plan.rows) == [*(query.name for query in config.queries), "dp_sgd"]
     assert plan.epsilon == pytest.approx(config.target_epsilon, rel=1e-3)
 
 

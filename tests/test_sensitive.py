@@ -17,12 +17,8 @@ from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, linear_schedule
 from diffusers_dp.privacy.sensitive import SensitiveImages
-from diffusers_dp.queries import (
-    RandomFourierFeatures,
-    central_image_facts,
-    noisy_central_images,
-    noisy_frequency_features,
-)
+from diffusers_dp.queries.central_images import MeanImages
+from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 
@@ -53,14 +49,18 @@ def make_door(missing=(), *, kinds=None, count=NUM_IMAGES, labels="round", class
     return SensitiveImages(images, labels, readable, num_images=num_images, image_shape=SHAPE, class_names=class_names)
 
 
-def pixels(x):
+def pixels(x, labels=None):
     return x.flatten(1)
 
 
-def worst_features(x):
+def worst_features(x, labels):
     """Record by record whatever is worst for a sum."""
     kinds = (x[:, 0, 0, 0] * 255).round().long() % len(WORST)
     return pixels(x) * torch.tensor(WORST)[kinds][:, None]
+
+
+def frequency_features(number=20):
+    return FrequencyFeatures(image_shape=SHAPE, num_features=number, length_scale=10.0, seed=3)
 
 
 def ask(door, fn=pixels, **changes):
@@ -152,7 +152,7 @@ def test_repeats_are_independent_asks():
     assert (torch.corrcoef(noise) - torch.eye(20)).abs().max() < 0.6
     ledger = make_ledger()
     counts = ask(
-        make_door(), lambda x: torch.ones(len(x), 1),
+        make_door(), lambda x, _: torch.ones(len(x), 1),
         repeats=40, by_label=False, sample_rate=0.5, noise_multiplier=1e-3, ledger=ledger,
     ).flatten()  # fmt: skip
     assert len(counts.round().unique()) > 4 and 4.5 < counts.mean() < 7.5
@@ -187,9 +187,9 @@ def test_public_facts_do_not_depend_on_what_is_there():
     doors = make_door(), make_door([3]), make_door([NUM_IMAGES - 1]), make_door(count=NUM_IMAGES - 1)
     for door in doors:
         ledger, door._generator = make_ledger(), PrivateGenerator(KEY)
-        central = noisy_central_images(door, num_images=2, sample_rate=0.5, noise_multiplier=2.0, ledger=ledger)
-        features = RandomFourierFeatures(SHAPE, 20, 10.0, 0)
-        embedding = noisy_frequency_features(door, features, noise_multiplier=2.0, ledger=ledger)
+        central_images = MeanImages(image_shape=SHAPE, sample_rate=0.5, repeats=2)
+        central = central_images.answer(door, noise_multiplier=2.0, ledger=ledger)
+        embedding = frequency_features().answer(door, noise_multiplier=2.0, ledger=ledger)
         rows.append(ledger.rows)
         shapes.append((central.shape, embedding.shape, central.dtype, embedding.dtype))
         answers.append((central, embedding))
@@ -204,13 +204,15 @@ def test_public_facts_do_not_depend_on_what_is_there():
 
 
 class Witness:
-    """A question that notes what the ledger says when it meets an image."""
+    """A question that notes what the ledger says when it meets an image of the door, and not one of a trial."""
 
     def __init__(self, ledger):
         self.ledger, self.seen = ledger, []
+        self.images = {image.numpy().tobytes() for image in make_door()._images}
 
-    def __call__(self, x):
-        self.seen.append([(row["stage"], row["state"], row["steps_executed"]) for row in self.ledger.rows])
+    def __call__(self, x, labels):
+        if any(image.numpy().tobytes() in self.images for image in x.mul(255).round().byte()):
+            self.seen.append([(row["stage"], row["state"], row["steps_executed"]) for row in self.ledger.rows])
         return pixels(x)
 
 
@@ -233,8 +235,8 @@ def test_a_question_over_the_budget_is_not_asked():
 def test_a_question_that_fails_stays_spent():
     ledger = make_ledger()
 
-    def broken(x):
-        raise ZeroDivisionError
+    def broken(x, _):
+        return pixels(x) if not ledger.rows else 1 / 0
 
     with pytest.raises(ZeroDivisionError):
         ask(make_door(), broken, ledger=ledger)
@@ -252,7 +254,8 @@ def test_central_images():
     for readable in (np.ones(NUM_IMAGES, dtype=bool), np.zeros(NUM_IMAGES, dtype=bool)):
         door = SensitiveImages(white, labels, readable, num_images=NUM_IMAGES, image_shape=SHAPE, class_names=CLASSES)
         door._generator = PrivateGenerator(KEY)
-        answers.append(noisy_central_images(door, num_images=2, sample_rate=1.0, noise_multiplier=0.01, ledger=ledger))
+        query = MeanImages(image_shape=SHAPE, repeats=2)
+        answers.append(query.answer(door, noise_multiplier=0.01, ledger=ledger))
     assert answers[0].shape == (2, 3, 1, 8, 8)
     signal = answers[0] - answers[1]
     for row, count in enumerate((6, 4, 2)):  # a white image of norm 8 becomes grey, of norm 4
@@ -267,24 +270,25 @@ def test_central_images():
     [((1, 8, 8), 1, 64), ((1, 28, 28), 2, 196), ((3, 32, 32), 2, 768), ((3, 9, 9), 1, 243)],
 )
 def test_central_image_facts(shape, stride, small):
-    assert central_image_facts(shape) == {"stride": stride, "clip_norm": pytest.approx(small**0.5 / 2)}
+    query = MeanImages(image_shape=shape, sample_rate=0.5)
+    assert query.facts == {"stride": stride} and query.clip_norm == pytest.approx(small**0.5 / 2)
     images = np.zeros((1, *shape), dtype=np.uint8)
     door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=shape)
-    answer = noisy_central_images(door, num_images=1, sample_rate=0.5, noise_multiplier=1.0, ledger=make_ledger())
+    answer = query.answer(door, noise_multiplier=1.0, ledger=make_ledger())
     assert answer.shape[:2] == (1, 1) and answer[0, 0].numel() == small
 
 
 def test_frequency_features():
     """Each of norm exactly 1, so clipping changes none; divided by N; a class keeps its weight."""
-    features = RandomFourierFeatures(SHAPE, 40, 10.0, seed=3)
-    images = make_door()._images.float() / 255
+    query = frequency_features(40)
+    features, images = query.embedding, make_door()._images.float() / 255
     assert torch.allclose(features(images).norm(dim=1), torch.ones(NUM_IMAGES), atol=1e-6)
     assert torch.allclose(features(torch.zeros(1, *SHAPE)).norm(), torch.ones(()), atol=1e-6)
     answers = []
     for missing in ((), range(NUM_IMAGES)):
         door, ledger = make_door(missing), make_ledger()
         door._generator = PrivateGenerator(KEY)
-        answers.append(noisy_frequency_features(door, features, noise_multiplier=0.5, ledger=ledger))
+        answers.append(query.answer(door, noise_multiplier=0.5, ledger=ledger))
     expected = torch.stack([features(images[row::3]).sum(0) for row in range(3)]) / NUM_IMAGES
     assert torch.allclose(answers[0] - answers[1], expected, atol=1e-5)
     assert answers[1].std().item() == pytest.approx(0.5 / NUM_IMAGES, rel=0.2)
@@ -293,7 +297,9 @@ def test_frequency_features():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("query", ["central images", "frequency features"])
+@pytest.mark.parametrize(
+    "query", [MeanImages(image_shape=SHAPE), frequency_features(40)], ids=lambda query: query.name
+)
 def test_an_answer_is_the_sum_of_answers_to_single_images(query):
     """No image is scaled, shifted or clipped by another one: neither by the brightest nor by the longest in its batch."""
 
@@ -301,10 +307,7 @@ def test_an_answer_is_the_sum_of_answers_to_single_images(query):
         door = make_door(missing)
         door._images[:] = door._images // 3 * torch.linspace(0.1, 1, NUM_IMAGES)[:, None, None, None]  # none is white
         door._generator = PrivateGenerator(KEY)
-        arguments = {"noise_multiplier": 0.01, "ledger": make_ledger()}
-        if query == "central images":
-            return noisy_central_images(door, num_images=1, sample_rate=1.0, **arguments)
-        return noisy_frequency_features(door, RandomFourierFeatures(SHAPE, 40, 10.0, seed=3), **arguments)
+        return query.answer(door, noise_multiplier=0.01, ledger=make_ledger())
 
     everybody = set(range(NUM_IMAGES))
     nobody = answer(everybody)
@@ -614,7 +617,7 @@ def test_a_label_outside_the_label_set_is_a_damaged_record():
     ledger = PrivacyLedger(None, target_epsilon=50.0, target_delta=1e-3, num_images=3)
     answers = [
         SensitiveImages(images, np.array(labels), None if readable is None else np.array(readable), **facts).noisy_sum(
-            lambda x: x.flatten(1),
+            lambda x, _: x.flatten(1),
             clip_norm=4.0,
             noise_multiplier=5.0,
             by_label=True,
@@ -644,7 +647,7 @@ class TakesAway(PrivateGenerator):
         return torch.full(tuple(shape), -LARGE, device=device)
 
 
-def large_or_one(x):
+def large_or_one(x, labels=None):
     """`[b, C, H, W]` to `[b, 1]`: a white image adds 2^27, every other one 1."""
     return torch.where(x.flatten(1).amin(1, keepdim=True) == 1, LARGE, 1.0)
 

@@ -9,7 +9,7 @@ from test_train_methods import load
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.queries.central_images import central_image_facts
+from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs.plan import plan_run
 
 
@@ -41,7 +41,8 @@ def test_the_plan(method, side):
     )
     plan = plan_run(config, PublicFacts(NUM_IMAGES, config.image_shape, ("a", "b")))
     assert 0 < plan.epsilon <= 1 and plan.rows["dp_sgd"].noise_multiplier > 0
-    assert central_image_facts(config.image_shape) == {"stride": side // 16, "clip_norm": (3 * 16 * 16) ** 0.5 / 2}
+    query = MeanImages(image_shape=config.image_shape)
+    assert query.facts == {"stride": side // 16} and query.clip_norm == (3 * 16 * 16) ** 0.5 / 2
 
 
 @pytest.mark.parametrize(

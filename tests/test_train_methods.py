@@ -135,8 +135,7 @@ def test_central_images_are_asked_for_once(kind, tmp_path, monkeypatch):
     interrupted(script, monkeypatch, flags, 2)
     answer = tmp_path / "run" / "private" / "answers" / stage / "answer.safetensors"
     before = answer.read_bytes()
-    for name in ("noisy_central_images", "noisy_pixel_histograms"):
-        monkeypatch.setattr(script, name, lambda *_, **__: pytest.fail("asked again"))
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("asked again"))
     if kind == "mode":
         with pytest.raises(UsageError, match="num_bins = 2, this run has 4"):
             script.main([*flags, "--num_bins", "4", "--resume_from_checkpoint", "latest"])
@@ -264,8 +263,8 @@ def test_an_audit_asks_for_mode_images_as_the_run_does():
     config = load_config(flags, CONFIGS["dp_feta"])
     facts = public_facts(config.data)
     plan = plan_run(config, facts)
-    (query,) = preflight._queries(config, facts, plan)
-    assert query.row == plan.rows["mode_images"] and query.clip_norm == 8
+    (planned,) = preflight._queries(facts, plan)
+    assert planned.row == plan.rows["mode_images"] and planned.query.clip_norm == 8
     door = SensitiveImages(np.zeros((0, 1, 8, 8), np.uint8), None, None, num_images=NUM_IMAGES, image_shape=(1, 8, 8))
     ledger = PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp")
-    assert query.ask(door, ledger, 2, 0.5).shape == (2, 1, 64 * 3)
+    assert planned.answers(door, ledger, 2, 0.5).shape == (2, 1, 64 * 3)

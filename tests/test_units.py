@@ -13,7 +13,8 @@ from torch import nn
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy.sensitive import SensitiveImages
-from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
+from diffusers_dp.queries.central_images import MeanImages
+from diffusers_dp.queries.frequency import FrequencyFeatures
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
@@ -58,7 +59,7 @@ def make_door(without=None, *, most=20, unreadable=(), scale=1.0, units=UNITS):
     )  # fmt: skip
 
 
-def pixels(x):
+def pixels(x, labels=None):
     return x.flatten(1)
 
 
@@ -171,17 +172,17 @@ def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
     door._images[:] = 0
     mine = np.flatnonzero(UNITS == 3)
     door._images[mine, 0, 0, 0] = torch.arange(1, len(mine) + 1, dtype=torch.uint8) * 20
-    generator = Noiseless(KEY)
+    generator, ledger = Noiseless(KEY), make_ledger()
     counts = np.zeros(len(mine))
 
-    def watch(x):
+    def watch(x, labels):
         kinds = (x[:, 0, 0, 0] * 255).round().long() // 20
-        for kind in kinds[kinds > 0]:
+        for kind in kinds[kinds > 0] if ledger.rows else ():  # before, random records are tried
             counts[kind - 1] += 1
         return pixels(x)
 
     door.noisy_sum(
-        watch, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="q", ledger=make_ledger(), repeats=400,
+        watch, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="q", ledger=ledger, repeats=400,
         generator=generator,
     )  # fmt: skip
     expected = 2 * 400 / len(mine)
@@ -196,7 +197,7 @@ def test_units_are_sampled_not_images():
     door._images[:] = 128
     generator = Noiseless(KEY)
     answers = door.noisy_sum(
-        lambda x: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3, by_label=False, name="q",
+        lambda x, _: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3, by_label=False, name="q",
         ledger=make_ledger(), repeats=3000, generator=generator,
     ).flatten()  # fmt: skip
     assert torch.allclose(answers, answers.round(), atol=1e-5)
@@ -246,10 +247,11 @@ def test_the_ledger_counts_units():
 
 def test_queries_divide_by_the_number_of_units():
     door = make_door()
-    features = RandomFourierFeatures(SHAPE, 20, 2.0, seed=0)
     ledger = make_ledger()
-    noisy_frequency_features(door, features, noise_multiplier=1.0, ledger=ledger)
-    noisy_central_images(door, num_images=1, sample_rate=0.5, noise_multiplier=1.0, ledger=ledger)
+    FrequencyFeatures(image_shape=SHAPE, num_features=20, length_scale=2.0, seed=0).answer(
+        door, noise_multiplier=1.0, ledger=ledger
+    )
+    MeanImages(image_shape=SHAPE, sample_rate=0.5).answer(door, noise_multiplier=1.0, ledger=ledger)
     assert [row["query"]["normaliser"] for row in ledger.rows] == [NUM_UNITS, 0.5 * NUM_UNITS / 3]
 
 

@@ -12,11 +12,8 @@ central ones (`--mix_public_images`). Only the query, DP-SGD and the question of
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
 """
 
-import torch
-
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPFETAConfig
-from diffusers_dp.queries import mode_images, noisy_central_images, noisy_pixel_histograms
 from diffusers_dp.runs.run import TrainingRun, launch, run_method
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 
@@ -28,8 +25,7 @@ def train(run: TrainingRun[DPFETAConfig]) -> None:
 
     # 2. One question, answered once, and a warm-up that reads its noisy answer only.
     if not run.resumes_dp_sgd:
-        central = ask_mode_images(run) if run.config.central_images == "mode" else ask_mean_images(run)
-        run.done(f"{run.config.central_images} images")
+        central = run.ask(run.config.central_images_query)
         warm_up(run, CentralImages(central, run.facts.image_shape, run.config.seed + run.processes.index))
         run.keep("warmed_up_spatial", run.pipeline)
         run.done("warm-up (spatial)")
@@ -37,24 +33,6 @@ def train(run: TrainingRun[DPFETAConfig]) -> None:
     # 3. DP-SGD on the sensitive images, and the release.
     run.dp_sgd()
     run.release(run.config.warm_up_facts)
-
-
-def ask_mean_images(run: TrainingRun[DPFETAConfig]) -> torch.Tensor:
-    """Noisy mean images `[num_images, classes, C, h, w]` (Algorithm 1)."""
-    row = run.plan.rows["central_images"]
-    return run.answers.ask(row, run.ledger, lambda: {"answer": noisy_central_images(
-        run.images, num_images=row.steps, sample_rate=row.sampling_probability,
-        noise_multiplier=row.noise_multiplier, ledger=run.ledger,
-    )})["answer"]  # fmt: skip
-
-
-def ask_mode_images(run: TrainingRun[DPFETAConfig]) -> torch.Tensor:
-    """Mode images `[num_images, classes, C, h, w]` out of noisy histograms (Algorithm 2)."""
-    row, num_bins = run.plan.rows["mode_images"], run.config.bins
-    return run.answers.ask(row, run.ledger, lambda: {"answer": mode_images(noisy_pixel_histograms(
-        run.images, num_bins=num_bins, num_images=row.steps, sample_rate=row.sampling_probability,
-        noise_multiplier=row.noise_multiplier, ledger=run.ledger,
-    ))}, num_bins=num_bins)["answer"]  # fmt: skip
 
 
 def warm_up(run: TrainingRun[DPFETAConfig], central: CentralImages) -> None:

@@ -20,7 +20,7 @@ import torch
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import FETAProConfig
 from diffusers_dp.models import DDIMGenerator, FeatureGenerator
-from diffusers_dp.queries import RandomFourierFeatures, noisy_central_images, noisy_frequency_features
+from diffusers_dp.queries.frequency import RandomFourierFeatures
 from diffusers_dp.runs.run import TrainingRun, build_denoiser, launch, run_method
 from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
 from diffusers_dp.runs.warm_up_images import AuxiliaryImages, CentralImages
@@ -61,15 +61,11 @@ def warm_up(run: Run, scheduler: FrequencyWarmupScheduler) -> None:
     """The stages of the curriculum, in its order; the auxiliary images are made when the first stage needs them."""
     config, sources = run.config, {}
     if scheduler.needs("spatial"):
-        central = ask_central_images(run)
+        central = run.ask(config.central_images_query)
         sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)
-        run.done("central images")
     if scheduler.needs("frequency"):
-        features = RandomFourierFeatures(
-            run.facts.image_shape, config.num_frequency_features, config.length_scale, config.seed
-        )
-        embedding = ask_frequency_features(run, features).to(run.processes.device)
-        run.done("frequency features")
+        query = config.frequency_query
+        features, embedding = query.embedding, run.ask(query).to(run.processes.device)
     for stage in scheduler.stages:
         if stage.name != "spatial" and config.auxiliary == "none":
             sampler = DDIMGenerator(run.diffusion[0], run.facts.image_shape, config.auxiliary_inference_steps)
@@ -88,23 +84,6 @@ def warm_up(run: Run, scheduler: FrequencyWarmupScheduler) -> None:
             )
         run.keep(f"warmed_up_{stage.name}", run.pipeline)
         run.done(f"warm-up ({stage.name})")
-
-
-def ask_central_images(run: Run) -> torch.Tensor:
-    """Noisy central images `[num_images, classes, C, h, w]` (Equation 7)."""
-    row = run.plan.rows["central_images"]
-    return run.answers.ask(row, run.ledger, lambda: {"answer": noisy_central_images(
-        run.images, num_images=row.steps, sample_rate=row.sampling_probability,
-        noise_multiplier=row.noise_multiplier, ledger=run.ledger,
-    )})["answer"]  # fmt: skip
-
-
-def ask_frequency_features(run: Run, features: RandomFourierFeatures) -> torch.Tensor:
-    """The noisy mean embedding `[classes, D]` (Equations 5 and 6)."""
-    row = run.plan.rows["frequency_features"]
-    return run.answers.ask(row, run.ledger, lambda: {"answer": noisy_frequency_features(
-        run.images, features, noise_multiplier=row.noise_multiplier, ledger=run.ledger,
-    )}, **features.facts)["answer"]  # fmt: skip
 
 
 def auxiliary_images(run: Run, features: RandomFourierFeatures, embedding: torch.Tensor) -> AuxiliaryImages:

@@ -13,22 +13,12 @@ from ..data.images import PublicFacts
 from ..errors import IntegrityError
 from ..gradients.step import RowLoss
 from ..methods.flags import TrainingConfig
-from ..methods.method_flags import DPFETAConfig, FETAProConfig
-from ..queries import RandomFourierFeatures
 from ..runs.plan import Plan
 from .additivity import additivity_checks, model_tolerance
 from .cells import CELLS, cell_checks, cell_of
 from .checks import Check
 from .mechanism import AuditedModel, Mechanism, canary_runs, size_of_audit, stand_in
-from .one_shot import (
-    STAGES,
-    Query,
-    central_images_query,
-    evaluation_query,
-    frequency_query,
-    mode_images_query,
-    query_runs,
-)
+from .one_shot import STAGES, PlannedQuery, evaluation_query, query_runs
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
 
@@ -64,7 +54,7 @@ def audit_mechanism(
             lambda: additivity_checks(mechanism, own, "the model", model_tolerance(config)),
             lambda: sensitivity_checks(mechanism, own, tight=False, thorough=False),
         ]
-    queries = _queries(config, facts, plan)
+    queries = _queries(facts, plan)
     checks: list[Check] = []
     total = sum(steps) + STAGES * len(queries) + len(probes)
     with (
@@ -117,17 +107,8 @@ def preflight(config: TrainingConfig, facts: PublicFacts, plan: Plan, denoiser: 
     print(f"Pre-flight audit: {number} checks passed, broken noise was noticed ({audit.seconds:.1f} s).")
 
 
-def _queries(config: TrainingConfig, facts: PublicFacts, plan: Plan) -> list[Query]:
-    queries, classes = [], len(facts.class_names or ("",))
-    if "central_images" in plan.rows:
-        queries.append(central_images_query(plan.rows["central_images"], facts.image_shape, classes))
-    if isinstance(config, DPFETAConfig) and "mode_images" in plan.rows:
-        queries.append(mode_images_query(plan.rows["mode_images"], facts.image_shape, classes, config.bins))
-    if isinstance(config, FETAProConfig) and "frequency_features" in plan.rows:
-        features = RandomFourierFeatures(
-            facts.image_shape, config.num_frequency_features, config.length_scale, config.seed
-        )
-        queries.append(frequency_query(plan.rows["frequency_features"], features))
+def _queries(facts: PublicFacts, plan: Plan) -> list[PlannedQuery]:
+    queries = [PlannedQuery.of(query, plan.rows[query.name]) for query in plan.queries]
     if "evaluation_reserve" in plan.rows:
         queries.append(evaluation_query(plan.rows["evaluation_reserve"], facts.image_shape, facts.class_names))
     return queries

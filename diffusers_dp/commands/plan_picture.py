@@ -2,6 +2,7 @@
 """A picture of a plan: the budget by stage, and epsilon against the steps of DP-SGD. Needs matplotlib, loads no torch."""
 
 import io
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,9 @@ from ..runs.plan import Plan
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Name and colour of each stage; the colours are told apart by most eyes, and in print.
+# Colours are told apart by most eyes, and in print: of the queries, in their order, and of what every plan may have, with its name.
+_OF_QUERIES = ("#4477aa", "#ccbb44", "#66ccee", "#aa3377")
 _STAGES = {
-    "central_images": ("central images", "#4477aa"),
-    "mode_images": ("mode images", "#4477aa"),  # in the place of the former
-    "frequency_features": ("frequency features", "#ccbb44"),
     "evaluation_reserve": ("left for evaluation", "#bbbbbb"),
     "dp_sgd": ("DP-SGD", "#228833"),
     "restart_slack": ("slack for restarts", "#bbccee"),
@@ -77,7 +76,9 @@ def picture_of(plan: Plan) -> bytes:
 def _draw_shares(axes: "Axes", plan: Plan) -> None:
     """A bar for each stage, in the order of asking."""
     shares = plan.ledger.budget_shares()
-    names, colours = zip(*(_STAGES[name] for name in shares), strict=True)
+    queries = zip(plan.queries, itertools.cycle(_OF_QUERIES), strict=False)
+    stages = _STAGES | {query.name: (query.title, colour) for query, colour in queries}
+    names, colours = zip(*(stages[name] for name in shares), strict=True)
     bars = axes.barh(names, list(shares.values()), height=0.8 * len(names) / _MOST_STAGES, color=colours)
     for bar, (name, share) in zip(bars, shares.items(), strict=True):
         row = plan.rows[name]

@@ -23,6 +23,7 @@ from ..distributed.processes import Processes
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
+from ..queries.query import Query
 from ..randomness.private_generator import PrivateGenerator
 from ..sampling.class_balance import CLASS_SHARE
 from ..sampling.seeds import generators
@@ -38,6 +39,31 @@ MOMENTS = ("first moment distance", "second moment distance")
 DRAWN_AT_A_TIME = 250
 # A class of so many standard deviations of its noisy number of images: below, ratios are noise.
 CLEAR = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgesQuery(Query):
+    """
+    Confusion counts, first and second moments, a row for each true class; without classes the moments alone.
+
+    Args:
+        num_classes, synthetic_images (`int`): Of the drawn images.
+    """
+
+    name = "evaluation_reserve"
+    title = "left for evaluation"
+
+    num_classes: int
+    synthetic_images: int
+
+    @property
+    def clip_norm(self) -> float:
+        """Each of the two or three parts of what one image adds has norm 1."""
+        return math.sqrt(3 if self.num_classes else 2)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"synthetic_images": self.synthetic_images}
 
 
 class Judge:
@@ -81,9 +107,9 @@ class Judge:
         self.classifier.fit(train, validation)
 
     @property
-    def sensitivity(self) -> float:
-        """L2 norm of what one image adds: each of its two or three parts has norm 1."""
-        return math.sqrt(3 if self.class_names else 2)
+    def query(self) -> JudgesQuery:
+        """The question."""
+        return JudgesQuery(num_classes=len(self.class_names), synthetic_images=len(self.synthetic))
 
     def ask(
         self,
@@ -97,7 +123,7 @@ class Judge:
 
         Args:
             images (`SensitiveImages`): With the classes of the drawn images.
-            row (`LedgerRow`): Name and noise multiplier.
+            row (`LedgerRow`): With the noise multiplier.
             ledger (`PrivacyLedger`): Is written before an image is looked at.
             generator (`PrivateGenerator`, *optional*): For tests.
 
@@ -107,19 +133,12 @@ class Judge:
         Raises:
             BudgetExceeded: The reserve is not there; nothing was asked.
         """
-        facts = {"synthetic_images": len(self.synthetic)}
-        return images.noisy_sum(
-            self._features,
-            clip_norm=self.sensitivity,
-            noise_multiplier=row.noise_multiplier,
-            by_label=bool(self.class_names),
-            name=row.name,
-            ledger=ledger,
-            query=facts,
-            generator=generator,
-        )[0].cpu()
+        answer = self.query.ask(
+            images, self.features, noise_multiplier=row.noise_multiplier, ledger=ledger, generator=generator
+        )
+        return answer[0].cpu()
 
-    def _features(self, images: torch.Tensor) -> torch.Tensor:
+    def features(self, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         """Images `[b, C, H, W]` in [0, 1] to `[b, classes + 2 pixels]`, row by row."""
         parts = [_moments(images)]
         if self.class_names:
@@ -263,7 +282,7 @@ def charged_evaluation(
     )
     judge = Judge(drawn, seed=seed, device=pipeline.device, processes=processes)
     stored = answers.ask(row, ledger, lambda: {"answer": judge.ask(images, row, ledger), "weights": weights})
-    noise_std = row.noise_multiplier * judge.sensitivity
+    noise_std = row.noise_multiplier * judge.query.clip_norm
     found = judge.measurements(stored["answer"], noise_std=noise_std, num_units=images.num_units)
     return [each.as_json() for each in found]
 

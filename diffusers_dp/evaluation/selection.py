@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..files.sealed_folder import open_sealed
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
+from ..queries.query import Query
 from ..randomness.private_generator import PrivateGenerator
 from .classifiers import labels_of
 from .images import ImageSet
@@ -62,6 +63,33 @@ def split_for_training(images: ImageSet, size: int | None = None) -> tuple[Image
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(images))[:count]
     first = train if size is None and count >= whole else max(1, count * train // whole)
     return images.subset(order[:first]), images.subset(order[first:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceQuery(Query):
+    """
+    Which candidates are right about an image, a number for each.
+
+    Args:
+        candidates (`int`): How many.
+    """
+
+    name = STAGE
+    title = "choice of a classifier"
+    by_label = False
+
+    candidates: int
+
+    @property
+    def clip_norm(self) -> float:
+        return sensitivity_of(self.candidates)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"candidates": self.candidates}
+
+    def normaliser(self, num_units: int, num_classes: int) -> int:
+        return num_units
 
 
 @dataclass(frozen=True)
@@ -108,7 +136,7 @@ def choose_privately(
         generator (`PrivateGenerator`, *optional*): For tests.
 
     Raises:
-        UsageError: Images without labels, nothing to choose from, more than 256 classes, or validation images that were asked before:
+        UsageError: Images without labels, nothing to choose from, or validation images that were asked before:
             one choice takes the whole budget.
         IntegrityError: The ledger was written for another budget or other validation images.
     """
@@ -125,26 +153,22 @@ def choose_privately(
     try:
         refuse_second_choice(ledger_path, question)  # again, now that nobody else can ask
         noise_multiplier = ledger.rows[0]["noise_multiplier"] if ledger.rows else ledger.calibrate(1.0, 1)
-        row, sensitivity = LedgerRow(STAGE, "gaussian", noise_multiplier), sensitivity_of(len(candidates))
+        row = LedgerRow(STAGE, "gaussian", noise_multiplier)
         asked = {"asked": question, "candidates": len(candidates)}
         answers = None if ledger_path is None or question is None else _answers(ledger_path)
 
         def ask() -> dict[str, torch.Tensor]:
-            return {"noisy_counts": _with_labels_as_pixels(validation).noisy_sum(
-                lambda pixels: _correctness(candidates, pixels),
-                clip_norm=sensitivity,
-                noise_multiplier=noise_multiplier,
-                by_label=False,
-                name=STAGE,
-                ledger=ledger,
-                query={"candidates": len(candidates), "normaliser": validation.public_size},
-                generator=generator,
-            )}  # fmt: skip
+            counts = ChoiceQuery(candidates=len(candidates)).ask(
+                _door_to(validation), lambda images, labels: _correctness(candidates, images, labels),
+                noise_multiplier=noise_multiplier, ledger=ledger, generator=generator,
+            )  # fmt: skip
+            return {"noisy_counts": counts}
 
         stored = ask() if answers is None else answers.ask(row, ledger, ask, **asked)
         answer = stored["noisy_counts"]
         facts = {
-            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier, "sensitivity": sensitivity,
+            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier,
+            "sensitivity": sensitivity_of(len(candidates)),
             "candidates": len(candidates), "num_validation_images": validation.public_size, "statement": DISJOINT,
         }  # fmt: skip
     finally:
@@ -193,23 +217,17 @@ def sensitivity_of(num_candidates: int) -> float:
     return math.sqrt(num_candidates)
 
 
-def _with_labels_as_pixels(images: ImageSet) -> SensitiveImages:
-    """The door hands a question images and no labels: here the label of each is one more channel of it."""
-    labels, shape = labels_of(images), images.images.shape
-    readable = (labels >= 0) & (labels < 256)
-    if images.class_names is not None and len(images.class_names) > 256:
-        raise UsageError(
-            "A private choice knows at most 256 classes; choose on synthetic images, with --selection synthetic."
-        )
-    channel = np.broadcast_to(
-        np.where(readable, labels, 0).astype(np.uint8)[:, None, None, None], (shape[0], 1, *shape[2:])
+def _door_to(images: ImageSet) -> SensitiveImages:
+    """A label outside the label set is a damaged record. Where no set is declared, each class that stands there has a name."""
+    labels = labels_of(images)
+    names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
+    return SensitiveImages(
+        images.images, labels, num_images=images.public_size, image_shape=images.images.shape[1:], class_names=names
     )
-    pixels = np.concatenate([images.images, channel], axis=1)
-    return SensitiveImages(pixels, readable=readable, num_images=images.public_size, image_shape=pixels.shape[1:])
 
 
-def _correctness(candidates: Sequence[Predictor], pixels: torch.Tensor) -> torch.Tensor:
-    """Zeros and ones, float32, shape `[n, candidates]`; `pixels` of shape `[n, C + 1, H, W]` in [0, 1]."""
-    rows = pixels.mul(255).round().byte().cpu().numpy()
-    images, labels = np.ascontiguousarray(rows[:, :-1]), rows[:, -1, 0, 0].astype(np.int64)
-    return torch.from_numpy(np.stack([candidate(images) == labels for candidate in candidates], axis=1)).float()
+def _correctness(candidates: Sequence[Predictor], images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+    """Zeros and ones, float32, shape `[n, candidates]`; `images` of shape `[n, C, H, W]` in [0, 1]."""
+    assert labels is not None
+    pixels, classes = images.mul(255).round().byte().cpu().numpy(), labels.cpu().numpy()
+    return torch.from_numpy(np.stack([candidate(pixels) == classes for candidate in candidates], axis=1)).float()

@@ -10,13 +10,12 @@ import torch
 from ..errors import IntegrityError
 from ..files.sealed_folder import open_sealed
 from ..models.feature_generator import FeatureGenerator
-from ..queries.central_images import restore_central_images
+from ..queries.central_images import MeanImages, ModeImages, restore_central_images
 from ..release.receipt import RECEIPT_NAME
 from .images import ImageSet, Shape
 
 
 SPATIAL, FREQUENCY = "spatial features", "frequency features"
-STAGES = {"central_images": "noisy central images", "mode_images": "noisy mode images"}
 GENERATED_IMAGES = 1000
 
 
@@ -33,10 +32,11 @@ def warm_up_features(release: Path, image_shape: Shape, *, seed: int) -> dict[st
     """
     private, found = release.resolve().parent / "private", {}
     generator = private / "auxiliary_generator"
-    for stage, words in STAGES.items():
-        answer = private / "answers" / stage
+    for query in (MeanImages, ModeImages):
+        answer = private / "answers" / query.name
         if answer.is_dir():
-            found[SPATIAL] = ImageSet(_central_images(answer, release, image_shape), origin={"made_of": words})
+            origin = {"made_of": f"noisy {query.title}"}
+            found[SPATIAL] = ImageSet(_central_images(answer, release, image_shape), origin=origin)
     if generator.is_dir():
         found[FREQUENCY] = ImageSet(
             _generated(generator, seed), origin={"made_of": "the auxiliary generator", "seed": seed}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..data.source import DataSource
+from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
 
 
@@ -258,28 +259,6 @@ class HubFlags:
 
 
 @dataclass(frozen=True)
-class Question:
-    """
-    What a run asks once, before DP-SGD, and what that may cost.
-
-    Args:
-        name (`str`): Of the ledger's row.
-        flags (`str`): What its flags begin with: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
-        noise_multiplier (`float`, *optional*): As given; `None`: calibrated to the share.
-        budget_share (`float`): Share of the composed RDP.
-        sample_rate (`float`): q of each Poisson sample; 1 takes all images.
-        repeats (`int`): How often it is asked.
-    """
-
-    name: str
-    flags: str
-    noise_multiplier: float | None
-    budget_share: float
-    sample_rate: float = 1.0
-    repeats: int = 1
-
-
-@dataclass(frozen=True)
 class PublicTraining:
     """
     Ordinary training on public images, before DP-SGD.
@@ -316,7 +295,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
     default_objective: ClassVar[str] = "edm"
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def queries(self) -> tuple[Query, ...]:
         """What is asked, and paid for, before DP-SGD, in this order."""
         return ()
 
@@ -325,7 +304,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
         """Shares of the budget that DP-SGD leaves to others, by their flags."""
         shares = {
             f"--{asked.flags}_budget_share": asked.budget_share
-            for asked in self.questions
+            for asked in self.queries
             if asked.noise_multiplier is None
         }
         return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})

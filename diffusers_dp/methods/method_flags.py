@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..data.source import DataSource
+from ..queries.central_images import MeanImages, ModeImages
+from ..queries.frequency import FrequencyFeatures
+from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
-from .flags import PublicTraining, Question, TrainingConfig, flag, parse_rate, run_folder, split_list
+from .flags import PublicTraining, TrainingConfig, flag, parse_rate, run_folder, split_list
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -51,12 +54,16 @@ class SpatialFlags:
         """`--spatial_sample_rate` as a number. Raises `ValueError` where it is none."""
         return float(parse_rate(self.spatial_sample_rate))
 
-    def spatial_question(self, name: str) -> Question:
-        """The central images, as the ledger's row `name`."""
-        return Question(
-            name, "spatial", self.spatial_noise_multiplier, self.spatial_budget_share, self.spatial_rate,
-            self.num_central_images,
-        )  # fmt: skip
+    @property
+    def spatial_settings(self) -> dict[str, Any]:
+        """How the central images are asked for, as a `Query` takes it."""
+        return {
+            "flags": "spatial",
+            "noise_multiplier": self.spatial_noise_multiplier,
+            "budget_share": self.spatial_budget_share,
+            "sample_rate": self.spatial_rate,
+            "repeats": self.num_central_images,
+        }
 
 
 @dataclass
@@ -212,18 +219,24 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig)
         return self.curriculum == "mix" or "frequency" in self.curriculum_stages
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def queries(self) -> tuple[Query, ...]:
         """What the curriculum asks."""
-        questions = []
-        if self.asks_spatial:
-            questions.append(self.spatial_question("central_images"))
-        if self.asks_frequency:
-            questions.append(
-                Question(
-                    "frequency_features", "frequency", self.frequency_noise_multiplier, self.frequency_budget_share
-                )
-            )
-        return tuple(questions)
+        spatial = (self.central_images_query,) if self.asks_spatial else ()
+        return (*spatial, self.frequency_query) if self.asks_frequency else spatial
+
+    @property
+    def central_images_query(self) -> MeanImages:
+        """Equation 7."""
+        return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
+
+    @property
+    def frequency_query(self) -> FrequencyFeatures:
+        """Equations 5 and 6."""
+        return FrequencyFeatures(
+            image_shape=self.image_shape, num_features=self.num_frequency_features, length_scale=self.length_scale,
+            seed=self.seed, flags="frequency", noise_multiplier=self.frequency_noise_multiplier,
+            budget_share=self.frequency_budget_share,
+        )  # fmt: skip
 
     @property
     def length_scale(self) -> float:
@@ -256,9 +269,16 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     output_dir: str = run_folder("runs/dp_feta")
 
     @property
-    def questions(self) -> tuple[Question, ...]:
-        """The mean images, as FETA-Pro's central images, or the mode images."""
-        return (self.spatial_question("central_images" if self.central_images == "mean" else "mode_images"),)
+    def queries(self) -> tuple[Query, ...]:
+        """The central images."""
+        return (self.central_images_query,)
+
+    @property
+    def central_images_query(self) -> MeanImages:
+        """The mean images, as FETA-Pro's (Algorithm 1), or the mode images (Algorithm 2)."""
+        if self.central_images == "mean":
+            return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
+        return ModeImages(image_shape=self.image_shape, num_bins=self.bins, **self.spatial_settings)
 
     @property
     def warm_up_facts(self) -> dict[str, Any]:

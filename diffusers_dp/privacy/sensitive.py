@@ -7,9 +7,10 @@ the ledger.
 
 import contextlib
 import functools
+import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -25,9 +26,11 @@ from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, widened
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
+from .separate_records import Features, features_of_zeros
 
 
-QUERY_BATCH_SIZE = 500
+# Images that a query looks at together, and the most numbers of them or of their features: 64 MB in float32.
+QUERY_BATCH_SIZE, QUERY_BATCH_VALUES = 500, 2**24
 
 
 class SensitiveImages:
@@ -109,7 +112,7 @@ class SensitiveImages:
 
     def noisy_sum(
         self,
-        fn: Callable[[torch.Tensor], torch.Tensor],
+        features: Features,
         *,
         clip_norm: float,
         noise_multiplier: float,
@@ -121,17 +124,20 @@ class SensitiveImages:
         query: dict | None = None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """A noisy sum of `fn` over the images, asked `repeats` times: `sum_i clip(fn(x_i)) + N(0, (sigma * clip_norm)^2)`.
+        """A noisy sum of features, asked `repeats` times: `sum_i clip(features(x_i, y_i)) + N(0, (sigma * clip_norm)^2)`.
 
-        Zeroing out one image moves the sum by at most `clip_norm` in L2 norm: the door clips each `fn(x)` and replaces what is
-        not finite by zero, so that this never rests on `fn`. With `by_label` each image is added to the row of its class
-        alone, so the bound holds for all rows together (parallel composition, FETA-Pro Theorem 3). A unit of several images adds the
-        mean of their clipped features, each in the row of its class: a mean of vectors no longer than `clip_norm` is no longer.
+        Zeroing out one image moves the sum by at most `clip_norm` in L2 norm. The door clips each row of features and replaces
+        what is not finite by zero. Whether a row is of one record alone, it tries on records of noise first.
+
+        With `by_label` each image is added to the row of its class alone, so the bound holds for all rows together (parallel
+        composition, FETA-Pro Theorem 3). A unit of several images adds the mean of their clipped features, each in the row of
+        its class: a mean of vectors no longer than `clip_norm` is no longer.
 
         Terms and noise are added up in float64; the sum is rounded to float32 when all noise is on it.
 
         Args:
-            fn (`Callable`): Images `[b, C, H, W]` in [0, 1] to features `[b, d]`, each row a function of its own image.
+            features (`Callable`): Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None` where there are none, to
+                features `[b, d]`, each row a function of its own record.
             clip_norm (`float`): Bound on the L2 norm of a feature vector; the sensitivity.
             noise_multiplier (`float`): sigma.
             sample_rate (`float`, defaults to 1): Each ask takes its own Poisson sample at this rate.
@@ -148,9 +154,11 @@ class SensitiveImages:
 
         Raises:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
+            UsageError: The features mix records, or draw random numbers; nothing was asked.
             ValueError: The ledger is for another number of images.
         """
-        num_rows = len(self.class_names) if by_label and self.class_names is not None else 1
+        num_classes = None if self.class_names is None else len(self.class_names)
+        num_rows = num_classes if by_label and num_classes is not None else 1
         row = LedgerRow(
             name=name,
             mechanism=mechanism_of(sample_rate, noise_multiplier=noise_multiplier),
@@ -161,23 +169,27 @@ class SensitiveImages:
             partition="label" if num_rows > 1 and self._units is None else None,
         )
         self._check_size(ledger)
+        with _secret_torch_draws(self.device):
+            blank = features_of_zeros(
+                features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
+            )
+        size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
         reservation = ledger.reserve(row)
         generator = generator or self._generator
         answers = []
         for _ in range(repeats):
-            blank = fn(torch.zeros(1, *self.image_shape, device=self.device))  # an empty sample has this shape too
-            total = widened(blank.new_zeros(num_rows, blank.shape[1]))
+            total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
-            for images, labels, counted, unit_index in self._batches(sample, QUERY_BATCH_SIZE, generator):
+            for images, labels, counted, unit_index in self._batches(sample, size, generator):
                 with _secret_torch_draws(self.device):
-                    features = _clip(fn(images.float() / 255), clip_norm)
-                features = torch.where(counted[:, None], features, 0.0)
+                    rows = _clip(features(images.float() / 255, labels), clip_norm)
+                rows = torch.where(counted[:, None], rows, 0.0)
                 if unit_index is not None:
-                    features = features / unit_index.bincount()[unit_index][:, None]
+                    rows = rows / unit_index.bincount()[unit_index][:, None]
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 # By batches: fewer roundings follow each other.
-                total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(features))
+                total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(rows))
             if self.processes.is_first:
                 total = total + generator.normal(total.shape, noise_multiplier * clip_norm, total.device)
             total = self.processes.sum({name: total})[name]

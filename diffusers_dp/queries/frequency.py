@@ -1,9 +1,15 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Frequency features: the noisy mean of random Fourier features per class (FETA-Pro Equations 5 and 6)."""
 
-import torch
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from ..accounting.ledger import PrivacyLedger
-from ..privacy.sensitive import SensitiveImages
+from .query import Query
+
+
+if TYPE_CHECKING:
+    import torch
 
 
 class RandomFourierFeatures:
@@ -16,50 +22,64 @@ class RandomFourierFeatures:
         num_features (`int`): D, even.
         length_scale (`float`): Of the Gaussian kernel that the features approximate, in units of pixel values in [0, 1].
         seed (`int`): Public.
-
-    Attributes:
-        facts (`dict`): `num_features`, `length_scale` and `seed`: an answer can be read with the same ones alone.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], num_features: int, length_scale: float, seed: int):
+    def __init__(self, image_shape: tuple[int, ...], num_features: int, length_scale: float, seed: int):
+        import torch
+
         generator = torch.Generator().manual_seed(seed)
         pixels = torch.Size(image_shape).numel()
         self.num_features = num_features
-        self.facts = {"num_features": num_features, "length_scale": length_scale, "seed": seed}
         self.frequencies = torch.randn(num_features // 2, pixels, generator=generator) / length_scale
 
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+    def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Images `[b, C, H, W]` in [0, 1] to features `[b, D]`."""
+        import torch
+
         projection = images.flatten(1) @ self.frequencies.to(images.device).T
         return torch.cat([projection.cos(), projection.sin()], dim=1) / (self.num_features // 2) ** 0.5
 
 
-def noisy_frequency_features(
-    images: SensitiveImages,
-    features: RandomFourierFeatures,
-    *,
-    noise_multiplier: float,
-    ledger: PrivacyLedger,
-) -> torch.Tensor:
-    """The noisy mean embedding: `(sum_i phi(x_i) (x) onehot(y_i) + N(0, sigma^2)) / N`. Sensitivity of the sum: 1.
+@dataclass(frozen=True, kw_only=True)
+class FrequencyFeatures(Query):
+    """
+    The noisy mean embedding: `(sum_i phi(x_i) (x) onehot(y_i) + N(0, sigma^2)) / N`. Sensitivity of the sum: 1.
 
     Args:
-        features (`RandomFourierFeatures`): The feature map.
-        noise_multiplier (`float`): sigma.
-
-    Returns:
-        `torch.Tensor` of shape `[classes, D]`, float32. A class keeps its weight n_c / N.
-
-    Raises:
-        BudgetExceeded: The answer would exceed the budget.
+        image_shape, num_features, length_scale, seed: As of `RandomFourierFeatures`.
     """
-    answer = images.noisy_sum(
-        features,
-        clip_norm=1.0,
-        noise_multiplier=noise_multiplier,
-        by_label=True,
-        name="frequency_features",
-        ledger=ledger,
-        query={"normaliser": images.num_units, "num_features": features.num_features},
-    )
-    return answer[0] / images.num_units
+
+    name = "frequency_features"
+    title = "frequency features"
+
+    image_shape: tuple[int, ...]
+    num_features: int
+    length_scale: float
+    seed: int
+
+    @property
+    def clip_norm(self) -> float:
+        return 1.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"num_features": self.num_features}
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        return {**self.facts, "length_scale": self.length_scale, "seed": self.seed}
+
+    @cached_property
+    def embedding(self) -> RandomFourierFeatures:
+        """phi."""
+        return RandomFourierFeatures(self.image_shape, **self.meaning)
+
+    def normaliser(self, num_units: int, num_classes: int) -> int:
+        return num_units
+
+    def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
+        return self.embedding(images)
+
+    def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
+        """`[classes, D]`, float32. A class keeps its weight n_c / N."""
+        return answer[0] / num_units

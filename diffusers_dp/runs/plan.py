@@ -15,6 +15,7 @@ from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.config import FETAProConfig, SamplingFacts, TrainingConfig, resolve
+from ..queries.query import Query
 from ..verify import delta_in_words, publishes_records
 from .identity import RunIdentity, note_asked, read_identity
 from .verifiable import refuse_unverifiable
@@ -33,11 +34,13 @@ class Plan:
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, `evaluation_reserve`, with
             that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
+        queries (`tuple[Query, ...]`): What is asked before DP-SGD, in this order.
     """
 
     sampling: SamplingFacts
     rows: dict[str, LedgerRow]
     ledger: PrivacyLedger
+    queries: tuple[Query, ...] = ()
 
     @property
     def epsilon(self) -> float:
@@ -89,9 +92,9 @@ class Plan:
             target_delta=budget.target_delta,
             num_images=budget.num_images,
         )
-        queries = [row for name, row in self.rows.items() if name not in ("dp_sgd", "restart_slack")]
+        asked = [row for name, row in self.rows.items() if name not in ("dp_sgd", "restart_slack")]
         return [
-            empty.epsilon(accountant, extra=queries + ([replace(self.rows["dp_sgd"], steps=n)] if n else []))
+            empty.epsilon(accountant, extra=asked + ([replace(self.rows["dp_sgd"], steps=n)] if n else []))
             for n in steps
         ]
 
@@ -126,7 +129,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
-    for asked in config.questions:
+    for asked in config.queries:
         given = asked.noise_multiplier if ledger.has_guarantee else None
         sigma = given or ledger.calibrate_gaussian(
             asked.budget_share, sampling_probability=asked.sample_rate, steps=asked.repeats
@@ -134,7 +137,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         rows[asked.name] = _row(asked.name, sigma, asked.sample_rate, asked.repeats)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     if ledger.has_guarantee and spent >= config.target_epsilon:
-        fixed = [rows[asked.name] for asked in config.questions if asked.noise_multiplier is not None]
+        fixed = [rows[asked.name] for asked in config.queries if asked.noise_multiplier is not None]
         raise UsageError(_over_budget(config, spent, ledger.epsilon(extra=fixed)))
     for row in rows.values():
         try:
@@ -154,7 +157,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     rows |= later
     if ledger.has_guarantee:
         refuse_unverifiable(config, ledger)
-    return Plan(sampling, rows, ledger)
+    return Plan(sampling, rows, ledger, config.queries)
 
 
 def new_ledger(
@@ -342,7 +345,7 @@ def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
     """What to do about queries that leave nothing. A higher target helps only where some of their noise is absolute, for noise
     that comes from a share scales with the target; a smaller share helps only where those of absolute noise, which cost epsilon
     `fixed`, leave anything."""
-    absolute = [asked.flags for asked in config.questions if asked.noise_multiplier is not None]
+    absolute = [asked.flags for asked in config.queries if asked.noise_multiplier is not None]
     raised = " and ".join(f"--{flags}_noise_multiplier" for flags in absolute)
     shares = config.asked_shares
     lowered = " or ".join(shares)

@@ -5,7 +5,7 @@ a method ask questions, run DP-SGD and release."""
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from accelerate.utils import set_seed
@@ -23,7 +23,9 @@ from ..methods.registry import METHODS
 from ..models import Denoiser, TrainingLoss, build_objective
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
+from ..privacy.separate_records import Features
 from ..privacy.stored_answers import NoisyAnswers
+from ..queries.query import Query
 from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
 from ..release.build import build_release, sample_grid
 from ..release.no_guarantee import save_without_guarantee
@@ -40,6 +42,9 @@ from .trackers import Tracker
 from .warm_up import warm_up
 from .warm_up_images import MixedImages
 
+
+if TYPE_CHECKING:
+    from ..queries.query import Finish
 
 Config = TypeVar("Config", bound=TrainingConfig)
 Preflight = Callable[[TrainingConfig, PublicFacts, Plan, Any, TrainingLoss], None]
@@ -157,6 +162,31 @@ class TrainingRun(Generic[Config]):
             denoiser, loss, batch, num_steps=num_steps, learning_rate=learning_rate,
             ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
         )  # fmt: skip
+
+    def ask(self, query: Query, features: Features | None = None, finish: "Finish | None" = None) -> torch.Tensor:
+        """
+        What a query's answer tells: the stored one or, the first time, that of the sensitive images. SIGTERM waits for it.
+
+        Args:
+            query (`Query`): One of the plan.
+            features (`Callable`, *optional*): Of images and labels; by default the query's own.
+            finish (`Callable`, *optional*): Post-processing, see `Query.answer`; by default the query's own.
+
+        Returns:
+            `torch.Tensor`: As `finish` made it, on the CPU.
+
+        Raises:
+            BudgetExceeded: The question would exceed the budget; nothing was asked.
+            IntegrityError, UsageError: As `NoisyAnswers.get`; or the features mix records.
+        """
+        row = self.plan.rows[query.name]
+        stored = self.answers.ask(
+            row, self.ledger, lambda: {"answer": query.answer(
+                self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features, finish=finish
+            )}, **query.meaning,
+        )  # fmt: skip
+        self.done(query.title)
+        return stored["answer"]
 
     def keep(self, name: str, model: Any) -> None:
         """Saves what noisy answers taught a model before DP-SGD, in the private folder: it is no release."""

@@ -79,8 +79,8 @@ def _distance(event: dict[str, Any]) -> float:
 def _remedy(config: TrainingConfig, ledger: PrivacyLedger, event: dict[str, Any]) -> str:
     """Which flag to change, and in which direction."""
     stage, sigma = event["stage"], event["noise_multiplier"]
-    flags = {asked.name: asked.flags for asked in config.questions}
-    given = {asked.name for asked in config.questions if asked.noise_multiplier is not None}
+    flags = {asked.name: asked.flags for asked in config.queries}
+    given = {asked.name for asked in config.queries if asked.noise_multiplier is not None}
     if ledger.num_images > verify.MOST_COUNTED:
         number = "num_train_units" if config.unit_column is not None else "num_train_images"
         return f"lower --{number} to at most {verify.MOST_COUNTED}"

@@ -9,7 +9,7 @@ from diffusers.training_utils import EMAModel
 
 from ..distributed.processes import Processes
 from ..models import DDIMGenerator, Denoiser, FeatureGenerator, TrainingLoss, frequency_matching_loss
-from ..queries import RandomFourierFeatures
+from ..queries.frequency import RandomFourierFeatures
 from ..schedulers import FrequencyWarmupScheduler
 from .warm_up_images import AuxiliaryImages, CentralImages
 

@@ -7,7 +7,7 @@ import torch
 from ..data.public_images import PublicImages
 from ..models import DDIMGenerator, FeatureGenerator
 from ..models.augmentation import AugmentationBag
-from ..queries import restore_central_images
+from ..queries.central_images import restore_central_images
 
 
 class CentralImages:

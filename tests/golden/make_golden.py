@@ -56,7 +56,7 @@ EVALUATED = "--evaluation_reserve 0.1 --num_evaluation_images 6 "
 RDP = "--accountant rdp "
 
 #: Stopped where, as `stop_at.py` has it: what is called, which time, and the signal.
-ANSWERED, WARMING, STEP = "noisy_central_images", "step", "noisy_gradient"
+ANSWERED, WARMING, STEP = "noisy_sum", "step", "noisy_gradient"
 CASES: dict[str, dict[str, Any]] = {
     # After the central images' answer: the frequency features are asked after the resume.
     "feta_pro_one_answer": {

@@ -14,10 +14,10 @@ from typing import Any
 
 from diffusers.training_utils import EMAModel
 
-from diffusers_dp import SensitiveImages, queries
+from diffusers_dp import SensitiveImages
 
 
-OWNERS: dict[str, Any] = {"noisy_central_images": queries, "step": EMAModel, "noisy_gradient": SensitiveImages}
+OWNERS: dict[str, Any] = {"noisy_sum": SensitiveImages, "step": EMAModel, "noisy_gradient": SensitiveImages}
 
 
 def main(name: str, time: int, how: str, script: str) -> None:

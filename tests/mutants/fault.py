@@ -38,6 +38,7 @@ LEDGER, ACCOUNTING, SCRIPT = (
     "diffusers_dp/accounting/epsilon.py",
     "training/train_feta_pro.py",
 )
-CENTRAL_IMAGES = "diffusers_dp/queries/central_images.py"
+CENTRAL_IMAGES, QUERY = "diffusers_dp/queries/central_images.py", "diffusers_dp/queries/query.py"
+SEPARATE = "diffusers_dp/privacy/separate_records.py"
 LEDGER_FILE, ROW = "diffusers_dp/accounting/ledger_file.py", "diffusers_dp/accounting/ledger_row.py"
 PRIOR_RELEASE = "diffusers_dp/runs/prior_release.py"

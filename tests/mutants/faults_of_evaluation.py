@@ -91,7 +91,7 @@ EVALUATION = (
     Fault(
         "the question about a finished model pays for one of its parts",
         CHARGED,
-        "        return math.sqrt(3 if self.class_names else 2)",
+        "        return math.sqrt(3 if self.num_classes else 2)",
         "        return 1.0",
         ("test_charged.py::test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for",),
     ),

@@ -162,8 +162,8 @@ CELLS = (
     Fault(
         "noise of the question about a finished model halved",
         "diffusers_dp/evaluation/charged.py",
-        "            noise_multiplier=row.noise_multiplier,\n            by_label",
-        "            noise_multiplier=row.noise_multiplier / 2,\n            by_label",
+        "self.features, noise_multiplier=row.noise_multiplier,",
+        "self.features, noise_multiplier=row.noise_multiplier / 2,",
         ("test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Clipping, per-example gradients, and divisors."""
 
-from .fault import CENTRAL_IMAGES, DOOR, ENGINE, RULES, STEP, Fault
+from .fault import CENTRAL_IMAGES, DOOR, ENGINE, QUERY, RULES, SEPARATE, STEP, Fault
 
 
 CLIPPING = (
@@ -22,57 +22,57 @@ CLIPPING = (
     Fault(
         "central images over the brightest of the batch",
         CENTRAL_IMAGES,
-        "lambda x: x[:, :, ::stride, ::stride].flatten(1)",
-        "lambda x: (x / x.max().clamp_min(1e-6))[:, :, ::stride, ::stride].flatten(1)",
+        "return _shrunk(images, self.image_shape).flatten(1)",
+        "return _shrunk(images / images.max().clamp_min(1e-6), self.image_shape).flatten(1)",
         ("test_sensitive.py::test_an_answer_is_the_sum_of_answers_to_single_images",),
     ),
     Fault(
         "mode images with the clip norm of mean images",
         CENTRAL_IMAGES,
-        '"clip_norm": 2 * facts["clip_norm"]}',
-        '"clip_norm": facts["clip_norm"]}',
+        "return math.prod(small_shape(self.image_shape)) ** 0.5\n",
+        "return math.prod(small_shape(self.image_shape)) ** 0.5 / 2\n",
         ("test_central_images.py::test_one_image_adds_a_vote_per_value",),
     ),
     Fault(
-        "mode images over the number of images that are there",
-        CENTRAL_IMAGES,
-        "    normaliser = sample_rate * images.num_units / classes\n\n    def votes",
-        "    normaliser = sample_rate * int(images._readable.sum()) / classes\n\n    def votes",
+        "the ledger tells a divisor of the images that are there",
+        QUERY,
+        "self.normaliser(images.num_units, classes)",
+        "self.normaliser(int(images._readable.sum()), classes)",
         ("test_central_images.py::test_what_is_public_does_not_depend_on_what_is_there",),
     ),
     Fault(
         "votes of mode images as shares of their batch",
         CENTRAL_IMAGES,
-        ".to(x.dtype).flatten(1)",
-        ".to(x.dtype).flatten(1) / len(x)",
+        ".to(images.dtype).flatten(1)",
+        ".to(images.dtype).flatten(1) / len(images)",
         ("test_central_images.py::test_one_image_adds_a_vote_per_value",),
     ),
     Fault(
         "bins of mode images below the first",
         CENTRAL_IMAGES,
-        "(levels * num_bins - 1).clamp_min(0)",
-        "(levels * num_bins - 1)",
+        "(levels * self.num_bins - 1).clamp_min(0)",
+        "(levels * self.num_bins - 1)",
         ("test_central_images.py::test_every_value_falls_into_one_bin",),
     ),
     Fault(
         "bins of mode images beyond the last",
         CENTRAL_IMAGES,
-        "(levels * num_bins - 1).clamp_min(0).div(255,",
-        "(levels * num_bins).div(255,",
+        "(levels * self.num_bins - 1).clamp_min(0).div(255,",
+        "(levels * self.num_bins).div(255,",
         ("test_central_images.py::test_every_value_falls_into_one_bin",),
     ),
     Fault(
         "white votes for no bin of a mode image",
         CENTRAL_IMAGES,
-        "F.one_hot(bins, num_bins).to",
-        "F.one_hot(bins % (num_bins - 1), num_bins).to",
+        "F.one_hot(bins, self.num_bins).to",
+        "F.one_hot(bins % (self.num_bins - 1), self.num_bins).to",
         ("test_central_images.py::test_every_value_falls_into_one_bin",),
     ),
     Fault(
-        "mode images almost without noise",
-        CENTRAL_IMAGES,
-        '        votes,\n        clip_norm=facts["clip_norm"],\n        noise_multiplier=noise_multiplier,\n',
-        '        votes,\n        clip_norm=facts["clip_norm"],\n        noise_multiplier=noise_multiplier / 100,\n',
+        "queries almost without noise",
+        QUERY,
+        "            noise_multiplier=noise_multiplier,\n            sample_rate",
+        "            noise_multiplier=noise_multiplier / 100,\n            sample_rate",
         ("test_central_images.py::test_the_noise_is_that_of_the_clip_norm",),
     ),
     Fault(
@@ -158,8 +158,8 @@ CLIPPING = (
     Fault(
         "answers are not clipped",
         DOOR,
-        "features = _clip(fn(images.float() / 255), clip_norm)",
-        "features = fn(images.float() / 255)",
+        "rows = _clip(features(images.float() / 255, labels), clip_norm)",
+        "rows = features(images.float() / 255, labels)",
         ("test_sensitive.py::test_one_record_moves_an_answer_by_the_clip_norm_at_most",),
     ),
     Fault(
@@ -244,11 +244,11 @@ LARGE_SUMS = (
     Fault(
         "an answer is added up in float32",
         DOOR,
-        "            total = widened(blank.new_zeros(num_rows, blank.shape[1]))\n",
-        "            total = blank.new_zeros(num_rows, blank.shape[1])\n",
+        "            total = widened(blank.new_zeros(num_rows, blank.shape[1]))  #",
+        "            total = blank.new_zeros(num_rows, blank.shape[1])  #",
         ("test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
-        "labels.to(total.device), widened(features))",
-        "labels.to(total.device), features)",
+        "labels.to(total.device), widened(rows))",
+        "labels.to(total.device), rows)",
     ),
     Fault(
         "an answer is rounded before the noise is on it",
@@ -282,25 +282,47 @@ DIVISORS = (
         ("test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
     ),
     Fault(
-        "frequency features over the readable images",
-        "diffusers_dp/queries/frequency.py",
-        "return answer[0] / images.num_units",
-        "return answer[0] / int(images._readable.sum())",
+        "an answer over the number of readable images",
+        QUERY,
+        "(sums, images.num_units, noise_multiplier)",
+        "(sums, int(images._readable.sum()), noise_multiplier)",
         ("test_sensitive.py::test_frequency_features",),
     ),
     Fault(
-        "central images over the observed count of each class",
-        CENTRAL_IMAGES,
-        "return answer.div(normaliser).unflatten(2, small)",
-        "counts = images._labels.bincount(minlength=classes).clamp_min(1) * sample_rate\n"
-        "    return answer.div(counts[:, None]).unflatten(2, small)",
-        ("test_sensitive.py::test_central_images",),
+        "features that mix records are asked for",
+        SEPARATE,
+        "    for again in trials:",
+        "    for again in ():",
+        ("test_separate_records.py::test_features_that_mix_records_are_refused",),
+    ),
+    Fault(
+        "features are not tried beside other records",
+        SEPARATE,
+        "rows(torch.arange(number).flip(0)).flip(0)[:NUM_TRIED],",
+        "rows(tried),",
+        ("test_separate_records.py::test_features_that_mix_records_are_refused",),
+    ),
+    Fault(
+        "features are not tried alone",
+        SEPARATE,
+        "torch.cat([rows(one) for one in tried.split(1)])",
+        "rows(tried)",
+        ("test_separate_records.py::test_features_that_mix_records_are_refused",),
+    ),
+    Fault(
+        "features are tried when the row is written",
+        DOOR,
+        "        with _secret_torch_draws(self.device):\n            blank",
+        "        reservation = ledger.reserve(row)\n        with _secret_torch_draws(self.device):\n            blank",
+        ("test_separate_records.py::test_features_that_mix_records_are_refused",),
+        "        reservation = ledger.reserve(row)\n        generator = generator or self._generator\n        answers",
+        "        generator = generator or self._generator\n        answers",
     ),
     Fault(
         "an image is added to every class",
         DOOR,
-        "total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(features))",
-        "total += features.sum(0)",
+        "total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(rows))",
+        "total += rows.sum(0)",
         ("test_sensitive.py::test_a_record_changes_the_row_of_its_class_alone",),
     ),
     Fault(
