@@ -1,20 +1,18 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Fixtures of several test files: the training script, and a release that was made honestly."""
 
-import importlib.util
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
-from test_evaluation_images import write_dataset
-from test_release import make_release
 
 from diffusers_dp.data.images import load_digits_split
-
-
-NAMES = ("class 0", "class 1", "class 2")
-SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train_feta_pro.py"
+from support.evaluating import NAMES
+from support.flags import FOLDER
+from support.hub_stand_in import hub  # noqa: F401 (a fixture)
+from support.images import write_dataset
+from support.releases import make_release
+from support.runs import load, write_images
 
 
 # They start processes and browsers, and begin: a worker that had one of them at the end would let the others wait.
@@ -31,12 +29,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def script(monkeypatch):
-    """The script as a module; it leaves the threads of the test process alone."""
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    spec = importlib.util.spec_from_file_location("train_feta_pro", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """FETA-Pro's script as a module; it leaves the threads of the test process alone."""
+    return load("feta_pro", monkeypatch)
+
+
+@pytest.fixture
+def folder_flags(tmp_path):
+    return [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 @pytest.fixture

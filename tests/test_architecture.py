@@ -2,14 +2,16 @@
 """The house: imports run downwards only, and what must not load torch does not."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[1]
+
 #: From the ground up: a room imports what stands before it, and itself.
 ROOMS = (
     "errors files accounting distributed randomness gradients data privacy queries models schedulers methods release "
@@ -86,3 +88,15 @@ def test_what_counts_privacy_and_reads_flags_loads_no_torch():
 def test_the_verifier_and_the_pipelines_import_nothing_of_the_package():
     for path in (ROOT / "diffusers_dp" / "verify.py", *(ROOT / "pipelines").glob("pipeline_*.py")):
         assert imported(path, ["diffusers_dp"]) == set()
+
+
+def from_tests(path: Path) -> set[str]:
+    """Test files that a file imports from, also in a program that it writes down as text."""
+    return set(re.findall(r"^\s*(?:from|import) ([\w.]*\b(?:test_\w+|conftest))\b", path.read_text(), re.MULTILINE))
+
+
+def test_what_tests_share_is_in_support(tmp_path):
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert from_tests(path) == set(), path
+    (tmp_path / "it.py").write_text("def one():\n    from runs.test_crash import check_finished\n")
+    assert from_tests(tmp_path / "it.py") == {"runs.test_crash"}

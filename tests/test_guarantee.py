@@ -19,7 +19,6 @@ import torch
 from dp_accounting.pld import PLDAccountant
 from PIL import Image
 from safetensors.torch import load_file
-from test_train_feta_pro import FOLDER, NUM_IMAGES, SCRIPT, files, read_ledger, write_images
 
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
@@ -30,16 +29,18 @@ from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.build import RELEASE_FILES
 from diffusers_dp.runs.dp_sgd import run_dp_sgd
+from support.flags import FOLDER, NUM_IMAGES
+from support.places import FETA_PRO, ROOT
+from support.runs import files, read_ledger, write_images
 
 
-ROOT = Path(__file__).parents[1]
 FLAGS = [*FOLDER, "--target_epsilon", "2", "--checkpointing_steps", "1"]
 SECRETS = ("random_states_0.pkl", "loss.csv", "real_grid.png", "ledger_backup.jsonl")
 SECRET = b"patient-4711"
 
 
 def load_script():
-    spec = importlib.util.spec_from_file_location("train_feta_pro", SCRIPT)
+    spec = importlib.util.spec_from_file_location("train_feta_pro", FETA_PRO)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -6,14 +6,14 @@ import importlib.util
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from support.places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
+
 HASHED = (ROOT / "requirements-hashed.txt").read_text()
 PINNED_BY_TORCH = re.compile(r"nvidia-.*|cuda-.*|triton")  # CUDA packages, which torch names itself
 MACHINES = [

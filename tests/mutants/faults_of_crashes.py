@@ -4,8 +4,8 @@
 from .fault import DOOR, LEDGER_FILE, Fault
 
 
-POWER_CUT = ("test_crash.py::test_a_power_cut_before_every_sync",)
-SIGTERM = ("test_interruption.py::test_in_dp_sgd_the_step_is_finished_and_saved",)
+POWER_CUT = ("runs/test_crash.py::test_a_power_cut_before_every_sync",)
+SIGTERM = ("distributed/test_interruption.py::test_in_dp_sgd_the_step_is_finished_and_saved",)
 IDENTITY = "diffusers_dp/runs/identity.py"
 OUT_OF_MEMORY = "diffusers_dp/gradients/out_of_memory.py"
 
@@ -32,7 +32,7 @@ CRASHES = (
         "diffusers_dp/files/journal.py",
         "    sync_tree(made)\n",
         "",
-        ("test_no_guarantee.py::test_a_power_cut_leaves_it_whole_or_not_at_all",),
+        ("runs/test_no_guarantee.py::test_a_power_cut_leaves_it_whole_or_not_at_all",),
     ),
     Fault(
         "a run's folder is not synced before its ledger",
@@ -65,8 +65,8 @@ CRASHES = (
         "        if traces:\n",
         "        if traces and not private.exists():\n",
         (
-            "test_identity.py::test_a_run_whose_books_are_gone_spends_nothing",
-            "test_identity.py::test_a_run_that_has_begun_is_not_taken_for_a_new_one",
+            "runs/test_identity.py::test_a_run_whose_books_are_gone_spends_nothing",
+            "runs/test_identity.py::test_a_run_that_has_begun_is_not_taken_for_a_new_one",
         ),
     ),
     Fault(
@@ -74,14 +74,14 @@ CRASHES = (
         IDENTITY,
         "        identity.asked = True\n",
         "        identity.asked = False\n",
-        ("test_identity.py::test_a_run_whose_books_are_gone_spends_nothing",),
+        ("runs/test_identity.py::test_a_run_whose_books_are_gone_spends_nothing",),
     ),
     Fault(
         "what a run writes can be read by others",
         "diffusers_dp/runs/folder.py",
         "            with private_files(), in_one_sentence():\n",
         "            with in_one_sentence():\n",
-        ("test_file_modes.py::test_all_that_a_run_writes",),
+        ("files/test_file_modes.py::test_all_that_a_run_writes",),
     ),
     Fault(
         "SIGTERM ends DP-SGD without a checkpoint of the last step",
@@ -97,7 +97,7 @@ CRASHES = (
         "diffusers_dp/distributed/interruption.py",
         "    if not _unfinished:\n        stop_now()",
         "    if True:\n        stop_now()",
-        (*SIGTERM, "test_interruption.py::test_a_question_is_finished_and_its_answer_kept"),
+        (*SIGTERM, "distributed/test_interruption.py::test_a_question_is_finished_and_its_answer_kept"),
     ),
     Fault(
         "a step that ran out of memory takes another sample",
@@ -110,41 +110,41 @@ CRASHES = (
         "                    other = self._batches(poisson_sample(self.num_units, sample_rate, generator), 1, generator)\n"
         "                    return summed((i.float() / 127.5 - 1, n, c, u) for i, n, c, u in other)\n\n"
         "            total = again(\n",
-        ("test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
+        ("gradients/test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
     ),
     Fault(
         "what did not fit into memory is left out",
         OUT_OF_MEMORY,
         "                    parts = [smaller for part in parts for smaller in _cut(part, self.at_most)]\n",
         "                    parts.pop(0)\n",
-        ("test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
+        ("gradients/test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
     ),
     Fault(
         "a unit is parted where memory runs out",
         OUT_OF_MEMORY,
         "        lengths = [int(part.sum()) for part in unit_index.bincount().split(size)]",
         "        lengths = [len(part) for part in images.split(size)]",
-        ("test_out_of_memory.py::test_units_stay_whole",),
+        ("gradients/test_out_of_memory.py::test_units_stay_whole",),
     ),
     Fault(
         "the noise of DP-SGD does not count the slack for restarts",
         "diffusers_dp/runs/plan.py",
         "            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size",
         "            sampling.sample_rate, config.max_train_steps, truncated_batch_size=sampling.truncated_batch_size",
-        ("test_planning.py::test_slack_for_restarts_is_counted_before_and_spent_only_when_lost",),
+        ("runs/test_planning.py::test_slack_for_restarts_is_counted_before_and_spent_only_when_lost",),
     ),
     Fault(
         "a tracker learns when each entry was made",
         "diffusers_dp/runs/trackers.py",
         '            self._facts = {"walltime": time.time()}',
         "            self._facts = {}",
-        ("test_trackers.py::test_what_tensorboard_is_told",),
+        ("runs/test_trackers.py::test_what_tensorboard_is_told",),
     ),
     Fault(
         "a tracker is told of every step",
         "diffusers_dp/runs/dp_sgd.py",
         "            step += 1\n",
         "            step += 1\n            tracker.log(step, learning_rate=settings.learning_rate, ledger=ledger)\n",
-        ("test_trackers.py::test_what_tensorboard_is_told",),
+        ("runs/test_trackers.py::test_what_tensorboard_is_told",),
     ),
 )

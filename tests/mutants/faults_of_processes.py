@@ -5,7 +5,7 @@ from .fault import DOOR, Fault
 
 
 SUMS = "diffusers_dp/distributed/processes.py"
-FINISHED = "test_processes.py::test_the_question_about_a_finished_model_is_that_of_one_process[2]"
+FINISHED = "distributed/test_processes.py::test_the_question_about_a_finished_model_is_that_of_one_process[2]"
 
 PROCESSES = (
     Fault(
@@ -13,42 +13,42 @@ PROCESSES = (
         DOOR,
         "        if self.processes.is_first:\n            part",
         "        if self.processes.count:\n            part",
-        ("test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
+        ("distributed/test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
     ),
     Fault(
         "each process adds the noise of an answer",
         DOOR,
         "            if self.processes.is_first:\n                total",
         "            if self.processes.count:\n                total",
-        ("test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
+        ("distributed/test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
     ),
     Fault(
         "all processes sample by the same seed",
         DOOR,
         "self._generator = PrivateGenerator()",
         "self._generator = PrivateGenerator(bytes(16))",
-        ("test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
+        ("distributed/test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
     ),
     Fault(
         "an image lies in two processes",
         "diffusers_dp/data/shares.py",
         "mine: slice | np.ndarray = slice(index, None, count)",
         "mine: slice | np.ndarray = slice(max(0, index - 1), None, count)",
-        ("test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
+        ("distributed/test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
     ),
     Fault(
         "the images of a unit lie in two processes",
         "diffusers_dp/data/shares.py",
         "        mine = np.flatnonzero(arrays.units % count == index)\n",
         "        mine = np.flatnonzero(np.arange(len(arrays.units)) % count == index)\n",
-        ("test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
+        ("distributed/test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
     ),
     Fault(
         "each process decodes the data set that it sees, which may be ordered otherwise",
         "diffusers_dp/data/shares.py",
         "share_of(open_images(cache_dir, str(made_of)),",
         "share_of(load(),",
-        ("test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
+        ("distributed/test_processes.py::test_an_image_lies_in_one_process_with_all_of_its_unit[2]",),
     ),
     Fault(
         "a process whose sample is empty leaves the step out",
@@ -57,49 +57,49 @@ PROCESSES = (
         "        if not len(sample) and not self.processes.is_first:\n"
         "            return {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}\n"
         "        batches = self._batches(sample, max_physical_batch_size, generator)\n",
-        ("test_processes.py::test_all_processes_get_the_same_bits[2]",),
+        ("distributed/test_processes.py::test_all_processes_get_the_same_bits[2]",),
     ),
     Fault(
         "the mean over processes for their sum",
         SUMS,
         "                distributed.all_reduce(bucket)\n",
         "                distributed.all_reduce(bucket)\n                bucket /= self.count\n",
-        ("test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
+        ("distributed/test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
     ),
     Fault(
         "a refusal of the ledger stops the first process alone",
         SUMS,
         "                outcome = [(None, refusal)]\n",
         "                outcome = [(None, None)]\n",
-        ("test_processes.py::test_a_refusal_of_the_ledger_stops_all_and_is_told_once[2]",),
+        ("distributed/test_processes.py::test_a_refusal_of_the_ledger_stops_all_and_is_told_once[2]",),
     ),
     Fault(
         "each process compares a checkpoint with the ledger for itself",
         "diffusers_dp/runs/checkpoints.py",
         "processes.on_first(lambda: _open_checkpoint(Path(checkpoint), unet, ledger_position))",
         "_open_checkpoint(Path(checkpoint), unet, ledger_position)",
-        ("test_processes.py::test_all_go_on_from_a_checkpoint_or_it_is_refused_once[2]",),
+        ("distributed/test_processes.py::test_all_go_on_from_a_checkpoint_or_it_is_refused_once[2]",),
     ),
     Fault(
         "each process steps with its own sum",
         SUMS,
         "                distributed.all_reduce(bucket)\n",
         "                distributed.broadcast(torch.zeros(1), src=0)\n",
-        ("test_processes.py::test_sums_are_those_of_one_process[2]",),
+        ("distributed/test_processes.py::test_sums_are_those_of_one_process[2]",),
     ),
     Fault(
         "each process cuts a sample of its own",
         DOOR,
         "        drawn = self.processes.on_first(\n            lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)\n        )\n",
         "        drawn = truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)\n",
-        ("test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
+        ("distributed/test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
     ),
     Fault(
         "a process looks a sampled image up by its number in the whole data set",
         DOOR,
         "own = drawn[drawn % count == index] // count",
         "own = drawn[drawn % count == index]",
-        ("test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
+        ("distributed/test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
     ),
     Fault(
         "what is shared comes back process by process",
@@ -128,20 +128,20 @@ PROCESSES = (
         "diffusers_dp/evaluation/charged.py",
         "generator=generators(seed, batch)",
         "generator=generators(seed, range(len(batch)))",
-        ("test_charged.py::test_images_are_drawn_by_the_seed_and_classes_take_turns",),
+        ("evaluation/test_charged.py::test_images_are_drawn_by_the_seed_and_classes_take_turns",),
     ),
     Fault(
         "the others go on with the work that they were sent first",
         "diffusers_dp/distributed/worker_pool.py",
         "            if sent is not None:\n",
         "            if sent is not None and not pickled:\n",
-        ("test_worker_pool.py::test_several_processes_find_what_one_finds[2]",),
+        ("distributed/test_worker_pool.py::test_several_processes_find_what_one_finds[2]",),
     ),
     Fault(
         "what another process refuses is taken for a result",
         SUMS,
         "        for _, error in outcomes:\n            if error is not None:\n",
         "        for _, error in outcomes:\n            if error is not None and not self.is_first:\n",
-        ("test_worker_pool.py::test_what_ends_one_process_ends_all_with_one_sentence[full]",),
+        ("distributed/test_worker_pool.py::test_what_ends_one_process_ends_all_with_one_sentence[full]",),
     ),
 )

@@ -1,0 +1,349 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The page in a real Chromium, on a release that is trained here: pick, draw, save, compare, read, and what goes wrong."""
+
+import io
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from support.places import FETA_PRO, ROOT
+
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+pytest.importorskip("gradio", reason="Gradio is not installed")
+BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no Chromium is installed: none of {', '.join(BROWSERS)}")
+
+WAIT = 120_000  # milliseconds; torch is loaded behind the page
+TINY = [
+    "--max_train_steps=2", "--spatial_steps=3", "--frequency_steps=3", "--generator_steps=3", "--num_auxiliary_images=20",
+    "--generator_batch_size=20", "--num_inference_steps=2", "--noise_multiplicity=1", "--train_batch_size=50", "--skip_preflight",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, honest):
+    """A release of ten digits that the training script made, one of three classes, and one that was tampered with."""
+    folder = tmp_path_factory.mktemp("app")
+    done = subprocess.run(
+        [sys.executable, str(FETA_PRO), *TINY, "--output_dir", str(folder / "digits")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    shutil.copytree(honest, folder / "three" / "release")
+    shutil.copytree(honest, folder / "tampered" / "release")
+    (folder / "tampered" / "release" / "samples.png").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(models):
+    """Of the server, started as people start it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(ROOT / "app.py"), "digits/release", "three/release", "--server_port", str(port)]
+    process = subprocess.Popen(
+        command, cwd=models, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "GRADIO_SHARE": "True", "GRADIO_ALLOWED_PATHS": "/", "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    try:
+        said = process.stdout.readline()
+        assert f"127.0.0.1:{port}" in said, said + process.stdout.read()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class Visit:
+    """A visitor's page, with what it asked of other servers and what its console complained of."""
+
+    def __init__(self, browser, address, **options):
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT)
+        self.elsewhere, self.complaints = [], []
+        self.page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith((address, "data:", "blob:")) else self.elsewhere.append(request.url)
+            ),
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(address)
+        self.page.wait_for_selector("#guarantee .dp-badge")
+
+    def choose(self, box, *texts):
+        for text in texts:
+            self.page.fill(f"#{box} input", text)
+            self.page.keyboard.press("Enter")
+        self.page.keyboard.press("Tab")
+
+    def number(self, box, value):
+        self.page.fill(f"#{box} input[type=number]", str(value))
+        self.page.keyboard.press("Tab")
+
+    def draw(self, count):
+        self.page.click("#draw:not([disabled])")
+        self.page.wait_for_function(f"document.querySelectorAll('#result .dp-grid img').length == {count}")
+        return [
+            read_uri(src)
+            for src in self.page.eval_on_selector_all("#result .dp-grid img", "all => all.map(i => i.src)")
+        ]
+
+    def save(self, selector):
+        with self.page.expect_download() as download:
+            self.page.click(selector)
+        return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+    def text(self, selector):
+        return self.page.inner_text(selector)
+
+
+@pytest.fixture
+def visit(browser, address):
+    opened = []
+
+    def open_page(**options):
+        opened.append(Visit(browser, address, **options))
+        return opened[-1]
+
+    yield open_page
+    for page in opened:
+        page.context.close()
+        assert page.elsewhere == [] and page.complaints == []
+
+
+def read_uri(uri):
+    with urllib.request.urlopen(uri) as content:
+        return np.asarray(Image.open(io.BytesIO(content.read())))
+
+
+def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path):
+    page = visit()
+    assert "Numbers consistent, unsigned" in page.text("#guarantee") and "moderate" in page.text("#guarantee")
+    assert page.page.query_selector("#result img") is None
+    guarantee, result = (page.page.query_selector(name).bounding_box()["y"] for name in ("#guarantee", "#result"))
+    assert guarantee < result
+    page.choose("classes", "3", "7")
+    page.number("count", 5)
+    page.number("steps", 4)
+    images = page.draw(5)
+    assert {image.shape for image in images} == {(8, 8)} and "3\n7\n3\n7\n3" in re.sub(
+        r"\n\s*", "\n", page.text("#result")
+    )
+
+    name, content = page.save("#result .dp-grid figure:nth-child(2) a")
+    assert name == "0-0001-7.png" and np.array_equal(np.asarray(Image.open(io.BytesIO(content))), images[1])
+    name, content = page.save("#save-zip")
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    assert name == "digits-seed0-images.zip" and len(archive.namelist()) == 6
+    name, content = page.save("#save-dataset")
+    assert name == "digits-seed0-dataset.zip"
+    zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "set")
+    table = datasets.load_dataset(str(tmp_path / "set"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert table["label"] == [3, 7, 3, 7, 3] and np.array_equal(np.asarray(table[0]["image"]), images[0])
+
+
+def test_the_same_seed_gives_the_same_images_to_another_visitor(visit):
+    first, second = visit(), visit()
+    for page in (first, second):
+        page.number("seed", 11)
+    assert all(map(np.array_equal, first.draw(16), second.draw(16)))
+    second.number("seed", 12)
+    second.page.click("#draw")
+    second.page.wait_for_function("document.querySelector('#result').innerText.includes('Seed 12')")
+
+
+def test_two_models_are_compared_on_the_same_seeds(visit):
+    page = visit()
+    page.page.get_by_role("tab", name="Compare").click()
+    page.choose("other", "three/release")
+    page.page.click("#compare")
+    page.page.wait_for_function("document.querySelectorAll('#comparison .dp-grid').length == 2")
+    assert page.text("#comparison").count("numbers consistent, unsigned") == 2
+    page.choose("model", "three/release")
+    page.page.wait_for_function("document.querySelector('#guarantee').innerText.includes('strong') === false")
+
+
+def test_how_private_shows_where_the_budget_went_and_plans(visit):
+    page = visit()
+    page.page.get_by_role("tab", name="How private is this?").click()
+    page.page.wait_for_selector("#budget img")
+    assert page.page.eval_on_selector("#budget img", "image => image.naturalWidth") == 1500
+    assert page.text("#budget").startswith("digits/release") and "DP-SGD" in page.text("#budget")
+    wide = page.page.query_selector("#guarantee").bounding_box()["width"]
+    page.page.get_by_role("tab", name="Draw").click()
+    assert page.page.query_selector("#guarantee").bounding_box()["width"] == wide
+    page.page.get_by_role("tab", name="How private is this?").click()
+    page.number("plan-steps", 5)
+    page.page.click("#plan")
+    page.page.wait_for_selector("#planned img")
+    page.number("plan-epsilon", -3)
+    page.page.click("#plan")
+    page.page.wait_for_selector("#planned [role=alert]")
+    assert "epsilon has to be a number from" in page.text("#planned")
+
+
+def test_what_goes_wrong_is_one_sentence(visit):
+    page = visit()
+    page.page.click("#save-zip")
+    page.page.wait_for_selector("#saved [role=alert]")
+    assert page.text("#saved").strip() == "Draw images first: then they can be saved."
+    for box, value, words in (
+        ("seed", -5, "The seed has to be"),
+        ("seed", 1.5, "The seed has to be"),
+        ("seed", 0, None),
+    ):
+        page.number(box, value)
+        if words is not None:
+            page.page.click("#draw")
+            page.page.wait_for_function(f"document.querySelector('#result').innerText.includes({words!r})")
+    page.choose("classes", "cat")
+    page.page.click("#draw")
+    page.page.wait_for_function("document.querySelector('#result').innerText.includes(\"'cat' is no class of\")")
+    for name, words in (
+        ("tampered/release", "samples.png is not the file that the receipt describes"),
+        ("nowhere/at-all", "HF_HUB_OFFLINE"),
+        (".", "holds no privacy_receipt.json"),
+        ("<img src=x onerror=alert(1)>", "cannot be a name on the Hub"),
+    ):
+        page.choose("model", name)
+        page.page.wait_for_function(f"document.querySelector('#guarantee').innerText.includes({words!r})")
+        assert page.page.query_selector("#guarantee img") is None and page.page.is_disabled("#draw")
+
+
+def test_images_of_one_model_do_not_stand_below_the_guarantee_of_another(visit):
+    page = visit()
+    page.draw(16)
+    page.choose("model", "three/release")
+    page.page.wait_for_function("document.querySelectorAll('#result img').length == 0")
+    page.page.click("#save-zip")
+    page.page.wait_for_selector("#saved [role=alert]")
+
+
+def test_what_was_said_of_one_model_never_stands_under_the_name_of_another(visit):
+    """Not while the other is checked, and not where its answer comes after a third was chosen."""
+    page = visit()
+    page.page.get_by_role("tab", name="Compare").click()
+    page.page.wait_for_selector("#compare:not([disabled])")
+    page.page.get_by_role("tab", name="Draw").click()
+    held, gate = [], ["closed"]
+    page.page.route("**/queue/join*", lambda route: held.append(route) if gate else route.continue_())
+    page.page.evaluate(
+        """() => { window.seen = []; const box = document.querySelector("#guarantee");
+        new MutationObserver(() => window.seen.push(box.innerText)).observe(box, {subtree: true, childList: true, characterData: true}); }"""
+    )
+    page.choose("model", "tampered/release")
+    page.page.wait_for_function("document.querySelector('#guarantee').innerText.includes('Checking')")
+    for button in ("draw", "save-zip", "save-dataset", "compare"):
+        page.page.wait_for_selector(f"#{button}[disabled]", state="attached")
+    page.choose("model", "three/release")
+    gate.clear()
+    for request in held:
+        request.continue_()
+    page.page.wait_for_function("document.querySelector('#guarantee').innerText.includes('Numbers consistent')")
+    page.page.wait_for_selector("#draw:not([disabled])")
+    assert not any("samples.png" in text for text in page.page.evaluate("window.seen"))
+
+
+def test_keyboard_alone(visit):
+    page = visit()
+    page.page.wait_for_selector("#draw:not([disabled])")
+    reached = set()
+    for _ in range(60):
+        page.page.keyboard.press("Tab")
+        reached.add(page.page.evaluate("document.activeElement.closest('[id]')?.id"))
+        if page.page.evaluate(
+            "document.activeElement.id == 'draw' || document.activeElement.closest('#draw') != null"
+        ):
+            break
+    else:
+        raise AssertionError(f"Draw is not reached: {reached}")
+    page.page.keyboard.press("Enter")
+    page.page.wait_for_selector("#result .dp-grid a")
+    page.page.focus("#result .dp-grid a")
+    with page.page.expect_download() as download:
+        page.page.keyboard.press("Enter")
+    assert download.value.suggested_filename == "0-0000-0.png"
+    page.page.focus("#guarantee summary")
+    page.page.keyboard.press("Enter")
+    assert "frequency features" in page.text("#guarantee")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_phone_and_in_the_dark(visit, dark):
+    page = visit(
+        viewport={"width": 390, "height": 844},
+        is_mobile=True,
+        has_touch=True,
+        color_scheme="dark" if dark else "light",
+    )
+    page.page.click("#guarantee summary")
+    page.draw(16)
+    assert page.page.evaluate(CONTRAST) == []
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), "it scrolls sideways"
+    light = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", light)[:3])) < 200) == dark
+
+
+# Words of ours whose colour has less than 4.5 to 1 against what lies behind them (WCAG 2, AA).
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgba = (css) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => { for (let e = element; e; e = e.parentElement) {
+    const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255, 255]; };
+  return [...document.querySelectorAll("#guarantee p, #guarantee li, #guarantee td, #guarantee strong, #result p, #result figcaption")]
+    .filter((e) => e.offsetParent && e.innerText.trim())
+    .map((e) => { const [a, b] = [light(rgba(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+      return [(a + 0.05) / (b + 0.05), e.innerText.slice(0, 40)]; })
+    .filter(([ratio]) => ratio < 4.5); }"""
+
+
+def test_no_files_are_served_or_taken(address):
+    """Of the server itself: whatever a visitor sends."""
+    for path in (
+        "/etc/passwd",
+        str(ROOT / "app.py"),
+        "digits/private/ledger.jsonl",
+        "digits/release/privacy_receipt.json",
+    ):
+        for route in (f"/gradio_api/file={path}", f"/file={path}"):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(address + route)
+            assert refused.value.code in (403, 404)
+    line = b"--x\r\n"
+    body = (
+        line + b'Content-Disposition: form-data; name="files"; filename="a"\r\n\r\n' + b"0" * 5000 + b"\r\n--x--\r\n"
+    )
+    request = urllib.request.Request(
+        f"{address}/gradio_api/upload", body, {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    assert refused.value.code == 404  # there is no such route

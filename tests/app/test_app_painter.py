@@ -1,0 +1,66 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A model's own process: it is ended when it takes too much, and the page says so in one sentence and goes on."""
+
+import subprocess
+import sys
+
+import pytest
+
+from diffusers_dp.app.drawing import Drawn, Preview, Released, read_order
+from diffusers_dp.app.limits import Limits
+from diffusers_dp.app.painter import Painter
+from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.errors import IntegrityError
+from support.hostile import HOSTILE, spoil
+
+
+LIMITS = Limits(max_images=8, max_steps=6)
+ORDER = read_order(((), 2, 0, 4, "dpm"), LIMITS)
+
+
+def refused(words, make):
+    with pytest.raises(IntegrityError, match=words) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_model_that_takes_too_long_or_too_much_is_ended_and_others_draw(honest):
+    shelf = Shelf([str(honest)], LIMITS)
+    opened = shelf.open(shelf.names[0])
+    refused("cannot be loaded here within 0 seconds", lambda: Painter(opened, require_dp=True, seconds=0))
+    refused("more memory than there is", lambda: Painter(opened, require_dp=True, seconds=600, memory=0))
+
+    painter = shelf.painter(opened)
+    painter._seconds = 0
+    refused("cannot be drawn from here within 0 seconds", lambda: list(painter.watch(ORDER)))
+    assert not painter.is_alive
+    refused("its process ended", lambda: list(painter.watch(ORDER)))
+
+    painter = shelf.painter(opened)  # a new process
+    painter._process.kill()
+    refused("its process ended", lambda: list(painter.watch(ORDER)))
+    *previews, drawn = shelf.painter(opened).watch(ORDER)
+    assert isinstance(drawn, Drawn) and all(isinstance(found, Preview) for found in previews)
+
+
+@pytest.mark.parametrize("trap", ["many layers", "large padding", "a schedule of another class"])
+def test_a_trap_is_refused_by_the_page_or_by_the_model_s_process(release, trap):
+    spoil(release, HOSTILE[trap][0])
+    shelf = Shelf([str(release)], LIMITS)
+    refused("is not opened", lambda: shelf.painter(shelf.open(shelf.names[0])))
+    opened = Released("a", release, {}, (), None, True)  # as if the page had seen nothing
+    refused("is not opened", lambda: Painter(opened, require_dp=True, seconds=600))
+
+
+def test_the_page_s_own_process_loads_no_torch(honest):
+    code = (
+        "import sys\n"
+        "from diffusers_dp.app.limits import Limits; from diffusers_dp.app.shelf import Shelf\n"
+        "from diffusers_dp.app.drawing import read_order\n"
+        "if __name__ == '__main__':\n"
+        "    shelf = Shelf([sys.argv[1]], Limits())\n"
+        "    *_, drawn = shelf.painter(shelf.open(sys.argv[1])).watch(read_order(((), 2, 0, 2, 'dpm'), Limits()))\n"
+        "    assert len(drawn.images) == 2 and 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(honest)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

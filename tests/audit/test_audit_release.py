@@ -1,0 +1,115 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The audit of a release: lights up on a model that learned its images by heart, and is silent on one that never saw them."""
+
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from diffusers_dp import cli
+from diffusers_dp.audit.release import auc, copies, true_positive_rate
+from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.models import EDMDenoiser, EDMLoss, linear_schedule
+from support.releases import make_release, make_unet
+
+
+def write_dataset(folder, images):
+    folder.mkdir()
+    pictures = [Image.fromarray(image[0]) for image in images]
+    features = datasets.Features({"image": datasets.Image()})
+    datasets.Dataset.from_dict({"image": pictures}, features=features).to_parquet(
+        folder / "train-00000-of-00001.parquet"
+    )
+
+
+def run_audit(tmp_path, release, members, others, *flags):
+    write_dataset(tmp_path / "members", members)
+    write_dataset(tmp_path / "holdout", others)
+    cli.main(
+        ["audit", "release", str(release), "--members", str(tmp_path / "members"), "--holdout",
+         str(tmp_path / "holdout"), "--num_samples", "60", *flags]
+    )  # fmt: skip
+    return json.loads((release.parent / "private" / "unprotected" / "audit_release.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def digits():
+    images, _ = load_digits_split(train=True)
+    return np.asarray(images, dtype=np.uint8).reshape(-1, 1, 8, 8)[:240]
+
+
+@pytest.mark.parametrize("scheduler", [None, linear_schedule()])
+def test_an_untrained_model_tells_nothing(tmp_path, digits, capsys, scheduler):
+    found = run_audit(tmp_path, make_release(tmp_path, None, scheduler=scheduler), digits[:120], digits[120:])
+    assert abs(found["auc"]["value"] - 0.5) < 0.15 and found["auc"]["low"] < 0.5 < found["auc"]["high"]
+    assert found["evidence_of_leakage"] == [] and found["read_private_data"] is True
+    assert (tmp_path / "private" / "unprotected").stat().st_mode & 0o777 == 0o700
+    said = capsys.readouterr().out
+    assert "private data read: yes" in said and "no proof" in said
+
+
+@pytest.mark.parametrize("common", [120, 1])
+def test_images_on_both_sides_are_refused(tmp_path, digits, capsys, common):
+    """Also beyond the images that are looked at: what was trained on is no holdout."""
+    others = np.concatenate([digits[120 : 240 - common], digits[:common]])
+    with pytest.raises(SystemExit) as stop:
+        run_audit(tmp_path, make_release(tmp_path, None), digits[:120], others, "--max_images", "20")
+    assert stop.value.code == 2
+    assert f"{common} of the 120 images of --holdout are in --members as well" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_model_that_learned_its_images_by_heart_is_noticed(tmp_path, digits, capsys):
+    """Ordinary training without privacy on 40 images."""
+    members, others = digits[:40], digits[40:120]
+    unet = make_unet(None).train()
+    denoiser, loss = EDMDenoiser(unet), EDMLoss(0.0, -1.0, 1.0)
+    optimizer = torch.optim.Adam(unet.parameters(), lr=5e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4000)
+    rows = torch.from_numpy(members).float() / 127.5 - 1
+    for _ in range(4000):
+        optimizer.zero_grad()
+        loss(denoiser, rows, None).mean().backward()
+        optimizer.step()
+        scheduler.step()
+    found = run_audit(tmp_path, make_release(tmp_path, None, unet=unet.eval()), members, others)
+    assert found["auc"]["value"] > 0.9 and "auc" in found["evidence_of_leakage"]
+    assert "EVIDENCE OF LEAKAGE" in capsys.readouterr().out
+
+
+def test_auc():
+    assert auc(np.arange(10.0) + 100, np.arange(10.0)).value == 1
+    same = auc(np.arange(100.0), np.arange(100.0))
+    assert same.value == pytest.approx(0.5) and same.low < 0.5 < same.high
+    rng = np.random.default_rng(0)
+    missed = 0
+    for _ in range(300):  # mean 1 apart: Phi(1 / sqrt 2) = 0.7602
+        found = auc(rng.normal(size=60) + 1, rng.normal(size=80))
+        missed += not found.low <= 0.7602 <= found.high
+    assert missed <= 12
+
+
+def test_true_positive_rate():
+    others = np.arange(1000.0)
+    assert true_positive_rate(np.full(50, 2000.0), others).value == 1
+    assert true_positive_rate(np.full(50, 500.0), others).value == 0
+    rate = true_positive_rate(np.repeat([995.0, 5.0], 50), others)
+    assert rate.value == 0.5 and rate.low < 0.4 and rate.high > 0.6
+
+
+def test_copies():
+    rng = np.random.default_rng(0)
+    members, others = (rng.integers(0, 256, (200, 1, 8, 8), dtype=np.uint8) for _ in range(2))
+    assert copies(members[:50], members, others).value == 1
+    fresh = copies(rng.integers(0, 256, (300, 1, 8, 8), dtype=np.uint8), members, others)
+    assert fresh.low < 0.5 < fresh.high
+
+
+@pytest.mark.parametrize("flags", [["--num_draws", "0"], ["--max_images", "0"]])
+def test_wrong_flags(flags, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["audit", "release", str(tmp_path), "--members", "a", "--holdout", "b", *flags])
+    assert stop.value.code == 2 and flags[0] in capsys.readouterr().err

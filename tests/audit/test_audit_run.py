@@ -1,0 +1,331 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The audit of a training script's own loop, the command, and what it writes."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from diffusers_dp import cli, verify
+from diffusers_dp.audit import preflight, training_run
+from diffusers_dp.audit.report import Audit
+from diffusers_dp.audit.training_run import RunAudit, diffusion_model, load_own
+from diffusers_dp.commands import audit as audit_command
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.files.canonical import canonical_json
+from diffusers_dp.gradients import step
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.release.build import attach_audit
+from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
+from support.places import FETA_PRO
+from support.releases import make_release
+
+
+FLAGS = (
+    "--block_out_channels 4,4 --max_train_steps 4 --sample_rate 1/8 --noise_multiplicity 2 --curriculum none "
+    "--accountant rdp --num_frequency_features 50"
+).split()
+
+
+@pytest.fixture(autouse=True)
+def few_probes(monkeypatch):
+    """They have tests of their own."""
+    monkeypatch.setattr(RunAudit, "_probes", lambda self: [])
+    monkeypatch.setattr(training_run, "FEWEST_STEPS", 2)
+
+
+def audit(build=diffusion_model, flags=(), canaries=600, steps=4):
+    config = load_config([*FLAGS, *flags])
+    facts = public_facts(config.data)
+    return RunAudit(build, "train_feta_pro.py", config, facts, plan_run(config, facts), canaries, steps)()
+
+
+def test_an_honest_script_is_valid(monkeypatch):
+    read = []
+    monkeypatch.setattr("diffusers_dp.data.images.load_images", lambda *_: read.append(1))
+    found = audit()
+    assert found.verdict == "VALID", found.reasons
+    assert not read and found.as_json()["read_private_data"] is False
+    honest, off, halved = found.outcomes["dp_sgd"]
+    assert honest.claimed_epsilon == pytest.approx(2, abs=1e-3)
+    assert max(honest.formal_bound, honest.gaussian_estimate) < 2 < off.gaussian_estimate
+    assert "noise: standard deviation" in halved.failures
+    assert (found.settings["steps"], found.settings["steps_of_a_broken_run"]) == (4, 2)
+    assert found.settings["noise_multiplier"] > 1  # the honest run's, though the broken ones ask for less
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def noise_halved(monkeypatch):
+    original = step.add_noise
+    monkeypatch.setattr(sensitive, "add_noise", lambda total, *, std, **rest: original(total, std=std / 2, **rest))
+
+
+def clipping_off(monkeypatch):
+    monkeypatch.setattr(step, "clip_factors", lambda norms, max_norm: torch.ones_like(norms))
+
+
+def shuffled(monkeypatch):
+    left: list[torch.Tensor] = [torch.zeros(0)]
+
+    def fault(count, rate, generator):
+        if len(left[0]) < round(count * rate):
+            left[0] = torch.randperm(count)
+        drawn, left[0] = left[0].split([round(count * rate), len(left[0]) - round(count * rate)])
+        return drawn.sort().values
+
+    monkeypatch.setattr(sensitive, "poisson_sample", fault)
+
+
+def asks_for_less_noise(monkeypatch):
+    """What the loop asks for is not what was calibrated."""
+    original = training_run.dp_sgd_row
+
+    def fault(*arguments):
+        row = original(*arguments)
+        object.__setattr__(row, "noise_multiplier", row.noise_multiplier / 2)
+        return row
+
+    monkeypatch.setattr(training_run, "dp_sgd_row", fault)
+
+
+def divides_by_another_number(monkeypatch):
+    original = training_run.WatchedImages.noisy_gradient
+
+    def fault(self, model, loss, **question):
+        return original(self, model, loss, **{**question, "normaliser": question["normaliser"] + 1})
+
+    monkeypatch.setattr(training_run.WatchedImages, "noisy_gradient", fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "caught_by"),
+    [
+        (noise_halved, "noise: standard deviation"),
+        (clipping_off, "scores: mean with the record"),
+        (shuffled, "dispersion of batch sizes"),
+        (divides_by_another_number, "divisor"),
+    ],
+)
+def test_faults_are_noticed(fault, caught_by, monkeypatch):
+    fault(monkeypatch)
+    found = audit()
+    assert found.verdict == "INCONCLUSIVE" and any(caught_by in reason for reason in found.reasons), found.reasons
+
+
+@pytest.mark.slow
+def test_a_loop_that_asks_for_less_noise_exceeds_its_budget(monkeypatch):
+    """The ledger refuses it: epsilon 2 is what it may spend."""
+    from diffusers_dp.errors import BudgetExceeded
+
+    asks_for_less_noise(monkeypatch)
+    with pytest.raises(BudgetExceeded):
+        audit()
+
+
+def test_too_few_steps_are_never_valid(monkeypatch):
+    monkeypatch.setattr(training_run, "FEWEST_STEPS", 20)
+    found = audit(steps=2, canaries=200)
+    assert found.verdict == "INCONCLUSIVE"
+    assert "too few steps to see reuse of noise and shuffling" in found.reasons
+
+
+@pytest.mark.parametrize("content", ["def main(:\n", "import nothing_of_this_name\n", "1 / 0\n"])
+def test_own_code_that_cannot_be_loaded(content, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_model.py").write_text(content)
+    assert command("run", "--script", "broken_model:build") == 2
+    said = capsys.readouterr().err
+    assert "--script" in said and "Traceback" not in said and len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("tier", ["run", "mechanism"])
+def test_where_a_summary_goes_is_looked_at_first(tier, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(audit_command, "_planned", lambda *_: pytest.fail("too late"))
+    assert command(tier, *FLAGS, "--output_dir", tmp_path, "--attach", tmp_path / "nothing") == 2
+    assert "--attach" in capsys.readouterr().err
+
+
+def test_own_code_that_cannot_be_audited(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="--script"):
+        load_own("missing_model:build")
+    (tmp_path / "other_model.py").write_text("def main():\n    pass\n")
+    with pytest.raises(UsageError, match="no function 'build'"):
+        load_own("other_model:build")
+
+
+OWN = """
+from torch import nn
+
+from diffusers_dp.runs.dp_sgd import Trained
+
+
+def loss(model, images, labels, generator):
+    return (model(images.flatten(1)) - 1).square().mean(1)
+
+
+def build(config, facts, device):
+    network = nn.Linear(64, 4).to(device)
+    return Trained(network, network, loss)
+"""
+
+
+def test_a_model_of_ones_own_is_audited(tmp_path, monkeypatch):
+    """A network and a loss that the library has never seen, in the loop of every training."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_model.py").write_text(OWN)
+    assert audit(load_own("own_model:build")).verdict == "VALID"
+
+
+# The command.
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["audit", *map(str, arguments)])
+    return stop.value.code
+
+
+def trained(folder, *flags):
+    """A release as the script would make it with these flags."""
+    config = load_config([*FLAGS, *flags])
+    facts = public_facts(config.data)
+    plan, ledger = plan_run(config, facts), new_ledger(None, config, facts)
+    ledger.reserve(dp_sgd_row(config, plan, ledger))
+    folder.mkdir()
+    return make_release(folder, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("tier", "flags", "named"),
+    [
+        ("run", ["--sample_rate", "1/4"], "sample rate 0.125, and these flags mean 0.25"),
+        ("run", ["--max_grad_norm", "1"], "clip norm 0.001, and these flags mean 1.0"),
+        ("run", ["--noise_multiplicity", "3"], "noise multiplicity 2, and these flags mean 3"),
+        ("run", ["--num_train_images", "1500"], "number of images 1437, and these flags mean 1500"),
+        pytest.param(
+            "run",
+            ["--truncated_poisson", "--accountant", "pld"],
+            "truncated batch size None, and these flags mean",
+            marks=pytest.mark.slow,
+        ),
+        ("mechanism", ["--target_epsilon", "5"], "noise multiplier"),
+        ("mechanism", ["--max_train_steps", "5"], "noise multiplier"),
+    ],
+)
+def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, monkeypatch, capsys):
+    for audit_of in ("preflight.audit_mechanism", "training_run.RunAudit.__call__"):
+        monkeypatch.setattr(f"diffusers_dp.audit.{audit_of}", lambda *_, **__: pytest.fail("too late"))
+    release = trained(tmp_path / "run")
+    attach = [tier, *FLAGS, *flags, "--output_dir", tmp_path, "--attach", release]
+    assert command(*attach, *(("--script", FETA_PRO) if tier == "run" else ())) == 2
+    said = capsys.readouterr().err
+    assert f"this release was made with {named}" in said and "repeat the flags of the run that made it" in said
+    assert "audit" not in verify.read_receipt(release)
+
+
+def test_the_audit_of_a_mechanism_is_attached_to_its_run(tmp_path, monkeypatch):
+    release = trained(tmp_path / "run")
+    settings = {"sample_rate": 0.125, "truncated_poisson": False, "steps": [3, 2, 2], "script": "a.py"}
+    monkeypatch.setattr(preflight, "audit_mechanism", lambda *_: Audit("mechanism", settings, {}, [], 1.0))
+    assert command("mechanism", *FLAGS, "--output_dir", tmp_path, "--attach", release) == 4
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"
+    assert receipt["audit"]["settings"] == {"sample_rate": 0.125, "truncated_poisson": False}, "numbers of the plan"
+
+
+def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
+    release = trained(tmp_path / "trained")
+    before = verify.read_receipt(release)
+    code = command(
+        "run", "--script", FETA_PRO, *FLAGS, "--audit_steps", 3, "--num_canaries", 500, "--output_dir", tmp_path / "run",
+        "--attach", release,
+    )  # fmt: skip
+    said = capsys.readouterr().out
+    assert code == 0 and "VALID" in said and "about" in said and "weaker" in said and "private data read: no" in said
+    written = json.loads((tmp_path / "run" / "private" / "audit.json").read_text())
+    assert written["verdict"] == "VALID" and written["settings"]["num_canaries"] == 500
+    assert (tmp_path / "run" / "private").stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "run" / "release").exists()
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt.pop("audit")["mechanisms"]["dp_sgd"]["noise off"]["rejected_by"]
+    assert receipt == before
+
+
+def test_inconclusive_exits_with_4(tmp_path, monkeypatch, capsys):
+    noise_halved(monkeypatch)
+    flags = [*FLAGS, "--audit_steps", "2", "--num_canaries", "300", "--output_dir", str(tmp_path)]
+    assert command("run", "--script", FETA_PRO, *flags) == 4
+    assert "INCONCLUSIVE" in capsys.readouterr().out
+
+
+def test_the_mechanism_by_command(tmp_path, capsys):
+    assert command("mechanism", *FLAGS, "--output_dir", tmp_path) == 0
+    assert re.search(r"\nVALID", capsys.readouterr().out)
+    assert json.loads((tmp_path / "private" / "audit.json").read_text())["tier"] == "mechanism"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--script", "missing.py"], "module:function"),
+        (["run", "--script", "missing_model:build"], "--script"),
+        (["run", "--audit_steps", "0"], "--audit_steps"),
+        (["run", "--num_canaries", "3"], "--num_canaries"),
+        (["mechanism", "--noise", "1"], "--noise"),
+        ([], "error: the following arguments are required: tier; "),
+    ],
+)
+def test_wrong_flags(arguments, words, capsys, tmp_path):
+    assert command(*arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+# The receipt.
+
+
+SUMMARY = {"read_private_data": False, "verdict": "VALID", "tier": "run"}
+
+
+def test_the_audit_field_lies_outside_the_hashes(tmp_path):
+    release = make_release(tmp_path)
+    attach_audit(release, SUMMARY)
+    attach_audit(release, {**SUMMARY, "verdict": "INCONCLUSIVE"})  # a later one replaces it
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"
+    assert {path.name for path in release.iterdir()} >= {"privacy_receipt.json"}
+    assert not list(release.glob(".*"))
+
+
+@pytest.mark.parametrize("change", [{"delta": 1e-3}, {"audited": 1}, {"method": {}}])
+def test_all_else_is_hashed_with_or_without_an_audit(tmp_path, change):
+    release = make_release(tmp_path)
+    for add in (dict, lambda: {"audit": SUMMARY}):
+        path = release / "privacy_receipt.json"
+        honest = path.read_text()
+        path.write_text(canonical_json({**json.loads(honest), **add(), **change}))
+        assert any("its hash differs" in problem for problem in verify.verify(release)[1])
+        path.write_text(honest)
+
+
+def test_a_receipt_must_be_written_as_the_library_writes_it(tmp_path):
+    """A doubled key would be read by one program and not by another."""
+    release = make_release(tmp_path)
+    path = release / "privacy_receipt.json"
+    path.write_text(path.read_text().replace('{\n  "accountant"', '{\n  "delta": 1e-99,\n  "accountant"', 1))
+    with pytest.raises(verify.Damaged, match="privacy_receipt.json is damaged"):
+        verify.verify(release)
+
+
+def test_what_is_not_attached(tmp_path):
+    release = make_release(tmp_path)
+    with pytest.raises(ValueError, match="private data"):
+        attach_audit(release, {**SUMMARY, "read_private_data": True})
+    with pytest.raises(UsageError, match="--attach"):
+        attach_audit(tmp_path / "nothing", SUMMARY)
+    (release / "pipeline.py").write_text("")
+    with pytest.raises(IntegrityError, match="pipeline.py"):
+        attach_audit(release, SUMMARY)

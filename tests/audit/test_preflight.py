@@ -1,0 +1,181 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The pre-flight audit: part of every training, and of no dry run; a fault stops it before anything is spent or written."""
+
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from tqdm.auto import tqdm
+
+from diffusers_dp.audit import preflight as preflight_module
+from diffusers_dp.audit.cells import Cell, cell_of
+from diffusers_dp.audit.mechanism import AuditedModel, Mechanism
+from diffusers_dp.audit.preflight import audit_mechanism
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.gradients import step
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.runs.plan import plan_run
+from diffusers_dp.runs.run import build_denoiser
+
+
+TINY = (
+    "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
+    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --train_batch_size 64 "
+    "--noise_multiplicity 2"
+).split()
+
+
+def noise_halved(monkeypatch):
+    original = step.add_noise
+    monkeypatch.setattr(sensitive, "add_noise", lambda total, *, std, **rest: original(total, std=std / 2, **rest))
+
+
+def clipping_off(monkeypatch):
+    monkeypatch.setattr(step, "clip_factors", lambda norms, max_norm: torch.ones_like(norms))
+
+
+def test_it_passes_and_says_so(script, tmp_path, capsys):
+    script.main([*TINY, "--output_dir", str(tmp_path / "run")])
+    out = capsys.readouterr().out
+    assert "Pre-flight audit:" in out and "checks passed" in out
+    assert (tmp_path / "run" / "release").is_dir()
+
+
+@pytest.mark.parametrize(("fault", "named"), [(noise_halved, "standard deviation"), (clipping_off, "sensitivity")])
+def test_a_fault_stops_the_run_before_anything_is_spent(fault, named, script, tmp_path, monkeypatch):
+    fault(monkeypatch)
+    with pytest.raises(IntegrityError, match=named) as error:
+        script.main([*TINY, "--output_dir", str(tmp_path / "run")])
+    assert error.value.exit_code == 4 and "nothing was spent" in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("flag", ["--skip_preflight", "--dry_run"])
+def test_it_can_be_left_out(flag, script, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(script, "preflight", lambda *_: pytest.fail("not asked for"))
+    script.main([*TINY, flag, "--output_dir", str(tmp_path / "run")])
+    assert "Pre-flight" not in capsys.readouterr().out
+
+
+def test_a_folder_that_holds_a_run_is_refused_before_it(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "preflight", lambda *_: pytest.fail("audited for nothing"))
+    (tmp_path / "release").mkdir()
+    with pytest.raises(UsageError, match="holds another run"):
+        script.main([*TINY, "--output_dir", str(tmp_path)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--curriculum", "frequency"],
+        ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2"],
+    ],
+    ids=str,
+)
+def test_it_audits_the_questions_of_the_plan(flags, script):
+    args = load_config([*TINY, *flags])
+    facts = public_facts(args.data)
+    plan = plan_run(args, facts)
+    model = AuditedModel(*build_denoiser(args, facts, "cpu"), facts.image_shape, facts.class_names)
+    audit = audit_mechanism(args, facts, plan, model, quick=True)
+    assert audit.verdict == "VALID", audit.reasons
+    assert set(audit.outcomes) == set(plan.rows)
+    for name in ("sensitivity of the model", "additivity of the model"):
+        assert any(check.name.startswith(name) for check in audit.checks)
+
+
+def plan_of_units(*flags):
+    """A run of 300 patients, which asks a question about its finished model as well."""
+    wanted = (
+        "--dataset_name scans --unit_column patient_id --num_train_units 300 --num_train_images 900 --class_names a,b --resolution 8 "
+        "--num_channels 1 --dry_run --accountant rdp --evaluation_reserve 0.02"
+    )
+    config = load_config([*TINY, *wanted.split(), *flags])
+    facts = public_facts(config.data)
+    return config, facts, plan_run(config, facts)
+
+
+def test_a_run_of_units_is_probed_with_units():
+    """Also where --max_images_per_unit is left at its default."""
+    config, _, plan = plan_of_units()
+    assert Mechanism.of(plan, config).max_images_per_unit == 8
+    digits = load_config([*TINY, "--accountant", "rdp"])
+    assert Mechanism.of(plan, digits).max_images_per_unit is None
+
+
+def test_it_asks_as_the_run_will():
+    """Of units or images, with the leaky log or without, of truncated samples or plain ones."""
+    for flags, leaky in (((), False), (("--leaky_logs",), True)):
+        config, _, plan = plan_of_units(*flags)
+        assert cell_of(Mechanism.of(plan, config)) == Cell(units=True, leaky=leaky)
+    digits = load_config([*TINY, "--accountant", "rdp"])
+    plan = plan_run(digits, public_facts(digits.data))
+    mechanism = Mechanism.of(plan, digits)
+    assert cell_of(mechanism) == Cell() and cell_of(replace(mechanism, truncated=True)) == Cell(truncated=True)
+
+
+def halved(monkeypatch, where):
+    """Noise of steps, or of answers, is halved at doors that have units."""
+    honest = PrivateGenerator.normal
+
+    def normal(self, shape, std, device="cpu"):
+        frame = sys._getframe(1)
+        while frame.f_code.co_name in ("normal", "add_noise", "<dictcomp>"):
+            frame = frame.f_back
+        door = frame.f_locals.get("self")
+        return honest(self, shape, std, device) / (1 + (frame.f_code.co_name == where and door._units is not None))
+
+    monkeypatch.setattr(PrivateGenerator, "normal", normal)
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [(None, None), ("noisy_gradient", "a step (units)"), ("noisy_sum", "evaluation_reserve: standard deviation")],
+)
+def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, script, monkeypatch):
+    """The real model, units and the question about a finished model are part of it."""
+    config, facts, plan = plan_of_units()
+    denoiser, loss = build_denoiser(config, facts, "cpu")
+    bars, threads = [], torch.get_num_threads()
+
+    class Bar(tqdm):
+        def close(self):
+            bars.append((self.n, self.total))
+            super().close()
+
+    monkeypatch.setattr(preflight_module, "tqdm", Bar)
+    if where is None:
+        audit = audit_mechanism(
+            config, facts, plan, AuditedModel(denoiser, loss, facts.image_shape, facts.class_names), quick=True
+        )
+        assert audit.verdict == "VALID", audit.reasons
+        assert set(audit.outcomes) == set(plan.rows) >= {"evaluation_reserve", "dp_sgd"}
+        done, total = bars[0]  # of a bar that knows its end, and gets there
+        assert done == total > 20
+        assert torch.get_num_threads() == threads
+    else:
+        halved(monkeypatch, where)
+        with pytest.raises(IntegrityError, match=re.escape(named)):
+            preflight_module.preflight(config, facts, plan, denoiser, loss)
+
+
+def test_it_keeps_to_one_thread(monkeypatch):
+    """Several would wait for each other, and cost many times the work."""
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(before + 1)
+    try:
+        config, facts, plan = plan_of_units()
+        watched = preflight_module.canary_runs
+        monkeypatch.setattr(
+            preflight_module, "canary_runs", lambda *a, **k: seen.append(torch.get_num_threads()) or watched(*a, **k)
+        )
+        audit_mechanism(config, facts, plan, quick=True)
+        assert seen == [1] and torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,363 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp evaluate`: the same numbers twice, nothing private where it may be seen, and one sentence for what cannot be."""
+
+import argparse
+import fcntl
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffusers_dp import cli, verify
+from diffusers_dp.commands import evaluate
+from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.evaluation import evaluator
+from diffusers_dp.pipelines import DPImagePipeline
+from support.evaluating import FAST, NAMES, PRIVATE, read, refused, run
+from support.images import write_dataset
+
+
+RECEIPT = "privacy_receipt.json"
+
+
+@pytest.fixture
+def data(judged_data, quick):
+    return judged_data
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def modes(folder):
+    return {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent, folder.parent.parent)}
+
+
+def of_images(data, out, *flags):
+    run("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *FAST, *flags)
+
+
+def test_images_are_judged_and_everything_stays_in_the_house(judged_data, tmp_path, capsys):
+    of_images(judged_data, tmp_path / "out", "--public_images", judged_data / "public")
+    folder = tmp_path / "out" / "private" / "unprotected" / "evaluation"
+    inner = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_dir()}
+    assert modes(folder) == inner == {0o700} and list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "private"]
+    found = read(folder)
+    assert found["marking"].startswith("PRIVATE") and found["read private data"] == "yes" and found["release"] is None
+    page = (folder / "report.html").read_text()
+    assert "PRIVATE" in page and str(tmp_path) not in page + json.dumps(found)
+    values = {each["metric"]: each for each in found["measurements"]}
+    assert values["Fréchet distance (pixels)"]["protocol"]["real_images"] == 200
+    assert {f"Fréchet distance (pixels) of {name}" for name in ("class class 0", "class class 1")} <= values.keys()
+    assert values["share taken for private images (pixels)"]["value"] > 0.9
+    assert "Nearest real images" not in page
+    said = capsys.readouterr()
+    assert "private data read: yes" in said.out and "not counted in any receipt" in said.out
+    assert any("not counted in any receipt" in warning for warning in found["warnings"])
+    assert not any(f"{each['value']:.3g}" in said.out for each in found["measurements"] if each["value"] % 1)
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_the_terminal_counts_no_private_image(data, tmp_path, capfd, public):
+    flags = ["--public_images", data / "public", "--reference", "--metrics", "kid", "fld"]
+    of_images(data, tmp_path / "out", *flags, "--validation_size", 17, *["--real_is_public"] * public)
+    said = "".join(capfd.readouterr()).replace(str(tmp_path), "")
+    counts = re.findall(r"(?<!\d)(?:200|183|60)(?!\d)", said)  # the split, what is compared, the test images
+    assert set(counts) == ({"200", "183", "60"} if public else set())
+    assert "80image" in said and "100image" in said and "Features (pixels)" in said
+
+
+@pytest.mark.parametrize("metric", ["fid", "kid", "precision_recall", "fld"])
+def test_a_refusal_counts_no_private_image(data, tmp_path, capsys, metric):
+    images, labels = load_digits_split(train=True)
+    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES)
+    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES, split="test")
+    flags = (
+        "--images",
+        data / "synthetic",
+        "--real",
+        tmp_path / "few",
+        "--output_dir",
+        tmp_path / "out",
+        *FAST,
+        "--metrics",
+        metric,
+    )
+    said = refused(capsys, *flags)
+    assert f"--metrics {metric}" in said and "there are fewer" in said and not re.search(r"\b1\b", said)
+
+
+def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, monkeypatch):
+    of_images(data, tmp_path / "a")
+    first = read(tmp_path / "a/private/unprotected/evaluation")
+    of_images(data, tmp_path / "b")
+    assert read(tmp_path / "b/private/unprotected/evaluation") == first
+    monkeypatch.setattr(evaluator, "measure", None)
+    monkeypatch.setattr(evaluator, "tsne", None)
+    of_images(data, tmp_path / "b", "--show_private")
+    folder = tmp_path / "b/private/unprotected/evaluation"
+    assert read(folder) == first and "Nearest real images" in (folder / "report.html").read_text()
+
+
+def test_an_interrupted_evaluation_goes_on(data, tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(evaluator, "tsne", stop)
+        of_images(data, tmp_path)
+    folder = tmp_path / "private/unprotected/evaluation"
+    assert stopped.value.code == 130 and not (folder / "report.json").exists()
+    monkeypatch.setattr(evaluator, "measure", None)  # was finished
+    of_images(data, tmp_path)
+    assert read(folder)["measurements"]
+
+
+def test_another_version_of_a_library_computes_again(data, tmp_path, monkeypatch):
+    of_images(data, tmp_path)
+    monkeypatch.setattr(evaluator, "library_versions", lambda: {"torch": "0"})
+    monkeypatch.setattr(evaluator, "measure", None)
+    with pytest.raises(TypeError):
+        of_images(data, tmp_path)
+
+
+@pytest.fixture
+def judged(release, data):
+    """Evaluates the release, which is counted in it."""
+
+    def judge(*flags):
+        run("--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST, *flags)
+        return read(release.parent / "private/unprotected/evaluation")
+
+    return judge
+
+
+def test_a_release_is_drawn_from_counted_and_otherwise_left_alone(judged, release, data, monkeypatch):
+    before = files_of(release)
+    found = judged()
+    assert found["image_sets"]["synthetic"]["images_per_class"] == [10, 10, 10]
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["private_evaluations"] == 1 and receipt["leaky_outputs"] == []
+    assert found["release"]["epsilon"] == receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    index = json.loads((release / "model_index.json").read_text())
+    assert found["release"]["receipt_sha256"] == index["privacy"]["receipt_sha256"]
+    after = files_of(release)
+    assert {name for name in after if after[name] != before.get(name)} == {RECEIPT}
+    monkeypatch.setattr(DPImagePipeline, "__call__", None)  # the images are there
+    assert judged() == found
+    assert verify.verify(release)[0]["private_evaluations"] == 2
+
+
+def test_published_numbers_are_listed_and_lower_the_status(judged, release, capsys):
+    found = judged("--publish_metrics")
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["status"] == "proven_except_leaky_outputs" and len(receipt["leaky_outputs"]) == 1
+    card = (release / "README.md").read_text()
+    section = card.split("## Evaluation")[1]
+    assert {"accuracy", "Fréchet distance (pixels)"} <= {each["metric"] for each in found["measurements"]}
+    assert "| accuracy |" in section and "| Fréchet distance (pixels) |" in section.replace("\\", "")
+    assert "cannot be compared" not in section and not re.search(r"\b(200|60)\b", section)  # real images
+    assert "not covered by the guarantee" in card
+
+
+def test_the_next_evaluation_finishes_a_publication_that_was_killed(judged, release, monkeypatch):
+    replace, moves = os.replace, []
+
+    def killed(source, target):
+        if Path(target).parent == release and Path(target).name == "model_index.json":
+            raise KeyboardInterrupt
+        moves.append(replace(source, target))
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(os, "replace", killed)
+        judged("--publish_metrics")
+    assert verify.verify(release)[1]
+    judged()
+    receipt, problems = verify.verify(release)
+    assert (
+        problems == [] and receipt["status"] == "proven_except_leaky_outputs" and receipt["private_evaluations"] == 2
+    )
+    assert "## Evaluation" in (release / "README.md").read_text()
+
+
+def test_public_images_mark_and_count_nothing(release, data):
+    run(
+        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST,
+        "--real_is_public", "--publish_metrics",
+    )  # fmt: skip
+    found = read(release.parent / "evaluation")
+    assert "PRIVATE" not in json.dumps(found) and found["read private data"] == "no"
+    receipt, problems = verify.verify(release)
+    assert problems == [] and receipt["private_evaluations"] == 0 and receipt["leaky_outputs"] == []
+    assert receipt["status"] == "proven_with_assumptions" and "## Evaluation" in (release / "README.md").read_text()
+    assert not (release.parent / "private").exists()
+
+
+def test_classifiers_are_trained_as_asked(data, tmp_path):
+    of_images(
+        data,
+        tmp_path,
+        "--utility_sizes",
+        "40",
+        "--repetitions",
+        "2",
+        "--reference",
+        "--classifiers",
+        "mlp",
+        "--classifier_epochs",
+        "2",
+    )
+    found = read(tmp_path / "private/unprotected/evaluation")
+    accuracies = [each for each in found["measurements"] if each["metric"] == "accuracy"]
+    trained = [(each["protocol"]["trained_on"], each["protocol"]["num_train"]) for each in accuracies]
+    assert trained[0] == ("synthetic", 36) and trained[1][0] == "synthetic" and trained[2][0] == "real"
+    assert all(each["protocol"]["seeds"] == [0, 1] and each["protocol"]["epochs"] == 2 for each in accuracies)
+    assert np.sum(found["confusion"]["mlp"]["counts"]) == 2 * 60  # two seeds on all test images
+
+
+def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
+    flags = ("--num_images", "30", "--num_inference_steps", "2")
+    cli.main(["sample", str(release), "--output", str(tmp_path / "sampled"), *flags])
+    run("--images", tmp_path / "sampled", "--real", data / "real", "--output_dir", tmp_path / "out", *FAST)
+    assert read(tmp_path / "out/private/unprotected/evaluation")["release"]["epsilon"] > 0
+    assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
+def test_complexity_is_of_the_synthetic_images_alone(data, tmp_path, monkeypatch):
+    images, labels = load_digits_split(train=True)
+    monkeypatch.setattr(evaluator, "measure", None)  # nothing of fidelity
+    folder = tmp_path / "private/unprotected/evaluation"
+    found = []
+    for real in (data / "real", write_dataset(tmp_path / "other", images[:200] // 2, labels[:200] % 3, "012")):
+        write_dataset(tmp_path / "other", images[:20], labels[:20] % 3, "012", split="test")
+        run("--images", data / "synthetic", "--real", real, "--output_dir", tmp_path, *FAST, "--metrics", "complexity")
+        values = {each["metric"]: each["value"] for each in read(folder)["measurements"]}
+        found.append((values["entropy"], values["texture_complexity"]))
+    assert found[0] == found[1] and all(value > 0 for value in found[0])
+    assert "Complexity of the synthetic images" in (folder / "report.html").read_text()
+
+
+def test_one_evaluation_at_a_time(data, tmp_path, capsys):
+    folder = tmp_path / "private/unprotected/evaluation"
+    folder.mkdir(parents=True)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    flags = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path, *FAST)
+    assert "in use by another evaluation" in refused(capsys, *flags)
+    os.close(lock)
+    run(*flags)
+    assert (folder / "report.json").is_file()
+
+
+def test_a_release_that_cannot_be_written_is_not_counted_and_says_so(judged, release, monkeypatch, capsys):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert "the release cannot be written here: keep count of it yourself" in " ".join(judged()["warnings"])
+    assert "not counted" in capsys.readouterr().out
+    assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
+def test_every_message_names_flags_that_exist():
+    parser = argparse.ArgumentParser()
+    evaluate.add_arguments(parser)
+    known = {option for action in parser._actions for option in action.option_strings}
+    package = Path(evaluate.__file__).parent.parent
+    for path in (*(package / "evaluation").glob("*.py"), *(package / "commands").glob("evaluate*.py")):
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_]+", path.read_text()))
+        # Of styles; of training, put back into evaluation's words, or asked there; of `diffusers-dp sample`, put into evaluation's.
+        assert named - known <= {
+            "--faint", "--real", "--synthetic", "--dataset_name", "--evaluation_reserve", "--output"
+        }, path  # fmt: skip
+
+
+def test_what_a_reader_must_know_is_said(data, tmp_path):
+    """Real images in the place of synthetic ones; a class that was never generated; labels that are missing."""
+    images, labels = load_digits_split(train=True)
+    few = write_dataset(tmp_path / "few", images[labels == 1][:40], [1] * 40, NAMES)
+    run("--images", few, "--real", data / "real", "--output_dir", tmp_path / "a", *FAST)
+    warnings = " ".join(read(tmp_path / "a/private/unprotected/evaluation")["warnings"])
+    assert "No synthetic image was generated of: class 0, class 2." in warnings
+    assert warnings.count("equal a real training image in every pixel") == 1
+    assert len(re.findall("synthetic images (are|equal)", warnings)) == 1
+    unlabelled = write_dataset(tmp_path / "unlabelled", images[-40:])
+    run("--images", unlabelled, "--real", data / "real", "--output_dir", tmp_path / "b", "--metrics", "fid")
+    found = read(tmp_path / "b/private/unprotected/evaluation")
+    assert any("have no labels" in warning for warning in found["warnings"]) and found["confusion"] == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--num_images", "0"], "--num_images is 0"),
+        (["--repetitions", "0"], "--repetitions is 0"),
+        (["--ensemble", "0"], "--ensemble is 0"),
+        (["--classifier_epochs", "0"], "--classifier_epochs is 0"),
+        (["--utility_sizes", "50", "1"], "--utility_sizes holds 1"),
+        (["--seed", "-1"], "--seed is -1"),
+        (["--validation_size", "-1"], "--validation_size is -1"),
+        (["--validation_size", "200"], "--validation_size 200 leaves none"),
+        (["--publish_metrics"], "--publish_metrics needs a release"),
+        (["--training_curve"], "--training_curve needs a release"),
+        (["--utility_sizes", "81"], "--utility_sizes asks for 81 of 80 synthetic images"),
+        (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
+        (["--cifar_networks"], "--cifar_networks changes wrn, resnet and resnext alone"),
+        (["--selection_epsilon", "1"], "give --selection private as well"),
+        (["--selection", "private"], "give --selection_epsilon"),
+        ([*PRIVATE[:4]], "give --validation_size"),
+        ([*PRIVATE, "--selection_epsilon", "0"], "--selection_epsilon is 0"),
+        ([*PRIVATE, "--selection_delta", "1"], "--selection_delta is 1"),
+        ([*PRIVATE[:8]], "give --ledger_dir"),
+        ([*PRIVATE[:6], *PRIVATE[8:]], "give --dataset_id"),
+        ([*PRIVATE, "--dataset_id", "../digits"], "--dataset_id is '../digits'"),
+        (["--ledger_dir", "ledgers"], "give --selection private as well"),
+        ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
+        (["--train_split", "dev"], "--train_split 'dev' does not exist"),
+        (["--test_split", "dev"], "--test_split 'dev' does not exist"),
+        (["--image_column", "scan"], "--image_column 'scan' does not exist in --images;"),
+        (["--class_names", "a,b"], "--class_names contradicts"),
+        (
+            ["--public_images", "DATA/public", "--public_image_column", "x"],
+            "--public_image_column 'x' does not exist in",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_leaves_nothing(data, tmp_path, capsys, flags, words):
+    out = tmp_path / "out"
+    flags = [flag.replace("DATA", str(data)) for flag in flags]
+    said = refused(capsys, "--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *FAST, *flags)
+    assert words in said and not out.exists()
+
+
+def test_another_size_is_refused_before_a_private_image_is_counted(release, tmp_path, capsys):
+    write_dataset(tmp_path / "real", np.zeros((4, 3, 16, 16), np.uint8))
+    said = refused(capsys, "--model", release, "--real", tmp_path / "real")
+    assert "--model holds images of 8x8 pixels and 1 channel and --real of 16x16 pixels and 3 channels" in said
+    assert "--resize" in said and not (release.parent / "private").exists()
+    assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
+def test_a_release_that_is_not_what_its_receipt_says_is_refused(release, data, capsys):
+    (release / "extra.bin").write_bytes(b"")
+    assert "extra.bin" in refused(capsys, "--model", release, "--real", data / "real", code=4)
+
+
+def test_matplotlib_is_asked_for(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = refused(capsys, "--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path / "out")
+    assert 'pip install "diffusers_dp[plot]"' in said and not (tmp_path / "out").exists()
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys; from diffusers_dp.cli import main\n"
+        "try: main(['evaluate', '--help'])\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "assert 'torch' not in sys.modules and 'datasets' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

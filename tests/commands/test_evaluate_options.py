@@ -1,0 +1,261 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What `diffusers-dp evaluate` measures when it is asked: private choices, rankings, a DP classifier, the way to the release."""
+
+import functools
+import html
+import json
+import re
+import shutil
+import stat
+
+import numpy as np
+import pytest
+from diffusers import UNet2DModel
+from safetensors.torch import load_file
+
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.commands.evaluate_inputs import check_disjoint
+from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation import evaluator, model_selection
+from diffusers_dp.evaluation.dp_classifier import reference_dp
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.runs.checkpoints import open_sealed
+from diffusers_dp.runs.kept_states import kept_states, load_state
+from support.evaluating import FAST, PRIVATE, read, refused, run
+from support.flags import TINY
+from support.images import write_dataset
+from support.releases import make_release
+
+
+HOUSE = "private/unprotected/evaluation"
+LEDGER = "ledgers/digits.validation.jsonl"
+
+
+@pytest.fixture
+def data(judged_data, quick):
+    return judged_data
+
+
+def of(found, **protocol):
+    return [each for each in found["measurements"] if protocol.items() <= each["protocol"].items()]
+
+
+class TestPrivateSelection:
+    flags = (*FAST, "--classifiers", "mlp", "logreg", "--classifier_epochs", "4", *PRIVATE)
+
+    def judge(self, data, out, *flags):
+        run("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *self.flags, *flags)
+        return read(out / HOUSE)
+
+    @pytest.fixture(autouse=True)
+    def here(self, tmp_path, monkeypatch):
+        """`PRIVATE` names the folder of ledgers as people do who start all commands in one place."""
+        monkeypatch.chdir(tmp_path)
+
+    def refused_again(self, data, capsys, out, *flags):
+        asked = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *self.flags, *flags)
+        return "have answered before" in refused(capsys, *asked)
+
+    def test_one_account_whatever_the_folder_and_the_budget(self, data, tmp_path, capsys):
+        self.judge(data, tmp_path / "a")
+        ledger = (tmp_path / LEDGER).read_bytes()
+        for flags in (
+            ("--seed", "1"),
+            ("--seed", "1", "--real_is_public"),
+            ("--selection_epsilon", "9"),
+            ("--validation_size", "50"),
+        ):
+            assert self.refused_again(data, capsys, tmp_path / "b", *flags)
+        assert (tmp_path / LEDGER).read_bytes() == ledger
+
+    def test_an_answer_that_was_paid_for_is_found_again(self, data, tmp_path, monkeypatch):
+        """After a kill before the first step was finished, from another folder, and by another version of the library."""
+
+        def stop(*args):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr("diffusers_dp.evaluation.utility._score", stop)
+            self.judge(data, tmp_path / "a")
+        assert not list((tmp_path / "a" / HOUSE / "steps").glob("utility*"))
+        (answer,) = (tmp_path / LEDGER).with_suffix("").iterdir()
+        stored = {path.name: path.read_bytes() for path in answer.iterdir()}
+        assert stat.S_IMODE(answer.parent.stat().st_mode) == 0o700
+        monkeypatch.setattr("diffusers_dp.evaluation.evaluator.hash_source", lambda: "another version")
+        monkeypatch.setattr(SensitiveImages, "noisy_sum", None)
+        (first, *_) = of(self.judge(data, tmp_path / "a"), classifier="mlp", selection="private")
+        (again, *_) = of(self.judge(data, tmp_path / "b"), classifier="mlp", selection="private")
+        assert first == again and first["protocol"]["private_selection"]["epsilon"] <= 8
+        assert {path.name: path.read_bytes() for path in answer.iterdir()} == stored
+
+    def test_a_question_whose_answer_is_lost_stays_spent(self, data, tmp_path, capsys):
+        self.judge(data, tmp_path / "a")
+        shutil.rmtree((tmp_path / LEDGER).with_suffix(""))
+        assert self.refused_again(data, capsys, tmp_path / "b")
+
+    def test_one_question_for_all_classifiers_and_sizes(self, data, tmp_path, monkeypatch, capsys):
+        found = self.judge(data, tmp_path)
+        header, row = map(json.loads, (tmp_path / LEDGER).read_text().splitlines())
+        assert header["num_images"] == 60 and row["state"] == "executed" and header["target_epsilon"] == 8
+        assert header["target_delta"] == pytest.approx(1 / (60 * np.log(60)))
+        assert row["query"]["candidates"] == 8  # two sizes of the MLP, four epochs each
+        (small, whole) = of(
+            found, classifier="mlp", selection="private", unit="%", standard_error_of="the draw of 60 test images"
+        )
+        facts = whole["protocol"]["private_selection"]
+        assert small["protocol"]["private_selection"] == facts and facts["epsilon"] <= 8
+        assert "must not be among" in facts["statement"] and "drawn afresh" in facts["repetition"]
+        assert facts["statement"] in html.unescape((tmp_path / HOUSE / "report.html").read_text())
+        assert found["image_sets"]["real training"]["num_images"] == 140
+        assert found["image_sets"]["real validation"]["num_images"] == 60
+        assert any("No receipt tells whether the generator" in warning for warning in found["warnings"])
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluator, "measure_utility", None)  # the answer is kept, and not asked for again
+            assert self.judge(data, tmp_path) == found
+        flags = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path, *self.flags)
+        assert "have answered before" in refused(capsys, *flags, "--seed", "1")
+        assert len((tmp_path / LEDGER).read_text().splitlines()) == 2
+
+    @pytest.mark.parametrize(("trained_on", "refusal"), [(140, None), (200, "its receipt says 200 images")])
+    def test_the_receipt_must_leave_room_for_the_validation_images(self, data, tmp_path, capsys, trained_on, refusal):
+        ledger = PrivacyLedger(
+            None, target_epsilon=10.0, target_delta=1e-5, num_images=trained_on, accountant="rdp",
+            public_facts={"image_shape": [1, 8, 8]},
+        )  # fmt: skip
+        ledger.executed(ledger.reserve(LedgerRow("dp_sgd", "gaussian", 2.0)), 1)
+        (tmp_path / "run").mkdir()
+        release = make_release(tmp_path / "run", ledger=ledger)
+        flags = [
+            "--model",
+            release,
+            "--real",
+            data / "real",
+            "--num_images",
+            30,
+            "--num_inference_steps",
+            2,
+            *self.flags,
+        ]
+        if refusal:
+            assert refusal in refused(capsys, *flags)
+            assert not (tmp_path / LEDGER).exists()
+        else:
+            run(*flags)
+            words = "trained on 140 images, as many as --validation_size 60 leaves"
+            assert any(words in warning for warning in read(tmp_path / "run" / HOUSE)["warnings"])
+
+    def test_labels_are_missing(self, data, tmp_path, capsys):
+        bare = write_dataset(tmp_path / "bare", load_digits_split(train=True)[0][:40])
+        flags = ["--images", bare, "--real", data / "real", "--output_dir", tmp_path / "out", "--metrics", "fid"]
+        assert "--selection private needs labelled images" in refused(capsys, *flags, *PRIVATE)
+        assert "--model_selection needs labelled images" in refused(capsys, *flags, "--model_selection")
+
+
+def test_rankings_are_compared(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_selection, "HIDDEN_UNITS", (4, 8))
+    monkeypatch.setattr(model_selection, "CNN_WIDTHS", ())
+    run(
+        "--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path, *FAST, "--model_selection",
+        "--classifier_epochs", "2",
+    )  # fmt: skip
+    values = {each["metric"]: each for each in read(tmp_path / HOUSE)["measurements"] if "models" in each["protocol"]}
+    assert {"model selection: top-1 agrees", "model selection: regret"} <= values.keys()
+    facts = values["model selection: regret"]["protocol"]
+    best = facts["accuracy_on_real"][facts["models"].index(facts["chosen_on_synthetic"])]
+    assert values["model selection: regret"]["value"] == max(facts["accuracy_on_real"]) - best
+    page = (tmp_path / HOUSE / "report.html").read_text()
+    assert "Would the best model be found on synthetic images?" in page and facts["chosen_on_synthetic"] in page
+
+
+def test_a_dp_classifier_at_the_epsilon_of_the_release(data, release, monkeypatch):
+    monkeypatch.setattr(evaluator, "reference_dp", functools.partial(reference_dp, steps=2, expected_batch_size=500))
+    run(
+        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST, "--dp_reference"
+    )  # fmt: skip
+    found = read(release.parent / HOUSE)
+    (accuracy,) = [each for each in of(found, classifier="dp_cnn") if each["metric"] == "accuracy"]
+    assert "drawn afresh" in accuracy["protocol"]["repetition"]
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    claimed = receipt["claimed_epsilon"]["pld"]["epsilon"]
+    assert (
+        0.9 * claimed < accuracy["protocol"]["epsilon"] <= claimed
+        and accuracy["protocol"]["delta"] == receipt["delta"]
+    )
+    page = (release.parent / HOUSE / "report.html").read_text()
+    assert (
+        "a classifier trained on real images with DP-SGD" in page and "A separate release, for comparison only" in page
+    )
+
+
+@pytest.fixture
+def trained(script, tmp_path):
+    flags = [*TINY, "--train_batch_size", "64", "--accountant", "rdp", "--output_dir", str(tmp_path / "run")]
+    script.main([*flags, "--max_train_steps", "4", "--checkpointing_steps", "1", "--checkpoints_total_limit", "3"])
+    return tmp_path / "run"
+
+
+def test_the_way_to_the_release(trained, quick, capsys):
+    release = trained / "release"
+    states = kept_states(release)
+    names = ["warm-up (spatial)", "warm-up (frequency)", *(f"step {step} of DP-SGD" for step in (2, 3, 4))]
+    assert [(each.name, each.step) for each in states] == list(zip(names, (None, 0, 2, 3, 4), strict=True))
+    unet = UNet2DModel.from_pretrained(release / "unet")
+    released = load_file(release / "unet" / "diffusion_pytorch_model.safetensors")
+    for state, same in ((states[1], False), (states[4], True)):  # the last checkpoint is what was released
+        load_state(state, unet)
+        assert all((unet.state_dict()[name] == weight).all() for name, weight in released.items()) == same
+    flags = ["--model", release, "--num_images", 40, "--num_inference_steps", 2, *FAST, "--training_curve"]
+    run(*flags)
+    found = read(trained / HOUSE)
+    curve = [each for each in found["measurements"] if "state" in each["protocol"]]
+    assert [each["protocol"]["state"] for each in curve] == names and len({each["value"] for each in curve}) == 5
+    whole = next(each for each in found["measurements"] if each["metric"] == "Fréchet distance (pixels)")
+    assert curve[-1]["value"] == pytest.approx(whole["value"])  # as many images of the same weights
+    assert "How far did each stage bring it?" in (trained / HOUSE / "report.html").read_text()
+    damaged = trained / "private" / "checkpoint-3" / "ema.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert "ema.safetensors is damaged" in refused(capsys, *flags, code=4)
+
+
+def test_complexity_of_what_led_to_the_release(trained, quick, capsys):
+    """The rows of the paper's Table 2, of noisy releases alone."""
+    release = trained / "release"
+    flags = ["--model", release, "--num_images", 40, "--num_inference_steps", 2, *FAST, "--metrics", "complexity"]
+    run(*flags)
+    found = [each for each in read(trained / HOUSE)["measurements"] if each["metric"] == "entropy"]
+    facts = [each["protocol"] for each in found]
+    assert [each["features"] for each in facts] == ["spatial features", "frequency features", "synthetic images"]
+    answer, _ = open_sealed(trained / "private/answers/central_images")
+    assert [each["num_images"] for each in facts] == [10 * answer["question"]["steps"], 1000, 40]
+    assert all(each["value"] > 0 for each in found)
+    page = (trained / HOUSE / "report.html").read_text()
+    assert "entropy, spatial features" in page and "entropy, frequency features" in page
+    run(*flags, "--publish_metrics")
+    assert (release / "README.md").read_text().count("| entropy") == 1
+    tensors = trained / "private/answers/central_images/answer.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    counted = json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"]
+    assert "answer.safetensors is damaged" in refused(capsys, *flags, code=4)
+    assert json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"] == counted == 2
+
+
+def test_a_run_that_kept_nothing_has_no_curve(release, data, capsys):
+    said = refused(capsys, "--model", release, "--real", data / "real", "--training_curve")
+    assert "--training_curve found no checkpoint" in said and not (release.parent / "private").exists()
+
+
+def test_a_state_of_another_run_is_refused(trained, tmp_path, capsys):
+    other = make_release(tmp_path / "other")
+    (trained / "private").rename(tmp_path / "other" / "private_of_another")
+    (tmp_path / "other" / "private").rename(tmp_path / "other" / "own")
+    (tmp_path / "other" / "private_of_another").rename(tmp_path / "other" / "private")
+    for state in kept_states(other):
+        with pytest.raises(Exception, match="another shape than the release"):
+            load_state(state, UNet2DModel.from_pretrained(other / "unet"))
+
+
+def test_a_refusal_does_not_count_real_images():
+    with pytest.raises(UsageError, match="receipt says 150 images") as refused:
+        check_disjoint({"num_images": 150}, 200, 40)
+    assert not {"160", "200"} & set(re.findall(r"\d+", str(refused.value)))

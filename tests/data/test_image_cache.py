@@ -1,0 +1,484 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Decoded images on disk: the same as decoded one by one in memory, whole or absent, never stale, and never more than a part in memory."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from diffusers_dp import SensitiveImages
+from diffusers_dp.data import cache as image_cache
+from diffusers_dp.data import images as data
+from diffusers_dp.data import parts as image_parts
+from diffusers_dp.data.decoding import decode_image
+from diffusers_dp.data.images import public_facts, validation_positions
+from diffusers_dp.data.sources import open_source
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.config import FETAProConfig
+from support.decoding_jobs import DamagedRows, FullDisk, is_killed, say_it, stop_hard, times_two
+from support.images import config_of, encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
+
+
+NAMES = ["a", "b", "c"]
+FILES = ["images.npy", "labels.npy", "readable.npy", "state.json"]
+
+
+def write_images(folder: Path, count: int = 23, broken: tuple[int, ...] = (3, 11)) -> str:
+    """Grey images of many values, some broken, some without a label or a unit."""
+    contents = [b"broken" if i in broken else encode(grey(10 * i + 1)) for i in range(count)]
+    features = datasets.Features(
+        {
+            "image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES), "patient": datasets.Value("string"),
+        }
+    )  # fmt: skip
+    columns = {
+        "image": image_bytes(*contents),
+        "label": [None if i == 5 else i % 3 for i in range(count)],
+        "patient": [None if i == 7 else f"p{i * i % 5}" for i in range(count)],
+    }
+    return save_parquet(folder, columns, features)
+
+
+def in_memory(config, facts, cache_dir) -> dict[str, np.ndarray]:
+    """Image after image into arrays."""
+    images, labels, readable, units, numbers = [], [], [], [], {}
+    held_out = validation_positions(facts.num_images + config.validation_size, config.validation_size)
+    for position, (encoded, label, unit) in enumerate(open_source(config.data).records(facts.class_names, cache_dir)):
+        if held_out[position]:
+            continue
+        image = decode_image(encoded, facts.image_shape)
+        there = image is not None and label is not None and (config.unit_column is None or unit is not None)
+        images.append(image if there else np.zeros(facts.image_shape, np.uint8))
+        labels.append(label if there else 0)
+        readable.append(there)
+        units.append(numbers.setdefault(unit, len(numbers)) if there else 0)
+    return {
+        "images": np.stack(images),
+        "labels": np.array(labels),
+        "readable": np.array(readable),
+        "units": np.array(units),
+    }
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts of four images."""
+    monkeypatch.setattr(image_parts, "PART_IMAGES", 4)
+
+
+@pytest.mark.parametrize("validation_size", [0, 6])
+@pytest.mark.parametrize(("part", "num_processes"), [(1, 1), (4, 1), (100, 1), (4, 3)])
+def test_the_same_arrays_as_in_memory(tmp_path, monkeypatch, validation_size, num_processes, part):
+    monkeypatch.setattr(image_parts, "PART_IMAGES", part)
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
+    config = config_of(
+        write_images(tmp_path / "set"), validation_size=validation_size, unit_column="patient", num_train_units=5
+    )
+    facts, arrays = read_images(config, tmp_path)
+    expected = in_memory(config, facts, tmp_path / "other")
+    assert not expected["readable"].all() and len(set(expected["units"])) > 2
+    for name, values in expected.items():
+        found = getattr(arrays, name)
+        assert found.dtype == values.dtype and np.array_equal(found, values), name
+
+
+@pytest.mark.parametrize("kind", ["folder", "digits", "saved"])
+def test_every_source_is_decoded_by_several_processes(tmp_path, monkeypatch, small_parts, kind):
+    monkeypatch.setattr(image_parts, "PART_IMAGES", 600 if kind == "digits" else 4)
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: 2)
+    if kind == "folder":
+        for i in range(9):
+            path = tmp_path / "images" / "abc"[i % 3] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(grey(20 * i)))
+        config = folder_config(tmp_path / "images", class_names="a,b,c", num_channels=1)
+    elif kind == "digits":
+        config = FETAProConfig()
+    else:
+        columns = {"image": image_bytes(*[encode(grey(i)) for i in range(9)]), "label": [0, 1, 2] * 3}
+        datasets.Dataset.from_dict(columns, features=labelled(NAMES)).save_to_disk(tmp_path / "set", num_shards=2)
+        config = config_of(str(tmp_path / "set"))
+    facts, arrays = read_images(config, tmp_path)
+    expected = in_memory(config, facts, tmp_path / "other")
+    assert np.array_equal(arrays.images, expected["images"]) and np.array_equal(arrays.labels, expected["labels"])
+
+
+def test_a_data_set_that_is_called_like_the_cache(tmp_path, monkeypatch, small_parts):
+    """What `datasets` caches of it lies elsewhere: other processes read_images it while ours is made."""
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: 2)
+    config = config_of(write_images(tmp_path / data.FOLDER))
+    facts, arrays = read_images(config, tmp_path)
+    assert np.array_equal(arrays.images, in_memory(config, facts, tmp_path / "other")["images"])
+
+
+def test_a_part_fits_into_its_bounds():
+    assert image_parts.part_length((1, 28, 28)) == 4096
+    assert image_parts.part_length((3, 64, 64)) * 3 * 64 * 64 <= 2**24
+    assert image_parts.part_length((3, 9999, 9999)) == 1
+
+
+def test_images_are_mapped_and_not_loaded(tmp_path):
+    _, arrays = read_images(config_of(write_images(tmp_path / "set")), tmp_path)
+    for array in (arrays.images, arrays.labels, arrays.readable):
+        assert isinstance(array, np.memmap) and not array.flags.writeable
+    assert sorted(path.name for path in (tmp_path / "cache" / "images").iterdir()) == FILES
+    assert not list((tmp_path / "cache").glob(".images*"))
+
+
+def test_the_door_takes_maps_and_strided_parts_of_them_without_a_word(tmp_path):
+    facts, arrays = read_images(config_of(write_images(tmp_path / "set")), tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for part in (slice(None), slice(1, None, 3)):
+            door = SensitiveImages(
+                arrays.images[part], arrays.labels[part], arrays.readable[part],
+                num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
+            )  # fmt: skip
+            assert door._images.data_ptr() == arrays.images[part].ctypes.data  # nothing was copied
+            index = torch.tensor([0, 2, 5])
+            assert np.array_equal(door._images[index].numpy(), np.asarray(arrays.images[part])[[0, 2, 5]])
+
+
+def test_images_are_decoded_once(tmp_path, monkeypatch):
+    config = config_of(write_images(tmp_path / "set"))
+    _, first = read_images(config, tmp_path)
+
+    def again(*_):
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(image_parts, "decode_image", again)
+    _, second = read_images(config, tmp_path)
+    assert np.array_equal(first.images, second.images) and np.array_equal(first.labels, second.labels)
+
+
+def test_other_flags_or_files_are_decoded_anew(tmp_path):
+    name = write_images(tmp_path / "set")
+    assert read_images(config_of(name), tmp_path)[1].images.shape == (23, 1, 8, 8)
+    assert read_images(FETAProConfig(dataset_name=name, resolution=4, num_channels=3), tmp_path)[1].images.shape == (
+        23,
+        3,
+        4,
+        4,
+    )
+    assert len(read_images(config_of(name, validation_size=3), tmp_path)[1].images) == 20
+    assert read_images(config_of(name), tmp_path)[1].readable[0]
+    write_images(tmp_path / "set", broken=(0,))  # somebody withdrew an image
+    assert read_images(config_of(name), tmp_path)[1].readable.tolist()[:4] == [False, True, True, True]
+
+
+def test_a_limit_on_pixels_is_another_flag_and_blanks_what_is_above_it(tmp_path, capfd):
+    """The terminal shows the same. The default is not named in what decides, so that caches of earlier versions stay good."""
+    for i, side in enumerate((8, 9, 8)):
+        path = tmp_path / "images" / "abc"[i] / "0.png"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(encode(grey(200).resize((side, side))))
+    seen = []
+    for limit, there in ((2**26, [True] * 3), (64, [True, False, True]), (63, [False] * 3), (2**26, [True] * 3)):
+        config = folder_config(tmp_path / "images", class_names="a,b,c", num_channels=1, max_image_pixels=limit)
+        capfd.readouterr()
+        facts, arrays = read_images(config, tmp_path)
+        seen.append(re.sub("[^a-z]", "", "".join(capfd.readouterr())))
+        assert arrays.readable.tolist() == there and not arrays.images[~arrays.readable].any()
+        assert (str(limit) in str(data._what_decides(config.data, facts, open_source(config.data))[1])) is (
+            limit != 2**26
+        )
+    assert len(set(seen)) == 1
+
+
+def test_another_file_with_the_labels_is_noticed(tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for i in range(2):
+        (folder / f"{i}.png").write_bytes(encode(grey()))
+
+    def labels(values: list[str]) -> list[int]:
+        rows = [json.dumps({"file_name": f"{i}.png", "label": value}) for i, value in enumerate(values)]
+        (folder / "metadata.jsonl").write_text("\n".join(rows))
+        return read_images(config_of(str(folder), class_names="a,b", num_train_images=2), tmp_path)[1].labels.tolist()
+
+    assert labels(["a", "b"]) == [0, 1]
+    assert labels(["b", "a"]) == [1, 0]
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from diffusers_dp.data import images as data, parts as image_parts
+from support.images import config_of, read_images
+
+image_parts.PART_IMAGES, data.PARTS_OF_A_PROCESS, data._num_cores = 4, 1, lambda: int(sys.argv[3])
+decode = image_parts.decode_image
+place = Path(sys.argv[2])
+decoded = []
+
+def slowly(*arguments):
+    decoded.append(1)
+    if len(decoded) == 10:
+        print("half", flush=True)
+        time.sleep(600)
+    return decode(*arguments)
+
+image_parts.decode_image = slowly
+read_images(config_of(sys.argv[1]), place)
+"""
+
+
+def test_a_half_written_cache_is_never_read(tmp_path):
+    """The process is killed in the middle; the next one begins again."""
+    name = write_images(tmp_path / "set")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, name, str(tmp_path), "1"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert process.stdout.readline() == b"half\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    left = tmp_path / "cache" / ".images.tmp"
+    assert left.exists() and not (tmp_path / "cache" / "images").exists()
+    config = config_of(name)
+    facts, arrays = read_images(config, tmp_path)
+    assert np.array_equal(arrays.images, in_memory(config, facts, tmp_path / "other")["images"])
+    assert not left.exists()
+
+
+def test_what_fails_leaves_nothing(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_parts, "decode_image", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        read_images(config_of(write_images(tmp_path / "set")), tmp_path)
+    assert not [path for path in (tmp_path / "cache").iterdir() if "images" in path.name]
+
+
+def shorter(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [shorter, Path.unlink], ids=["truncated", "missing"])
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_cache_is_one_sentence(tmp_path, file, damage):
+    config = config_of(write_images(tmp_path / "set"))
+    read_images(config, tmp_path)
+    damage(tmp_path / "cache" / "images" / file)
+    with pytest.raises(IntegrityError, match=f"{file} .*remove .*images, and"):
+        read_images(config, tmp_path)
+    shutil.rmtree(tmp_path / "cache" / "images")
+    read_images(config, tmp_path)
+
+
+HEADERS = {
+    "no numbers": lambda data: bytes(len(data)),
+    "no magic": lambda data: b"XXXXXX" + data[6:],
+    "version 9": lambda data: data[:6] + b"\x09\x09" + data[8:],
+    "endless": lambda data: data[:8] + b"\xff\xff" + data[10:],
+    "no dictionary": lambda data: data[:10] + b"(" * 118 + data[128:],
+    "another shape": lambda data: data.replace(b"(23,", b"(99,", 1),
+    "a negative shape": lambda data: data.replace(b"(23,", b"(-3,", 1),
+    "fewer": lambda data: data.replace(b"(23,", b"(22,", 1),
+    "another type": lambda data: data.replace(b"|u1", b"|i1", 1).replace(b"<i8", b"<f8", 1).replace(b"|b1", b"|u1", 1),
+    "objects": lambda data: data.replace(b"|u1", b"|O ", 1).replace(b"<i8", b"|O ", 1).replace(b"|b1", b"|O ", 1),
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("file", FILES[:3])
+def test_a_damaged_header_is_one_sentence(tmp_path, file, header):
+    """The file is as long as it was."""
+    config = config_of(write_images(tmp_path / "set"))
+    read_images(config, tmp_path)
+    path = tmp_path / "cache" / "images" / file
+    content, path_size = HEADERS[header](path.read_bytes()), path.stat().st_size
+    path.write_bytes(content)
+    assert path.stat().st_size == path_size
+    with pytest.raises(IntegrityError, match=r"\.npy is missing or damaged; remove .*images, and"):
+        read_images(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "state", ["", "[]", "{}", "7", '{"made_of": 1, "bytes": 3}', '{"made_of": 1, "bytes": [[1]]}', "[" * 100_000]
+)
+def test_a_damaged_state_is_one_sentence(tmp_path, state):
+    config = config_of(write_images(tmp_path / "set"))
+    read_images(config, tmp_path)
+    (tmp_path / "cache" / "images" / "state.json").write_text(state)
+    with pytest.raises(IntegrityError, match=r"state.json is missing or damaged; remove .*images, and"):
+        read_images(config, tmp_path)
+
+
+def test_a_disk_without_room_is_refused_before_an_image_is_decoded(tmp_path, monkeypatch):
+    config = config_of(write_images(tmp_path / "set"))
+    monkeypatch.setattr(image_parts, "decode_image", None)
+    monkeypatch.setattr(image_cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
+    with pytest.raises(UsageError, match="GB: No space left on device.*make room"):
+        read_images(config, tmp_path)
+
+
+def test_a_disk_without_room_does_not_tell_how_many_images_there_are(tmp_path, monkeypatch):
+    """Of 23 and of 22 images, the declared number being 30 both times."""
+    monkeypatch.setattr(image_cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
+    said = []
+    for count in (23, 22):
+        with pytest.raises(UsageError) as refusal:
+            read_images(config_of(write_images(tmp_path / str(count), count), num_train_images=30), tmp_path)
+        said.append(str(refusal.value))
+    assert said[0] == said[1]
+
+
+def test_images_that_are_not_there_are_one_sentence(tmp_path):
+    """What another process decoded, into a folder that this one does not see, or what has been replaced."""
+    _, arrays = read_images(config_of(write_images(tmp_path / "set")), tmp_path)
+    assert arrays.made_of is not None
+    found = data.open_images(tmp_path / "cache", arrays.made_of)
+    assert np.array_equal(found.images, arrays.images) and np.array_equal(found.readable, arrays.readable)
+    for folder, made_of in ((tmp_path / "elsewhere", arrays.made_of), (tmp_path / "cache", "other images")):
+        with pytest.raises(UsageError, match="does not hold the images .* --output_dir on a disk that all machines"):
+            data.open_images(folder, made_of)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch, num_processes):
+    monkeypatch.setattr(image_parts, "PART_IMAGES", 4)
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
+    monkeypatch.setattr(data, "Decoder", FullDisk)
+    with pytest.raises(UsageError, match="No space left on device.*make room"):
+        read_images(config_of(write_images(tmp_path / "set")), tmp_path)
+    assert not [path for path in (tmp_path / "cache").iterdir() if "images" in path.name]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, shorter], ids=["missing", "truncated"])
+def test_a_damaged_shard_is_one_sentence(tmp_path, damage):
+    columns = {"image": image_bytes(*[encode(grey(i)) for i in range(9)]), "label": [0, 1, 2] * 3}
+    dataset = datasets.Dataset.from_dict(columns, features=labelled(NAMES))
+    dataset.save_to_disk(tmp_path / "set", num_shards=2)
+    del dataset
+    damage(tmp_path / "set" / "data-00001-of-00002.arrow")
+    with pytest.raises(UsageError, match="--dataset_name .*set could not be") as caught:
+        read_images(config_of(str(tmp_path / "set")), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_shard_that_is_damaged_under_way_is_one_sentence(tmp_path, monkeypatch, small_parts, num_processes):
+    """Arrow opened the files; their content is read_images when images are decoded."""
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
+    config = config_of(write_images(tmp_path / "set"))
+    monkeypatch.setattr(data, "open_source", lambda source: Damaged(open_source(source)))
+    with pytest.raises(
+        UsageError, match="--dataset_name .*set could not be read_images .*a stripe is gone.*restore it"
+    ):
+        data.load_images(config.data, public_facts(config.data), tmp_path / "cache")
+    assert not (tmp_path / "cache" / "images").exists()
+
+
+class Damaged:
+    """A source whose rows cannot be read_images from the ninth on."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+    def records(self, *arguments):
+        records = self.source.records(*arguments)
+        object.__setattr__(records, "dataset", DamagedRows(list(records.dataset)))
+        return records
+
+
+@pytest.mark.parametrize("broken", [(), (0, 1, 2, 3), tuple(range(23))], ids=["none", "a part", "all"])
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_nothing_is_said_of_broken_images(tmp_path, monkeypatch, capfd, small_parts, broken, num_processes):
+    """Neither a line, nor how often and how far the bar moves, but for its times; nor how large the files are."""
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
+    moves = []
+
+    class Bar(data.tqdm):
+        def update(self, n=1):
+            moves.append(n)
+            return super().update(n)
+
+    monkeypatch.setattr(data, "tqdm", Bar)
+    config = config_of(write_images(tmp_path / "set", broken=broken))
+    capfd.readouterr()
+    _, arrays = read_images(config, tmp_path)
+    assert int(arrays.readable.sum()) == 22 - len(set(broken) - {5}) and len(arrays.images) == 23
+    assert moves == [4, 4, 4, 4, 4, 3, 0]
+    output = capfd.readouterr()
+    assert output.out == "" and "23/23" in output.err and output.err.count("\n") == 1
+    images = tmp_path / "cache" / "images" / "images.npy"
+    assert images.stat().st_size == 128 + 23 * 64 and not arrays.images[~arrays.readable].any()
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("num_processes", [0, 1, 3])
+    def test_answers_come_in_order(self, num_processes):
+        answers = data.map_in_processes(times_two, iter(range(50)), num_processes)
+        assert list(answers) == list(range(0, 100, 2))
+
+    def test_what_a_library_prints_is_no_answer(self, capfd):
+        assert list(data.map_in_processes(say_it, range(4), 2)) == list(range(4))
+
+    def test_an_error_is_raised_here(self):
+        with pytest.raises(ZeroDivisionError):
+            list(data.map_in_processes((1).__truediv__, [2, 0, 3], 2))
+
+    @pytest.mark.parametrize(("job", "how"), [(stop_hard, "with code 7"), (is_killed, "by signal 9")])
+    def test_a_process_that_ends_early_is_one_sentence(self, job, how):
+        """With the exit code of what the operator can mend."""
+        with pytest.raises(UsageError, match=f"ended early, {how}, .* memory .*`taskset -c 0-3`") as refusal:
+            list(data.map_in_processes(job, range(20), 2))
+        assert "\n" not in str(refusal.value)
+
+    def test_items_are_taken_as_they_are_needed(self):
+        taken = []
+        answers = data.map_in_processes(times_two, (taken.append(i) or i for i in range(1000)), 2)
+        next(answers)
+        answers.close()
+        assert len(taken) < 10
+
+    def test_processes_end_with_their_parent(self, tmp_path):
+        """Killed, it cannot tell them."""
+        program = (
+            "from diffusers_dp.data.decoding_workers import map_in_processes; from support.decoding_jobs import pid_then_wait; import sys\n"
+            "list(map_in_processes(pid_then_wait, sys.argv[1:], 2))"
+        )
+        paths = [tmp_path / "1", tmp_path / "2", *[tmp_path / "3"] * 600]
+        parent = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, paths)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        while not (paths[0].exists() and paths[1].exists() and paths[1].read_text()):
+            assert parent.poll() is None
+            time.sleep(0.05)
+        parent.kill()
+        parent.wait()
+        for path in paths[:2]:
+            while Path(f"/proc/{path.read_text()}").exists() or alive(int(path.read_text())):
+                time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,128 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Commands in several processes: the numbers, images and files of one, each part done once, and what ends one ends all."""
+
+import argparse
+import pickle
+import re
+import stat
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from diffusers_dp import cli, verify
+from diffusers_dp.commands import sample
+from diffusers_dp.commands.evaluate_inputs import StateImages
+from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
+from diffusers_dp.evaluation.training_curve import KeptState
+from diffusers_dp.release.receipt import RECEIPT_NAME
+from support.places import TESTS
+from support.processes import SEVERAL, launch
+from support.small_commands import patches
+
+
+COMMANDS = TESTS / "support" / "small_commands.py"
+HOUSE = "private/unprotected/evaluation"
+
+
+def flags_of(release, data, out):
+    """Without the pixels, which no process sends to another."""
+    return [
+        "evaluate", "--model", release, "--real", data / "real", "--output_dir", out, "--num_images", "30",
+        "--num_inference_steps", "2", "--extractors", "classifier", "--metrics", "kid", "inception_score",
+        "--classifiers", "logreg", "cnn", "--utility_sizes", "20",
+    ]  # fmt: skip
+
+
+def files_of(folder):
+    """By name; those of features have the hash of what they hold. Without what `datasets` caches, whose names hold paths."""
+    return {
+        path.relative_to(folder).as_posix(): path
+        for path in folder.rglob("*")
+        if path.is_file() and path.relative_to(folder).parts[0] != "cache"
+    }
+
+
+def modes_of(folder):
+    """Of the folder and of those in it: features and finished steps are private."""
+    inside = (path for path in (folder, *folder.iterdir()) if path.is_dir())
+    return {path.relative_to(folder).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in inside}
+
+
+def count_of(release):
+    return verify.verify(release)[0]["private_evaluations"]
+
+
+@pytest.mark.parametrize("count", SEVERAL)
+def test_several_processes_find_what_one_finds(count, release, judged_data, tmp_path, monkeypatch):
+    """Images, features, classifiers and the report; the receipt counts once, and nothing is left over outside of the caches."""
+    done = launch(
+        count, COMMANDS, tmp_path / "several.txt", "nothing", *flags_of(release, judged_data, tmp_path / "several")
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count("Written to") == done.stdout.count("This reads private data") == 1
+    assert count_of(release) == 1
+    with monkeypatch.context() as patch:
+        for place, name, value in patches(tmp_path / "one.txt"):
+            patch.setattr(place, name, value)
+        _use_cores()
+        cli.main(list(map(str, flags_of(release, judged_data, tmp_path / "one"))))
+    several, one = (tmp_path / name / HOUSE for name in ("several", "one"))
+    found = files_of(several)
+    assert found.keys() == files_of(one).keys()
+    for name, path in files_of(one).items():
+        counts = name.endswith(RECEIPT_NAME)  # how often it was evaluated
+        if name.endswith((".parquet", ".npy", ".json")) and not counts:
+            assert found[name].read_bytes() == path.read_bytes(), name
+    assert modes_of(several) == modes_of(one) and modes_of(several)["."] == 0o700
+    assert {entry.name for entry in (tmp_path / "several").iterdir()} == {"private"}
+
+    by_whom = [line.split(" ", 2) for line in (tmp_path / "several.txt").read_text().splitlines()]
+    alone = [line.split(" ", 2)[1:] for line in (tmp_path / "one.txt").read_text().splitlines()]
+    assert Counter(tuple(each[1:]) for each in by_whom) == Counter(map(tuple, alone))  # each part once
+    for kind in ("shard", "features", "classifier"):
+        shares = Counter(rank for rank, what, _ in by_whom if what == kind)
+        assert len(shares) == count, kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["full", "killed"])
+def test_what_ends_one_process_ends_all_with_one_sentence(trouble, honest, tmp_path):
+    flags = ["sample", honest, "--output", tmp_path / "out", "--num_images", "10", "--num_inference_steps", "1"]
+    done = launch(2, COMMANDS, tmp_path / "notes.txt", trouble, *flags)
+    said = re.findall("^error: .*", done.stderr, re.MULTILINE)
+    assert done.returncode and len(said) == 1 and "images in" not in done.stdout
+    assert [path.name for path in (tmp_path / "out" / "data").iterdir()] == ["train-00000-of-00003.parquet"]
+    if trouble == "full":
+        assert "No space left" in said[0] and set(re.findall(r"exitcode +: (-?\d+)", done.stderr)) == {"2"}
+    else:
+        assert said[0].removeprefix("error: ") in (LOST, STOPPED)
+
+
+def test_one_process_does_all_parts_itself():
+    results = WorkerPool().map(lambda part: part * 2, range(5))
+    assert next(results) == 0 and list(results) == [2, 4, 6, 8] and WorkerPool().count == 1
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_wrong_flag_is_told_by_the_first_process_of_a_machine(rank, monkeypatch, capsys):
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["evaluate", "--num_imag", "3"])
+    assert refused.value.code == 2 and capsys.readouterr().err.count("error: ") == (rank == "0")
+
+
+def test_a_kept_state_is_drawn_from_elsewhere(honest, tmp_path):
+    """Its weights are not those of the release, which is what is loaded there."""
+    args = argparse.Namespace(
+        num_images=3, batch_size=2, num_inference_steps=1, solver="dpm", guidance_scale=1.0, seed=0, device="cpu"
+    )
+    drawing = sample.Drawing.of(str(honest), args)
+    released = np.stack([np.asarray(image) for image in drawing.images(range(3))])
+    with torch.no_grad():
+        drawing.pipeline.unet.conv_out.weight.add_(0.5)
+    drawing.pipeline.save_pretrained(tmp_path / "warmed_up_spatial")
+    work = StateImages(drawing, KeptState("warm-up", 0, tmp_path / "warmed_up_spatial"), (1, 8, 8))
+    there = pickle.loads(pickle.dumps(work))
+    assert np.array_equal(there(range(3)), work(range(3))) and not np.array_equal(work(range(3))[:, 0], released)

@@ -1,0 +1,338 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The one question that a finished model asks about its training images: sensitivity, price, and numbers that are what they are called."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import confusion_matrix
+
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.errors import BudgetExceeded, UsageError
+from diffusers_dp.evaluation import charged, networks
+from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images
+from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.privacy.stored_answers import NoisyAnswers
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.release.build import EDMDPMSolverMultistepScheduler
+from diffusers_dp.sampling.class_balance import CLASS_SHARE, parse_balance, released_balance
+from support.releases import make_unet
+
+
+CLASSES = ("zero", "one", "two", "three")
+SIGMA = 4.0
+ROW = LedgerRow("evaluation_reserve", "gaussian", SIGMA)
+PIXELS = 64
+
+
+class Silent(PrivateGenerator):
+    """No noise: the sum can be looked at."""
+
+    def normal(self, shape, std, device="cpu"):
+        return super().normal(shape, std, device) * 0
+
+
+def digits(train=True, number=None):
+    images, labels = load_digits_split(train=train)
+    images, labels = images[labels < 4][:number], labels[labels < 4][:number]
+    return images, labels
+
+
+def door(images, labels, names=CLASSES, **options):
+    return SensitiveImages(
+        images, labels, num_images=options.pop("num_images", len(images)), image_shape=(1, 8, 8), class_names=names,
+        **options,
+    )  # fmt: skip
+
+
+def new_ledger(num_images, target_epsilon=50.0):
+    return PrivacyLedger(None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=num_images)
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    """Real test digits in the place of drawn ones."""
+    images, labels = digits(train=False)
+    return ImageSet(images, labels, CLASSES)
+
+
+@pytest.fixture(scope="module")
+def judge(synthetic):
+    return Judge(synthetic, epochs=8)
+
+
+@pytest.fixture(scope="module")
+def unlabelled_judge(synthetic):
+    return Judge(ImageSet(synthetic.images))
+
+
+def ask(judge, images, *, ledger=None, generator=None):
+    return judge.ask(images, ROW, ledger or new_ledger(images.num_units), generator=generator)
+
+
+# The question.
+
+
+def test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for(judge, unlabelled_judge):
+    rng = np.random.default_rng(0)
+    images = np.stack(
+        [np.zeros((1, 8, 8)), np.full((1, 8, 8), 255), np.eye(8)[None] * 255, rng.integers(0, 256, (1, 8, 8))]
+    ).astype(np.uint8)
+    for asked, names, norm in ((judge, CLASSES, math.sqrt(3)), (unlabelled_judge, None, math.sqrt(2))):
+        labels = None if names is None else np.arange(4)
+        ledger = new_ledger(4)
+        whole = ask(asked, door(images, labels, names), ledger=ledger, generator=Silent())
+        assert ledger.rows[0]["query"]["sensitivity"] == ledger.rows[0]["query"]["clip_norm"] == norm
+        for missing in range(4):
+            readable = np.arange(4) != missing
+            part = ask(asked, door(images, labels, names, readable=readable), generator=Silent())
+            moved = (whole - part).norm().item()
+            assert moved <= norm + 1e-5
+            if missing:  # the blank image has no direction, and moves nothing but its class
+                assert moved == pytest.approx(norm, rel=1e-5), "not clipped: the moments are those of the paper"
+
+
+def test_the_answer_is_a_confusion_matrix_and_two_moments_of_each_class(judge):
+    images, labels = digits(number=200)
+    answer = ask(judge, door(images, labels), generator=Silent())
+    assert answer.shape == (4, 4 + 2 * PIXELS)
+    expected = confusion_matrix(labels, judge.classifier.predict(images), labels=range(4))
+    np.testing.assert_allclose(answer[:, :4].numpy(), expected, rtol=1e-5)
+    pixels = images.reshape(len(images), -1) / 255
+    for start, values in ((4, pixels), (4 + PIXELS, pixels**2)):
+        values = values / np.linalg.norm(values, axis=1, keepdims=True)
+        sums = np.stack([values[labels == label].sum(0) for label in range(4)])
+        np.testing.assert_allclose(answer[:, start : start + PIXELS], sums, rtol=1e-4, atol=1e-4)
+
+
+def test_it_is_asked_once_at_the_reserved_noise_and_written_down_first(judge):
+    images, labels = digits(number=40)
+    ledger = new_ledger(40)
+    ask(judge, door(images, labels), ledger=ledger)
+    (row,) = ledger.rows
+    assert (row["stage"], row["noise_multiplier"], row["sampling_probability"]) == (ROW.name, SIGMA, 1.0)
+    assert (row["steps_executed"], row["partition"], row["state"]) == (1, "label", "executed")
+    assert row["query"]["synthetic_images"] == len(judge.synthetic)
+
+    poor = new_ledger(40, target_epsilon=0.1)
+    with pytest.raises(BudgetExceeded):
+        ask(judge, door(images, labels), ledger=poor)
+    assert poor.rows == []
+
+
+def test_the_noise_is_that_of_the_row_in_every_coordinate(judge):
+    images, labels = digits(number=40)
+    silent = ask(judge, door(images, labels), generator=Silent())
+    noise = torch.stack([ask(judge, door(images, labels)) - silent for _ in range(30)])
+    assert noise.std().item() == pytest.approx(SIGMA * math.sqrt(3), rel=0.02)
+    assert noise.std(0).min() > 0.4 * SIGMA * math.sqrt(3)
+
+
+def test_units_of_several_images_count_once(judge):
+    images, labels = digits(number=60)
+    units = np.arange(60) // 3
+    people = door(images, labels, units=units, num_units=20, max_images_per_unit=3)
+    answer = ask(judge, people, generator=Silent())
+    assert answer[:, :4].sum().item() == pytest.approx(20)
+
+
+# What is made of the answer.
+
+
+def by_class(measurements, metric):
+    return {
+        each.protocol["class"]: each for each in measurements if each.metric == metric and "class" in each.protocol
+    }
+
+
+def by_metric(measurements, **protocol):
+    return {
+        each.metric: each
+        for each in measurements
+        if all(each.protocol.get(key) == value for key, value in protocol.items()) and "class" not in each.protocol
+    }
+
+
+def test_numbers_without_noise_are_those_of_an_independent_formula(judge, synthetic):
+    images, labels = digits(number=300)
+    answer = ask(judge, door(images, labels), generator=Silent())
+    found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=300))
+    right = judge.classifier.predict(images) == labels
+    assert found["accuracy"].value == pytest.approx(100 * right.mean()) and found["accuracy"].protocol["unit"] == "%"
+    assert found["accuracy"].standard_error == 0
+    accuracies, shares = (
+        by_class(judge.measurements(answer, noise_std=0.0, num_units=300), metric)
+        for metric in ("accuracy", CLASS_SHARE)
+    )
+    assert list(accuracies) == list(shares) == list(CLASSES)
+    for label, name in enumerate(CLASSES):
+        assert accuracies[name].value == pytest.approx(100 * right[labels == label].mean())
+        assert shares[name].value == pytest.approx(100 * (labels == label).mean())
+
+    def moment(pixels, power):
+        values = (pixels.reshape(len(pixels), -1) / 255) ** power
+        return values / np.linalg.norm(values, axis=1, keepdims=True)
+
+    for power, name in ((1, "first moment distance"), (2, "second moment distance")):
+        distances = []
+        for label in range(4):
+            real, drawn = (
+                moment(images[labels == label], power),
+                moment(synthetic.images[synthetic.labels == label], power),
+            )
+            # What as many images of one distribution differ by.
+            by_chance = drawn.var(0, ddof=1).sum() / len(drawn)
+            distances.append(((real.mean(0) - drawn.mean(0)) ** 2).sum() - by_chance)
+        assert found[name].value == pytest.approx(np.mean(distances), rel=1e-3, abs=1e-5)
+
+
+def test_an_unreadable_image_counts_as_wrong(judge):
+    images, labels = digits(number=100)
+    readable = np.arange(100) < 90
+    answer = ask(judge, door(images, labels, readable=readable), generator=Silent())
+    found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=100))
+    right = (judge.classifier.predict(images) == labels) & readable
+    assert found["accuracy"].value == pytest.approx(right.sum())
+
+
+def test_noise_neither_moves_the_numbers_nor_is_it_larger_than_stated(judge):
+    images, labels = digits(number=500)
+    noisy, std = 60, 3.0
+    silent = ask(judge, door(images, labels), generator=Silent())
+    torch.manual_seed(0)
+
+    def measure(noise, noise_std):
+        found = judge.measurements(silent + noise, noise_std=noise_std, num_units=500)
+        return by_metric(found) | {(CLASS_SHARE, name): each for name, each in by_class(found, CLASS_SHARE).items()}
+
+    truth = measure(0.0, 0.0)
+    runs = [measure(std * torch.randn_like(silent), std) for _ in range(noisy)]
+    for name, true in truth.items():
+        values = np.array([run[name].value for run in runs])
+        stated = np.mean([run[name].standard_error for run in runs])
+        assert abs(values.mean() - true.value) < 4 * stated / math.sqrt(noisy), name
+        assert values.std(ddof=1) == pytest.approx(stated, rel=0.35), name
+
+
+def test_the_same_images_are_at_distance_zero(synthetic):
+    """Twice the same distribution, by halves."""
+    halves = [synthetic.subset(np.arange(start, len(synthetic), 2)) for start in (0, 1)]
+    judge = Judge(halves[0], epochs=1)
+    answer = ask(judge, door(halves[1].images, halves[1].labels), generator=Silent())
+    found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=len(halves[1])))
+    assert abs(found["first moment distance"].value) < 0.02
+
+
+def test_a_class_that_noise_hides_has_no_number_of_its_own(judge):
+    images, labels = digits()
+    images, labels = images[labels != 2], labels[labels != 2]
+    answer = ask(judge, door(images, labels))
+    found = judge.measurements(answer, noise_std=SIGMA * math.sqrt(3), num_units=len(images))
+    assert list(by_class(found, "accuracy")) == ["zero", "one", "three"]
+    share = by_class(found, CLASS_SHARE)["two"]
+    assert share.value < 5 * share.standard_error
+    assert by_metric(found)["first moment distance"].protocol["classes"] == 3
+    nothing = torch.zeros_like(answer)
+    assert set(by_metric(judge.measurements(nothing, noise_std=1.0, num_units=300))) == {"accuracy"}
+
+
+def test_noise_carries_no_accuracy_beyond_what_one_can_be(judge):
+    answer = torch.zeros(4, 4 + 2 * PIXELS)
+    answer[0, :4] = torch.tensor([150.0, -20.0, 0.0, 0.0])
+    answer[1, :4] = torch.tensor([150.0, -20.0, 0.0, 0.0])
+    found = [each for each in judge.measurements(answer, noise_std=1.0, num_units=100) if each.metric == "accuracy"]
+    assert [each.value for each in found] == [100.0, 100.0, 0.0]
+
+
+def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
+    images, labels = digits(number=300)
+    answer = ask(judge, door(images, labels), generator=Silent())
+    found = judge.measurements(answer, noise_std=0.0, num_units=300)
+    receipt = {"evaluation": [each.as_json() for each in found]}
+    names = ["three", "zero", "two", "one"]  # the model's order counts
+    shares = parse_balance(released_balance(receipt, names), 4)
+    assert shares == pytest.approx([(labels == CLASSES.index(name)).mean() for name in names], abs=1e-3)
+    nothing = [{**each, "value": 0.0} for each in receipt["evaluation"]]
+    for without in ({}, {"evaluation": []}, {"evaluation": receipt["evaluation"][:3]}, {"evaluation": nothing}):
+        with pytest.raises(UsageError, match="--evaluation_reserve"):
+            released_balance(without, names)
+    with pytest.raises(UsageError, match="--class_balance released"):
+        released_balance(receipt, [*names, "four"])
+
+
+def test_without_classes_there_are_moments_alone(unlabelled_judge):
+    images, _ = digits(number=100)
+    answer = ask(unlabelled_judge, door(images, None, None), generator=Silent())
+    assert answer.shape == (1, 2 * PIXELS)
+    found = by_metric(unlabelled_judge.measurements(answer, noise_std=0.0, num_units=100))
+    assert set(found) == {"first moment distance", "second moment distance"}
+
+
+def test_a_missing_image_changes_no_shape(judge):
+    images, labels = digits(number=50)
+    answer = ask(judge, door(images[:49], labels[:49], num_images=50))
+    assert answer.shape == (4, 4 + 2 * PIXELS)
+    for each in judge.measurements(answer, noise_std=1.0, num_units=50):
+        assert math.isfinite(each.value)
+
+
+# From a model to its numbers.
+
+
+@pytest.fixture
+def pipeline(monkeypatch):
+    monkeypatch.setattr(networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(2))
+    scheduler = EDMDPMSolverMultistepScheduler(sigma_data=0.5)
+    pipeline = DPImagePipeline(make_unet(4), scheduler, id2label=dict(enumerate(CLASSES)), patch_size=1)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def evaluate(pipeline, images, ledger, folder, **options):
+    given = {"num_images": 40, "num_inference_steps": 1, "seed": 0, **options}
+    return charged_evaluation(pipeline, images, ROW, ledger, NoisyAnswers(folder), **given)
+
+
+def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline, monkeypatch):
+    one, same, other = (drawn_images(pipeline, num_images=6, num_inference_steps=1, seed=seed) for seed in (0, 0, 1))
+    assert one.images.shape == (6, 1, 8, 8) and one.images.dtype == np.uint8
+    assert one.labels.tolist() == [0, 1, 2, 3, 0, 1] and one.class_names == CLASSES
+    assert np.array_equal(one.images, same.images) and not np.array_equal(one.images, other.images)
+    monkeypatch.setattr(charged, "DRAWN_AT_A_TIME", 4)
+    parts = drawn_images(pipeline, num_images=6, num_inference_steps=1, seed=0)
+    assert np.abs(parts.images.astype(int) - one.images).max() <= 1 and parts.labels.tolist() == one.labels.tolist()
+    assert len({image.tobytes() for image in parts.images}) == 6
+
+
+def test_an_answer_is_asked_for_once(pipeline, tmp_path):
+    images, labels = digits(number=40)
+    ledger = new_ledger(40)
+    first = evaluate(pipeline, door(images, labels), ledger, tmp_path)
+    assert first and evaluate(pipeline, door(images, labels), ledger, tmp_path) == first
+    assert len(ledger.rows) == 1
+
+
+def test_the_answer_about_an_earlier_state_is_not_given_for_a_later_one(pipeline, tmp_path, capsys):
+    images, labels = digits(number=40)
+    ledger = new_ledger(40)
+    evaluate(pipeline, door(images, labels), ledger, tmp_path)
+    with torch.no_grad():
+        next(pipeline.unet.parameters()).add_(0.1)
+    assert evaluate(pipeline, door(images, labels), ledger, tmp_path) == []
+    assert "spent before an interruption" in capsys.readouterr().out
+    assert len(ledger.rows) == 1
+
+
+def test_an_answer_that_was_lost_is_not_asked_for_again(pipeline, tmp_path, monkeypatch, capsys):
+    images, labels = digits(number=40)
+    ledger = new_ledger(40)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(NoisyAnswers, "put", lambda *arguments, **meaning: (_ for _ in ()).throw(KeyboardInterrupt))
+        evaluate(pipeline, door(images, labels), ledger, tmp_path)
+    assert evaluate(pipeline, door(images, labels), ledger, tmp_path) == []
+    assert "spent before an interruption" in capsys.readouterr().out
+    assert len(ledger.rows) == 1

@@ -1,0 +1,178 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Where judged images come from, and how they are made comparable; each thing that cannot be compared has its own sentence."""
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffusers_dp.data.images import load_digits_split, load_images, public_facts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.images import (
+    ImageSet,
+    Source,
+    common_shape,
+    copies_warning,
+    fingerprint,
+    fit,
+    validation_split,
+    with_classes_of,
+)
+from diffusers_dp.methods.config import FETAProConfig
+from support.images import write_dataset
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits_split(train=True)
+
+
+def test_what_is_written_is_read(tmp_path, digits):
+    images, labels = digits[0][:30], digits[1][:30]
+    source = Source("--real", str(write_dataset(tmp_path / "real", images, labels, "0123456789")))
+    assert source.shape("train", tmp_path / "cache") == (1, 8, 8)
+    found = source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache", limit=30)
+    assert np.array_equal(found.images, images) and np.array_equal(found.labels, labels)
+    assert found.class_names == tuple("0123456789")
+    assert found.origin == {"dataset": "real", "split": "train", "unreadable": 0}  # no path of this machine
+
+
+def test_fewer_images_are_drawn_from_all_of_them(tmp_path, digits):
+    """The first ones of a folder that is sorted by class would be of its first class."""
+    order = digits[1][:400].argsort(kind="stable")
+    images, labels = digits[0][order], digits[1][order]
+    source = Source("--images", str(write_dataset(tmp_path / "sorted", images, labels, "0123456789")))
+
+    def load(seed):
+        return source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache", limit=100, seed=seed)
+
+    found = load(0)
+    assert len(found) == len(set(found.positions)) == 100 and len(set(found.labels)) == 10
+    assert np.array_equal(found.images, images[found.positions])
+    assert np.array_equal(found.labels, labels[found.positions])
+    assert found.origin["drawn"] == "100 of 400 images at random, without replacement, by seed 0"
+    assert np.array_equal(load(0).positions, found.positions)
+    assert not np.array_equal(load(1).positions, found.positions)
+    counts = np.bincount(np.concatenate([load(seed).positions for seed in range(8)]), minlength=400)
+    assert counts.max() < 8 and abs(counts[:200].sum() - 400) < 55  # each as likely
+
+
+def test_embedded_digits(tmp_path, digits):
+    found = Source("--real", None).load("test", (1, 8, 8), resize=False, cache_dir=tmp_path)
+    assert np.array_equal(found.images, load_digits_split(train=False)[0]) and len(found) == 360
+    with pytest.raises(UsageError, match="--test_split 'dev'"):
+        Source("--real", None, split_flag="--test_split").shape("dev", tmp_path)
+
+
+def test_images_that_cannot_be_read_are_counted(tmp_path, digits):
+    table = datasets.Dataset.from_dict({"image": [b"no image", *(_png(image) for image in digits[0][:3])]})
+    (tmp_path / "real").mkdir()
+    table.to_parquet(tmp_path / "real" / "train.parquet")
+    found = Source("--real", str(tmp_path / "real")).load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "c")
+    assert len(found) == 3 and found.origin["unreadable"] == 1 and found.labels is None
+
+
+def _png(image):
+    import io
+
+    file = io.BytesIO()
+    Image.fromarray(image[0]).save(file, format="png")
+    return file.getvalue()
+
+
+def test_another_size_is_refused_with_both_and_made_to_fit_on_request(tmp_path, digits):
+    source = Source("--real", str(write_dataset(tmp_path / "real", np.zeros((2, 3, 10, 12), np.uint8))))
+    shape = source.shape("train", tmp_path / "cache")
+    assert shape == (3, 10, 12)
+    with pytest.raises(UsageError, match="8x8 pixels and 1 channel .* 12x10 pixels and 3 channels; --resize"):
+        common_shape((1, 8, 8), shape, resize=False)
+    assert common_shape((1, 8, 8), shape, resize=True) == (1, 8, 8) == common_shape((3, 8, 8), (1, 5, 5), resize=True)
+    with pytest.raises(UsageError, match="12x10 pixels and 3 channels where 8x8 .* --resize"):
+        source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache")
+    assert source.load("train", (1, 8, 8), resize=True, cache_dir=tmp_path / "cache").images.shape == (2, 1, 8, 8)
+
+
+def test_fit_is_the_published_preprocessing():
+    image = np.random.default_rng(0).integers(0, 256, (3, 20, 30), dtype=np.uint8)
+    picture = Image.fromarray(image.transpose(1, 2, 0))
+    wanted = picture.resize((10, 10), Image.Resampling.LANCZOS, box=(5, 0, 25, 20))
+    assert np.array_equal(fit(image, (3, 10, 10)), np.asarray(wanted).transpose(2, 0, 1))
+    grey = np.tensordot([0.299, 0.587, 0.114], image.astype(float), 1)
+    assert np.abs(fit(image, (1, 20, 30))[0] - grey).max() <= 1
+    assert np.array_equal(fit(image[:1], (3, 20, 30)), np.repeat(image[:1], 3, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "nowhere/at all"}, "--real nowhere/at all could not be opened"),
+        ({"split": "dev"}, "--train_split 'dev' does not exist; there is: train"),
+        ({"image_column": "scan"}, "--image_column 'scan' does not exist"),
+        ({"label_column": "age"}, "--label_column 'age' does not exist"),
+    ],
+)
+def test_what_is_not_there_is_named_by_its_flag(tmp_path, digits, change, words, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folder = write_dataset(tmp_path / "real", digits[0][:2], digits[1][:2], "0123456789")
+    split = change.pop("split", "train")
+    with pytest.raises(UsageError, match=words):
+        Source("--real", **{"name": str(folder), **change}).shape(split, tmp_path / "cache")
+
+
+def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digits):
+    """Also where an image cannot be read: both go by position."""
+    folder = write_dataset(tmp_path / "real", digits[0][:40], digits[1][:40], "0123456789")
+    table = datasets.load_dataset(str(folder), split="train").cast_column("image", datasets.Image(decode=False))
+    rows = [{"image": {"bytes": b"damaged"}, "label": 1} if i == 7 else row for i, row in enumerate(table)]
+    damaged = datasets.Dataset.from_list(rows, features=table.features)
+    damaged.to_parquet(folder / "train-00000-of-00001.parquet")
+    config = FETAProConfig(dataset_name=str(folder), validation_size=15, resolution=8, num_channels=1)
+    arrays = load_images(config.data, public_facts(config.data), tmp_path / "training")
+    images = Source("--real", str(folder)).load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache")
+    train, validation = validation_split(images, 15)
+    assert np.array_equal(train.images, arrays.images[arrays.readable])
+    assert np.array_equal(train.labels, arrays.labels[arrays.readable])
+    together = {image.tobytes() for image in (*train.images, *validation.images)}
+    assert (images.public_size, train.public_size, validation.public_size) == (40, 25, 15)  # whatever can be read
+    assert len(train) + len(validation) == 39 and len(together) == len(set(map(bytes, images.images)))
+    assert not {int(i) for i in train.positions} & {int(i) for i in validation.positions}
+    with pytest.raises(UsageError, match="--validation_size 40"):
+        validation_split(images, 40)
+
+
+def make_set(labels, names, images=None):
+    images = np.arange(len(labels) * 4, dtype=np.uint8).reshape(-1, 1, 2, 2) if images is None else images
+    return ImageSet(images, None if labels is None else np.array(labels), names)
+
+
+def test_classes_go_by_name_and_what_is_missing_is_warned_of():
+    real = make_set([0, 1, 2], ("cat", "dog", "elk"))
+    found, warnings = with_classes_of(make_set([0, 1, 1], ("elk", "cat")), real)
+    assert found.labels.tolist() == [2, 0, 0] and found.class_names == real.class_names
+    assert warnings == ["No synthetic image was generated of: dog."]
+    found, warnings = with_classes_of(make_set([0, 1, 2], ("a", "b", "c")), real)
+    assert found.labels.tolist() == [0, 1, 2] and "by position" in warnings[0]
+    with pytest.raises(UsageError, match="cat, fox.*cat, dog, elk.*--class_names"):
+        with_classes_of(make_set([0, 1], ("cat", "fox")), real)
+    unlabelled = ImageSet(real.images)
+    assert with_classes_of(unlabelled, real)[1] == [
+        "The synthetic images have no labels: utility, distances of classes and features of a classifier are left out."
+    ]
+    assert with_classes_of(real, unlabelled)[0].labels is None
+
+
+def test_copies_and_fingerprints():
+    some, others = make_set([0, 1], ("a", "b")), make_set([0, 1], ("a", "b"), np.full((2, 1, 2, 2), 200, np.uint8))
+    assert copies_warning(some, some, "test").startswith("2 of 2 synthetic images equal a real test image")
+    assert copies_warning(some, others, "test") is None
+    marks = {fingerprint(each) for each in (some, others, make_set([1, 1], ("a", "b")), make_set([0, 1], ("a", "c")))}
+    assert len(marks) == 4 and fingerprint(some) == fingerprint(make_set([0, 1], ("a", "b")))
+
+
+def test_a_class_without_real_images_is_warned_of():
+    images = np.zeros((4, 1, 4, 4), np.uint8)
+    synthetic = ImageSet(images, np.array([0, 1, 2, 2]), ("a", "b", "c"))
+    real = ImageSet(images, np.array([0, 1, 1, 1]), ("a", "b", "c"))
+    (warning,) = with_classes_of(synthetic, real)[1]
+    assert warning.startswith("There is no real training image of: c")
+    assert with_classes_of(synthetic.subset(np.array([0, 1])), real)[1] == ["No synthetic image was generated of: c."]

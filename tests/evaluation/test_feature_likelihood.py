@@ -1,0 +1,140 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""FLD against scipy's mixtures, autograd, and a program of its own."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.feature_likelihood import (
+    _gradients,
+    feature_likelihood_divergence,
+    fit_log_variances,
+    negative_log_likelihood,
+)
+from support.evaluating import gaussian
+
+
+def test_the_density_is_scipys_mixture():
+    points, centres = torch.from_numpy(gaussian(20)), torch.from_numpy(gaussian(7, seed=1))
+    log_variances = torch.linspace(-1, 1, 7)
+    densities = sum(
+        stats.multivariate_normal(centre, math.exp(log_variance)).pdf(points) / 7
+        for centre, log_variance in zip(centres.numpy(), log_variances.tolist(), strict=True)
+    )
+    expected = -np.log(densities).mean() / 6
+    assert negative_log_likelihood(points, centres, log_variances) == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradients_are_those_of_autograd():
+    points, centres = torch.from_numpy(gaussian(30)), torch.from_numpy(gaussian(8, seed=1))
+    distances = torch.cdist(points, centres) ** 2
+    to_base = 0.81 * (points - points.mean(0)).square().sum(1)
+    log_variances = torch.linspace(-1, 2, 8).requires_grad_()
+    base = torch.tensor(0.3, requires_grad=True)
+
+    def log_normal(squared, log_variance):
+        return (
+            torch.distributions.Normal(0.0, 1.0).log_prob((squared / log_variance.exp()).sqrt())
+            - 6 / 2 * log_variance
+            - 5 / 2 * math.log(2 * math.pi)
+        )
+
+    all_logs = torch.cat([log_normal(distances, log_variances) - math.log(8), log_normal(to_base, base)[:, None]], 1)
+    (-all_logs.logsumexp(1).mean() / 6).backward()
+    found = _gradients(
+        [distances[:20], distances[20:]], [to_base[:20], to_base[20:]], log_variances.detach(), base.detach(), 6
+    )
+    torch.testing.assert_close(found[0], log_variances.grad, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(found[1], base.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_the_fit_finds_a_variance_that_is_known():
+    """Two clusters, far apart and far from the base, with a centre amid each: the variances are those of the clusters."""
+    draws = (
+        torch.randn(2, 2000, 40, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 3.0])[:, None, None]
+    )
+    centres = torch.stack([torch.full((40,), -50.0), torch.full((40,), 50.0)])
+    points = (draws + centres[:, None]).flatten(0, 1)
+    best = draws.square().mean(dim=(1, 2)).log()
+    torch.testing.assert_close(fit_log_variances(points, centres), best, atol=0.05, rtol=0)
+
+
+def test_equals_an_independent_program():
+    """The whole of it, by autograd and torch.distributions, one batch."""
+    train, test = gaussian(60) + 3, gaussian(40, seed=1) + 3
+    synthetic = gaussian(30, seed=2, shift=3.3, scale=1.2)
+    draws = np.random.default_rng(5)
+    chosen, order = draws.permutation(30), draws.permutation(60)
+    mean, deviation = test.mean(0), test.std(0, ddof=1)
+    points, held_out, centres = (
+        torch.from_numpy((x - mean) / deviation) for x in (train[order], test, synthetic[chosen])
+    )
+
+    def logs(x, mus, log_variances):
+        normal = torch.distributions.Normal(mus, (log_variances / 2).exp()[:, None])
+        return normal.log_prob(x[:, None]).sum(2) - math.log(len(mus))
+
+    def fit(x, mus):
+        squared = (x[:, None] - mus).square().sum(2)
+        log_variances = ((squared.min(0).values + 1e-3) / 6).log().requires_grad_()
+        base = torch.zeros((), requires_grad=True)
+        adam = torch.optim.Adam([log_variances, base], lr=0.5)
+        for _ in range(50):
+            adam.zero_grad()
+            normal = torch.distributions.Normal(0.9 * (x.mean(0) - x), (base / 2).exp())
+            of_base = normal.log_prob(torch.zeros(6)).sum(1)[:, None]
+            (-torch.cat([logs(x, mus, log_variances), of_base], 1).logsumexp(1).mean() / 6).backward()
+            adam.step()
+            log_variances.data.clamp_(-40, 20)
+        return log_variances.detach()
+
+    nll = -logs(points, centres, fit(points, centres)).logsumexp(1).mean() / 6
+    half = points[:30], points[30:]
+    baseline = -logs(held_out, half[0], fit(half[1], half[0])).logsumexp(1).mean() / 6
+    found = feature_likelihood_divergence(train, test, synthetic, seed=5)
+    assert found == pytest.approx(100 * float(nll - baseline), rel=1e-3)
+
+
+def test_worse_images_are_less_likely_and_copies_give_themselves_away():
+    train, test = gaussian(300), gaussian(200, seed=1)
+    good, bad = (feature_likelihood_divergence(train, test, gaussian(150, seed=2, shift=s), seed=0) for s in (0, 6))
+    copies = feature_likelihood_divergence(train, test, train[:150], seed=0)
+    assert abs(good) < 60
+    assert bad > good + 30
+    assert copies > 500
+    assert good == feature_likelihood_divergence(train, test, gaussian(150, seed=2), seed=0)
+
+
+def test_a_constant_feature_divides_by_nothing():
+    sets = [np.pad(gaussian(count, seed=count), ((0, 0), (0, 2))) for count in (100, 60, 50)]
+    assert math.isfinite(feature_likelihood_divergence(*sets, seed=0))
+
+
+@pytest.mark.parametrize("value", [11 / 255, 0.1])  # whose float32 and float64 deviations need not be 0
+def test_a_feature_that_is_constant_on_the_test_images_is_only_centred(value):
+    train, test, synthetic = (gaussian(count, seed=count) for count in (100, 360, 50))
+    test[:, 0], at_zero = np.float32(value), test.copy()
+    at_zero[:, 0] = 0
+    shifted = train.copy(), synthetic.copy()
+    for each in shifted:
+        each[:, 0] -= np.float32(value)
+    expected = feature_likelihood_divergence(shifted[0], at_zero, shifted[1], seed=0)
+    assert feature_likelihood_divergence(train, test, synthetic, seed=0) == pytest.approx(expected, abs=1e-2)
+
+
+def test_copies_are_at_distance_0_and_cost_as_much_as_in_float64():
+    """`reference` by a program in float64 with exact distances (not in this repository), on the same images."""
+    rng = np.random.default_rng(0)
+    train, test, synthetic = (rng.integers(0, 256, (n, 64)).astype(np.float32) / 255 for n in (400, 360, 200))
+    half = np.concatenate([train[:80], synthetic[:80]])
+    reference = -371.0061
+    assert feature_likelihood_divergence(train, test, half, seed=1) == pytest.approx(reference, abs=1e-3)
+
+
+def test_too_few_images():
+    with pytest.raises(UsageError, match="FLD needs 4 real training images, 2 real test images"):
+        feature_likelihood_divergence(gaussian(3), gaussian(10), gaussian(10), seed=0)

@@ -1,0 +1,126 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Every example runs, as a script and cell by cell as a notebook; the two are one text."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.places import ROOT
+
+
+specification = importlib.util.spec_from_file_location("notebooks", ROOT / "examples" / "notebooks.py")
+notebooks = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(notebooks)
+SCRIPTS = {path.stem: path for path in notebooks.scripts()}
+
+# Runs the code cells of a notebook one after the other, in one namespace, as a kernel would.
+KERNEL = """
+import json, sys
+namespace = {"__name__": "__main__"}
+for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), cell["id"], "exec"), namespace)
+"""
+MADE = {
+    "train_on_your_own_folder": "example_of_training/run/release/privacy_receipt.json",
+    "sample_images": "example_of_sampling/image-3.png",
+    "make_a_private_dataset": "example_of_a_dataset/mostly_one/README.md",
+    "verify_a_stranger_s_model": "example_of_verifying/edited/privacy_receipt.json",
+    "plan_a_budget": "example_of_planning/budget.png",
+}
+
+
+def test_each_quickstart_is_there():
+    assert set(SCRIPTS) == set(MADE)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_notebook_is_that_of_the_script(name):
+    """`python examples/notebooks.py` writes them."""
+    notebook = SCRIPTS[name].with_suffix(".ipynb")
+    assert notebook.read_text(encoding="utf-8") == notebooks.to_text(notebooks.notebook_of(SCRIPTS[name].read_text()))
+
+
+LONGEST = ("train_on_your_own_folder", "plan_a_budget", "make_a_private_dataset")
+# A notebook is the script's text: one runs each time, the others with the slow tests, and with them the scripts that train and calibrate most.
+RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name in LONGEST else []) for name in MADE] + [
+    pytest.param(name, "notebook", marks=[] if name == "sample_images" else pytest.mark.slow) for name in MADE
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), RUNS)
+def test_it_runs(name, kind, honest, tmp_path):
+    """In a folder with a release where `make demo` puts one."""
+    shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
+    (tmp_path / "training").symlink_to(ROOT / "training")
+    before = contents(tmp_path)
+    done = run_example(name, kind, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / MADE[name]).is_file()
+    own = Path(MADE[name]).parts[0]
+    assert {path: text for path, text in contents(tmp_path).items() if path.parts[0] != own} == before
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_folder_that_is_there_is_not_touched(name, honest, tmp_path):
+    """Nor are the user's own images, which the README calls `scans`: here they have the names that an example gives to its own."""
+    shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
+    own = Path(MADE[name]).parts[0]
+    for path in (
+        f"{own}/scans/benign/0.png",
+        "scans/benign/0.png",
+        "synthetic/0.png",
+        "edited/0.png",
+        "image-0.png",
+        "budget.png",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"a patient")
+    before = contents(tmp_path)
+    done = run_example(name, "script", tmp_path)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert last == f"{own} exists: this example writes into a folder of its own; move yours away, or run it elsewhere."
+    assert contents(tmp_path) == before
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def run_example(name, kind, folder):
+    script = SCRIPTS[name]
+    command = [str(script)] if kind == "script" else ["-c", KERNEL, str(script.with_suffix(".ipynb"))]
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+
+
+def test_the_space_is_complete():
+    folder = ROOT / "examples" / "space"
+    _, header, text = (folder / "README.md").read_text().split("---\n", 2)
+    facts = yaml.safe_load(header)
+    assert facts["sdk"] == "gradio" and facts["app_file"] == "app.py" and (ROOT / "app.py").is_file()
+    pins = dict(
+        line.split(" ;")[0].split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    )
+    assert facts["sdk_version"] == pins["gradio"] and facts["python_version"] == "3.11"
+    assert "diffusers_dp[app]" in (folder / "requirements.txt").read_text()
+    assert "DIFFUSERS_DP_RELEASES" in text
+
+
+def test_notebooks_hold_no_outputs():
+    for script in SCRIPTS.values():
+        for cell in json.loads(script.with_suffix(".ipynb").read_text())["cells"]:
+            assert not cell.get("outputs") and cell.get("execution_count") is None

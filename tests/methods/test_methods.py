@@ -1,0 +1,126 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The registry of methods, what it prints, and the counterexample behind one of its lines."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+
+import dp_accounting as dp
+import pytest
+import torch
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from diffusers_dp import cli
+from diffusers_dp.accounting.ledger import LedgerRow
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.registry import METHODS, STATUSES
+from diffusers_dp.release.receipt import build_receipt
+from support.places import ROOT
+from support.receipts import RNG, make_ledger
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_each_method_says_what_its_status_rests_on(name):
+    """A proof for each of its mechanisms is in the documentation; without guarantee there is none to point at."""
+    method = METHODS[name]
+    assert method.name == name and method.status in STATUSES
+    assert method.note.endswith((".", ")")) and method.paper
+    assert bool(method.mechanisms) == (method.status != "no_guarantee")
+    headings = [
+        line.lstrip("# ") for line in (ROOT / "docs" / "guarantee.md").read_text().splitlines() if line[:1] == "#"
+    ]
+    for mechanism in method.mechanisms:
+        assert any(heading.endswith(mechanism) for heading in headings), mechanism
+
+
+def test_every_script_is_registered_and_every_registered_script_exists():
+    scripts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "training").glob("train_*.py")}
+    assert scripts == {method.script for method in METHODS.values() if method.script}
+
+
+def test_methods_whose_proof_fails_are_listed_as_such():
+    assert {name for name, method in METHODS.items() if method.status == "no_guarantee"} == {"pge", "dpgen"}
+
+
+def test_the_command(capsys):
+    cli.main(["methods"])
+    table, reasons, statuses = capsys.readouterr().out.split("\n\n")
+    header, *lines = table.splitlines()
+    assert len(lines) == len(METHODS) == len(reasons.splitlines()) and len(statuses.splitlines()) == 3
+    for line, method in zip(lines, METHODS.values(), strict=True):
+        assert line[: header.index("status")].strip() == method.title
+        assert line[header.index("status") : header.index("script")].strip() == method.status
+        assert line[header.index("script") : header.index("paper")].strip() == (
+            "none" if method.status == "no_guarantee" else method.script or "to come"
+        )
+        assert line[header.index("paper") :] == method.paper
+
+
+def test_a_receipt_states_what_the_registry_says():
+    receipt = build_receipt(make_ledger(), files=[], method=METHODS["feta_pro"], curriculum=None, rng=RNG)
+    assert receipt["status"] == METHODS["feta_pro"].status == "proven_with_assumptions"
+    words = {"name": "FETA-Pro", "paper": METHODS["feta_pro"].paper, "status": "proven_with_assumptions"}
+    assert receipt["method"] == words
+    leaky = build_receipt(
+        make_ledger(), files=[], method=METHODS["feta_pro"], curriculum=None, rng=RNG, leaky_outputs=["losses"]
+    )
+    assert (
+        leaky["status"] == "proven_except_leaky_outputs" and leaky["method"] == words
+    )  # the proof's own status stays
+    stronger = dataclasses.replace(METHODS["feta_pro"], status="proven")
+    assert build_receipt(make_ledger(), files=[], method=stronger, curriculum=None, rng=RNG)["status"] == "proven"
+
+
+@pytest.mark.parametrize("name", ["pge", "dpgen"])
+def test_no_receipt_claims_an_epsilon_for_a_method_without_guarantee(name):
+    with pytest.raises(UsageError, match=f"{METHODS[name].title} has no guarantee"):
+        build_receipt(make_ledger(), files=[], method=METHODS[name], curriculum=None, rng=RNG)
+
+
+def test_no_torch_is_loaded():
+    code = "import sys; from diffusers_dp import cli; cli.main(['methods']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+# PGE's Theorem 1 claims epsilon-DP. This shows that it has none.
+
+
+def pge_step(images, theta, learning_rate, num_neighbours, epsilon, generator):
+    """One SGD step of PGE's Equation 8 for the model q(x) = theta x: grad of `R(v)' grad_x q R(v) + (v' q)^2 / 2`, where
+    randomised response (Equation 6) replaces v by one of its k nearest with a probability that epsilon decides."""
+    v = torch.randn(images.shape, generator=generator)
+    nearest = (torch.nn.functional.normalize(v) @ torch.nn.functional.normalize(v).T).topk(num_neighbours + 1).indices
+    kept = torch.rand(len(v), generator=generator) < math.exp(epsilon) / (math.exp(epsilon) + num_neighbours - 1)
+    other = nearest[torch.arange(len(v)), torch.randint(1, num_neighbours + 1, (len(v),), generator=generator)]
+    response = torch.where(kept[:, None], v, v[other])
+    gradient = response.square().sum(1) + theta * (v * images).sum(1).square()  # d/d theta of both terms
+    return theta - learning_rate * gradient.sum() / 50
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
+def test_pge_has_no_finite_epsilon(epsilon):
+    """theta_0 < 0. Of blank images, theta falls with probability 1, whatever is drawn. With one white image more, it rises with positive
+    probability. The event "theta rose" has probability 0 under one neighbour only, so that P <= e^eps 0 fails for every eps."""
+    generator, rose = torch.Generator().manual_seed(0), {"blank": 0, "one white": 0}
+    for _ in range(300):
+        images = torch.zeros(50, 64)
+        images[0] = (
+            1.0  # its part, |theta_0| (v'x)^2 = 32 * 64 * chi-square(1), against about 50 * 64 of all first terms
+        )
+        for name, data in (("blank", images[1:]), ("one white", images)):
+            rose[name] += int(pge_step(data, -32.0, 0.1, 10, epsilon, generator) > -32.0)
+    assert rose["blank"] == 0 and rose["one white"] > 0
+    assert METHODS["pge"].status == "no_guarantee"
+
+
+@pytest.mark.parametrize("accountant", [PLDAccountant, RdpAccountant])
+def test_what_has_no_guarantee_composes_to_an_infinite_epsilon(accountant):
+    """However much noise the rest has; and the ledger holds no question without noise, for it would be the end of its claim."""
+    composed = accountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
+    composed.compose(dp.GaussianDpEvent(100.0)).compose(dp.NonPrivateDpEvent())
+    assert composed.get_epsilon(1e-5) == math.inf
+    for wrong in ({"mechanism": "non_private"}, {"noise_multiplier": 0.0}, {"noise_multiplier": math.nan}):
+        with pytest.raises(UsageError):
+            LedgerRow(**{"name": "pge", "mechanism": "gaussian", "noise_multiplier": 1.0, **wrong})

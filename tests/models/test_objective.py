@@ -1,0 +1,68 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The same flags teach the same rows in every method."""
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler
+
+from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.validation import SIGMA_MAX
+from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, build_objective
+from diffusers_dp.runs.pretrained import starting_model
+from diffusers_dp.runs.run import build_denoiser
+from support.models import make_ddpm
+
+
+FACTS = PublicFacts(1437, (1, 8, 8), ("a", "b"))
+KNOBS = (
+    "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --objective ddpm "
+    "--label_dropout 0.3"
+).split()
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_each_method_has_the_same_knobs(method):
+    denoiser, loss = build_denoiser(load_config(KNOBS, CONFIGS[method]), FACTS, "cpu")
+    assert (
+        isinstance(denoiser, DDPMDenoiser)
+        and isinstance(loss, AugmentedLoss)
+        and (loss.flip, loss.crop) == (True, True)
+    )
+    assert (
+        isinstance(loss.loss, DDPMLoss)
+        and loss.loss.mixture.weights == [0.05, 0.9, 0.05]
+        and loss.loss.label_dropout == 0.3
+    )
+    assert loss(denoiser, torch.zeros(3, 1, 8, 8), torch.tensor([0, 1, 0])).shape == (3,)
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_defaults_are_those_of_the_method(method):
+    denoiser, loss = build_denoiser(load_config([], CONFIGS[method]), FACTS, "cpu")
+    expected = (DDPMDenoiser, DDPMLoss) if method == "dp_diffusion" else (EDMDenoiser, EDMLoss)
+    assert (type(denoiser), type(loss)) == expected and loss.mixture is None
+
+
+def schedule_of(*flags):
+    return starting_model(load_config(list(flags)), FACTS).scheduler
+
+
+def test_sampling_ends_at_the_lowest_noise_level_that_was_asked_for():
+    default = schedule_of().config
+    assert (default.sigma_min, default.sigma_max) == (EDMDPMSolverMultistepScheduler().config.sigma_min, SIGMA_MAX)
+    scheduler = schedule_of("--sigma_min", "0.2")
+    scheduler.set_timesteps(10)
+    assert scheduler.sigmas[-2].item() == pytest.approx(0.2) and scheduler.sigmas[-1] == 0
+
+
+def test_the_objective_follows_the_scheduler():
+    """Not the flag, which a pre-trained model need not agree with."""
+    config, unet = load_config(["--sigma_data", "0.5"]), make_ddpm().unet
+    scheduler = DDIMScheduler(50, 2e-4, 0.03, prediction_type="v_prediction")
+    denoiser, _ = build_objective(unet, scheduler, 2, **config.row_settings)
+    assert denoiser.scheduler is scheduler and denoiser.patch_size == 2
+    scheduler = EDMDPMSolverMultistepScheduler(sigma_data=0.7)
+    denoiser, _ = build_objective(unet, scheduler, config.patch_size, **config.row_settings)
+    assert denoiser.sigma_data == 0.7 and denoiser.patch_size == 1
+    assert schedule_of("--sigma_data", "0.5").config.sigma_data == 0.5

@@ -1,0 +1,220 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Noise is tested for each way to ask the door, not for each function: images and units, plain and truncated samples, the leaky log or
+not, for a step, a query and the question about a finished model. (`test_processes.py` has the same of several processes.)
+
+No image can be read, so that what comes out is noise, from the real generator.
+"""
+
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from diffusers_dp.audit import cells
+from diffusers_dp.audit.cells import CELLS, Cell, cell_checks, noise_p_values
+from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, stand_in
+from diffusers_dp.distributed.processes import Processes
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness.leaky_log import LeakyLog
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.doors import make_ledger
+from support.noise_questions import NOISE_CELLS, noise_of
+
+
+SIGNIFICANCE = 1e-10  # of each of some thousand p-values: honest noise fails one run of a million
+MECHANISM = Mechanism(
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False, delta=1e-5
+)  # fmt: skip
+
+
+def rejected(answers, std):
+    return [name for name, p in noise_p_values(answers, std).items() if p < SIGNIFICANCE]
+
+
+@pytest.mark.parametrize("leaky", [False, True], ids=["", "leaky log"])
+@pytest.mark.parametrize("cell", NOISE_CELLS, ids=" ".join)
+def test_noise_of_every_way_to_ask(cell, leaky, tmp_path):
+    """Every parameter of a UNet, every class and repeat: the declared standard deviation to 2 %, all of it white."""
+    answers, std = noise_of(cell, Processes(), LeakyLog(tmp_path, 0.5) if leaky else None)
+    assert not rejected(answers, std)
+    values = torch.cat([part.flatten() for answer in answers for part in answer.values()]).double() / std
+    assert len(values) > 60_000  # a standard deviation 3 % too small would be ten of its own errors away
+    assert values.std().item() == pytest.approx(1.0, abs=6.5 / math.sqrt(2 * len(values)))
+
+
+SHAPES = {"kernel": (16, 8, 3, 3), "bias": (40,), "table": (30, 16)}
+
+
+def steps(number=4, **tensors):
+    """Made-up noise of several steps, with some tensors in the place of honest ones."""
+    rng = torch.Generator().manual_seed(0)
+    return [
+        {name: tensors.get(name, lambda i, honest: honest)(i, torch.randn(shape, generator=rng)) for name, shape in SHAPES.items()}
+        for i in range(number)
+    ]  # fmt: skip
+
+
+ONE = torch.randn(30, 16, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        ({"table": lambda i, z: z * 0}, "standard deviation of table"),
+        ({"table": lambda i, z: z * 0.8}, "standard deviation of table"),
+        ({"bias": lambda i, z: z / 4}, "standard deviation of bias"),
+        ({"table": lambda i, z: z * math.nan}, "standard deviation of table"),
+        ({"table": lambda i, z: z * math.inf}, "standard deviation of table"),
+        ({"kernel": lambda i, z: z[..., :1, :1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 2 of kernel"),
+        ({"kernel": lambda i, z: z[:1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 0 of kernel"),
+        ({"kernel": lambda i, z: z[:, :1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 1 of kernel"),
+        ({"table": lambda i, z: ONE}, "correlation of answers, table"),
+        ({"bias": lambda i, z: z[:1].expand(40)}, "correlation of neighbours along axis 0 of bias"),
+        ({"kernel": lambda i, z: torch.arange(1152.0).view(SHAPES["kernel"]).sin() * 2**0.5}, "correlation"),
+    ],
+)  # fmt: skip
+def test_what_is_not_white_is_rejected(fault, named):
+    assert not rejected(steps(), 1.0)
+    assert any(name.startswith(named) for name in rejected(steps(**fault), 1.0))
+
+
+def test_one_noise_for_two_parameters_is_rejected():
+    drawn = steps()
+    for step in drawn:
+        step["table"] = step["kernel"].flatten()[:480].view(30, 16)
+        step["bias"] = step["kernel"].flatten()[:40]
+    assert {"correlation of kernel and bias", "correlation of bias and table"} <= set(rejected(drawn, 1.0))
+
+
+# The audit looks at them all, and the pre-flight at the run's own.
+
+
+def test_the_audit_accepts_honest_noise_in_all_cells():
+    assert len(CELLS) == 6 and Cell(units=True, truncated=True) not in CELLS
+    assert [check.passed for check in cell_checks(MECHANISM, stand_in(), CELLS)] == [True, True]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_the_audit_notices_noise_that_is_too_small_in_one_cell(cell, monkeypatch):
+    """Of the door of that cell alone, which shows that the audit asks it."""
+    honest = cells.blank_door
+
+    def door(image_shape, class_names, here, *rest):
+        made = honest(image_shape, class_names, here, *rest)
+        if here == cell:
+            made._generator = Quieter()
+        return made
+
+    monkeypatch.setattr(cells, "blank_door", door)
+    size, _ = cell_checks(MECHANISM, stand_in(), CELLS)
+    assert not size.passed and f"({cell.name})" in size.name
+    others = [other for other in CELLS if other != cell]
+    assert all(check.passed for check in cell_checks(MECHANISM, stand_in(), others))
+
+
+class Quieter(PrivateGenerator):
+    def normal(self, shape, std, device="cpu"):
+        return super().normal(shape, 0.5 * std, device)
+
+
+def test_the_audit_notices_one_draw_for_all_taps_of_a_kernel():
+    class Taps(PrivateGenerator):
+        def normal(self, shape, std, device="cpu"):
+            drawn = super().normal(shape, std, device)
+            return drawn[..., :1, :1].expand(shape) if len(shape) == 4 else drawn
+
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Flatten(), nn.Linear(512, 1))
+    audited = AuditedModel(model, lambda m, rows, labels, generator: m(rows).squeeze(1), (1, 8, 8), None)
+    assert all(check.passed for check in cell_checks(MECHANISM, audited, [Cell()]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "blank_door", quiet(cells.blank_door, Taps))
+        _, white = cell_checks(MECHANISM, audited, [Cell()])
+    assert not white.passed and "neighbours" in white.name
+
+
+def quiet(honest, source):
+    def door(*arguments):
+        made = honest(*arguments)
+        made._generator = source()
+        return made
+
+    return door
+
+
+# The source.
+
+
+def test_noise_and_samples_are_one_stream():
+    """Two streams under one key would be the same numbers twice: whoever saw the one could tell the other."""
+    key = bytes(range(16))
+    alone, after = PrivateGenerator(key), PrivateGenerator(key)
+    after.normal((1000,), 1.0)
+    assert not np.isin(alone.uniform(100), after.uniform(100)).any()
+    alone, after = PrivateGenerator(key), PrivateGenerator(key)
+    after.uniform(1000)
+    assert not torch.isin(alone.normal((100,), 1.0), after.normal((100,), 1.0)).any()
+
+
+def test_the_key_is_the_entropy_of_the_operating_system_and_nothing_else(monkeypatch):
+    """Not the clock, which tells many bits of itself."""
+    wanted = PrivateGenerator(bytes(range(16))).uniform(50)
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
+    for moment in (0, 10**9):
+        monkeypatch.setattr(time, "time_ns", lambda moment=moment: moment)
+        assert np.array_equal(PrivateGenerator().uniform(50), wanted)
+
+
+def test_noise_on_cuda_has_the_stated_standard_deviation_and_shape(monkeypatch):
+    """A stand-in for the card draws ones: what comes back is the standard deviation itself. Its seed is the operating system's entropy."""
+    asked, seeds = [], []
+
+    class Card:
+        def __init__(self, device):
+            assert device.type == "cuda"
+
+        def manual_seed(self, seed):
+            seeds.append(seed)
+            return self
+
+    def randn(shape, generator, device):
+        asked.append((tuple(shape), type(generator), device.type))
+        return torch.ones(shape)
+
+    monkeypatch.setattr(torch, "Generator", Card)
+    monkeypatch.setattr(torch, "randn", randn)
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
+    assert PrivateGenerator().normal((3, 2), 0.7, "cuda").tolist() == torch.full((3, 2), 0.7).tolist()
+    assert asked == [((3, 2), Card, "cuda")] and seeds == [int.from_bytes(bytes(range(8)), "little")]
+
+
+def test_torch_s_own_draws_of_a_loss_follow_the_entropy_of_the_operating_system(monkeypatch):
+    wanted = torch.rand(5, generator=torch.Generator().manual_seed(int.from_bytes(bytes(range(8)), "little")))
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
+    with sensitive._secret_torch_draws(torch.device("cpu")):
+        assert torch.equal(torch.rand(5), wanted)
+
+
+def test_a_card_that_seeds_itself_is_never_asked_for_less_noise_than_the_door_owes():
+    """The door hands the source sigma C, for a query and for a step, of images and of units."""
+    asked = []
+
+    class Noting(PrivateGenerator):
+        def normal(self, shape, std, device="cpu"):
+            asked.append(std)
+            return super().normal(shape, std, device)
+
+    for units in (False, True):
+        door = cells.blank_door((1, 8, 8), ("a", "b"), Cell(units), None)
+        question = {"noise_multiplier": 3.0, "sample_rate": 1.0, "generator": Noting()}
+        door.noisy_sum(
+            lambda x, _: x.flatten(1), clip_norm=0.5, by_label=True, name="x", ledger=make_ledger(4), **question
+        )
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+        door.noisy_gradient(
+            model, lambda m, rows, labels, generator: m(rows).squeeze(1), max_grad_norm=0.5, normaliser=9.0,
+            noise_multiplicity=2, max_physical_batch_size=4, ledger=make_ledger(4), **question,
+        )  # fmt: skip
+    assert asked == [1.5] * 6

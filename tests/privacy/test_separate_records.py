@@ -1,0 +1,107 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The door refuses features that mix records, which its sensitivity does not cover, before anything is spent."""
+
+import pytest
+import torch
+from torch import nn
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.doors import CLASSES, KEY, SHAPE, make_door, make_ledger
+
+
+def pixels(x):
+    return x.flatten(1)
+
+
+def ask(door, features, *, ledger=None, by_label=True):
+    return door.noisy_sum(
+        features, clip_norm=1.0, noise_multiplier=2.0, by_label=by_label, name="question",
+        ledger=ledger or make_ledger(), generator=PrivateGenerator(KEY),
+    )  # fmt: skip
+
+
+def network(training):
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Dropout(0.5))
+    return lambda x, y: made.train(training)(x).detach()
+
+
+MIXED = {
+    "batch norm that trains, and dropout": network(training=True),
+    "over the largest of the batch": lambda x, y: pixels(x) / x.max(),
+    "less the mean of the batch": lambda x, y: pixels(x) - pixels(x).mean(0),
+    "ranks": lambda x, y: pixels(x).argsort(0).float(),
+    "softmax over the batch": lambda x, y: pixels(x).softmax(0),
+    "by its place": lambda x, y: pixels(x) * torch.arange(1, len(x) + 1)[:, None],
+    "the record before it": lambda x, y: pixels(x.roll(1, 0)),
+    "the others' labels": lambda x, y: pixels(x) * (1 + (y[:, None] == y).sum(1, keepdim=True)),
+    "a little of all": lambda x, y: pixels(x) + 0.01 * pixels(x).sum(0),
+    "alone only": lambda x, y: pixels(x) * (1 + (len(x) == 1)),
+    "random numbers": lambda x, y: torch.rand(len(x), 3),
+    "one row for all": lambda x, y: pixels(x).sum(0, keepdim=True),
+    "one number an image": lambda x, y: x.sum((1, 2, 3)),
+}
+
+OWN = {
+    "a network that is evaluated": network(training=False),
+    "an image and its label": lambda x, y: pixels(x) * (1 + y[:, None]),
+    "one-hot labels": lambda x, y: torch.eye(len(CLASSES))[y],
+    "nothing": lambda x, y: x.new_zeros(len(x), 4),
+    "what is not finite": lambda x, y: pixels(x) / (pixels(x) > 0.5),
+    "what is huge": lambda x, y: pixels(x) * 1e30,
+    "in half precision": lambda x, y: (pixels(x).bfloat16() @ torch.ones(64, 3).bfloat16()).float(),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_features_that_mix_records_are_refused(name):
+    ledger = make_ledger()
+    with pytest.raises(UsageError, match="'question'"):
+        ask(make_door(), MIXED[name], ledger=ledger)
+    assert ledger.rows == [], "nothing was spent"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_features_of_one_record_are_asked_for(name):
+    ledger = make_ledger()
+    assert torch.isfinite(ask(make_door(), OWN[name], ledger=ledger)).all() and len(ledger.rows) == 1
+
+
+def test_a_trial_leaves_the_public_seed_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    ask(make_door(), lambda x, y: pixels(x) + 0 * torch.rand(len(x), 1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_features_see_the_label_of_their_own_image():
+    """Of an image that does not count they see anything."""
+    door = make_door([1], labels="round")
+    answers = [ask(door, lambda x, y: torch.eye(3)[y], by_label=by_label)[0] for by_label in (True, False)]
+    blank = ask(make_door(range(12)), lambda x, y: torch.eye(3)[y])[0]
+    assert torch.allclose(answers[0] - blank, torch.diag(torch.tensor([4.0, 3.0, 4.0])), atol=1e-5)
+    assert answers[1].shape == (1, 3)
+
+
+def test_images_without_labels_have_none():
+    seen = []
+    ask(make_door(class_names=None, labels=None), lambda x, y: seen.append(y) or pixels(x))
+    assert seen and all(labels is None for labels in seen)
+
+
+def test_fewer_images_are_looked_at_together_where_features_are_many(monkeypatch):
+    """The answer stays the same."""
+    seen, wide = [], lambda x, y: seen.append(len(x)) or pixels(x).repeat(1, 10)
+    door = make_door()
+    together = ask(door, wide)
+    assert max(seen) == 12
+    monkeypatch.setattr(sensitive, "QUERY_BATCH_VALUES", 3 * 640)
+    seen.clear()
+    assert torch.allclose(ask(door, wide), together, atol=1e-5) and seen[-4:] == [3] * 4
+    monkeypatch.setattr(sensitive, "QUERY_BATCH_VALUES", 5 * SHAPE[1] * SHAPE[2])
+    seen.clear()
+    ask(door, lambda x, y: seen.append(len(x)) or x.new_ones(len(x), 1))
+    assert seen[-3:] == [5, 5, 2], "images take memory as well"

@@ -1,0 +1,250 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""To the Hub goes the allow-list, verified, in one commit; a stand-in answers in the Hub's place."""
+
+import json
+
+import pytest
+
+from diffusers_dp import cli, load_verified
+from diffusers_dp.app.limits import Limits
+from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.config import FETAProConfig, load_config
+from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.release.build import attach_audit
+from diffusers_dp.release.push import files_to_push, prepare_push, push_finished, push_release
+from support.flags import FOLDER
+from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
+from support.runs import write_images
+
+
+NAME = f"{OWNER}/scans"
+SECRET = b"patient-4711"
+
+
+def command(capsys, *arguments):
+    """Exit code and what was printed."""
+    try:
+        cli.main(["push", *map(str, arguments)])
+        code = 0
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return code, said.out + said.err
+
+
+def test_a_release_goes_whole_and_alone_and_comes_back_verified(hub, release, capsys):  # noqa: F811
+    (release.parent / "private").mkdir()
+    (release.parent / "private" / "loss.csv").write_bytes(SECRET)
+    (release / ".cache").mkdir()
+    (release / ".cache" / "notes").write_bytes(SECRET)  # the verifier passes over this folder
+    code, said = command(capsys, release, "--hub_model_id", NAME, "--hub_private_repo")
+    assert code == 0 and f"Pushed to {hub.url}/{NAME}" in said
+    there = hub.repositories[f"models/{NAME}"]
+    assert set(there) == {*RELEASE_FILES, ".gitattributes"} and f"models/{NAME}" in hub.private
+    assert all(there[name] == (release / name).read_bytes() for name in RELEASE_FILES)
+    assert all(SECRET not in content for content in (*there.values(), *hub.large.values()))
+    assert len(load_verified(NAME)(batch_size=1, num_inference_steps=1).images) == 1
+
+
+def test_a_dry_run_tries_the_name(hub, release, capsys):  # noqa: F811
+    code, said = command(capsys, release, "--hub_model_id", "a b//c", "--dry_run")
+    assert code == 2 and "cannot be a name" in said and hub.calls == []
+
+
+def test_a_dry_run_lists_and_sends_nothing(hub, release, capsys):  # noqa: F811
+    code, said = command(capsys, release, "--hub_model_id", NAME, "--dry_run")
+    assert code == 0 and all(name in said for name in RELEASE_FILES) and "nothing was sent" in said
+    assert hub.calls == []
+
+
+@pytest.mark.parametrize("where", ["PUT /lfs/", "POST .*/commit/", "POST .*/preupload/"])
+def test_a_push_that_breaks_off_leaves_nothing_half_and_goes_on(hub, release, capsys, where):  # noqa: F811
+    hub.refuse = where
+    code, said = command(capsys, release, "--hub_model_id", NAME)
+    assert code == 2 and "--hub_model_id" in said and "try again" in said
+    assert set(hub.repositories[f"models/{NAME}"]) == {".gitattributes"}
+    sent = len(hub.large)
+    hub.refuse = None
+    hub.calls.clear()
+    assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
+    assert set(hub.repositories[f"models/{NAME}"]) == {*RELEASE_FILES, ".gitattributes"}
+    assert sum(call.startswith("PUT") for call in hub.calls) == 1 - sent  # what was there is not sent again
+
+
+def test_the_same_release_again_and_with_an_audit_is_no_other(hub, release, capsys):  # noqa: F811
+    assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
+    attach_audit(release, {"read_private_data": False, "verdict": "VALID"})
+    assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
+    assert b"VALID" in hub.repositories[f"models/{NAME}"]["privacy_receipt.json"]
+
+
+@pytest.mark.parametrize("others", [{"thesis.pdf": b""}, {"README.md": b"mine"}, {"privacy_receipt.json": b"{}"}])
+def test_a_name_that_is_taken_is_left_alone(hub, release, capsys, others):  # noqa: F811
+    hub.repositories[f"models/{NAME}"] = dict(others)
+    code, said = command(capsys, release, "--hub_model_id", NAME)
+    assert code == 2 and "is taken" in said and hub.repositories[f"models/{NAME}"] == others
+
+
+def test_what_should_be_private_does_not_go_into_a_public_repository(hub, release, capsys):  # noqa: F811
+    hub.repositories[f"models/{NAME}"] = {".gitattributes": b""}
+    code, said = command(capsys, release, "--hub_model_id", NAME, "--hub_private_repo")
+    assert code == 2 and "public repository already" in said
+    assert set(hub.repositories[f"models/{NAME}"]) == {".gitattributes"}
+
+
+def test_what_the_hub_refuses_is_one_sentence(hub, release, capsys, monkeypatch):  # noqa: F811
+    assert command(capsys, release, "--hub_model_id", "others/scans")[1].startswith(
+        "error: --hub_model_id others/scans was refused: your token may not write there"
+    )
+    assert "cannot be a name" in command(capsys, release, "--hub_model_id", "a/b/c")[1]
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert "does not know your token: log in" in command(capsys, release, "--hub_model_id", NAME)[1]
+    monkeypatch.delenv("HF_TOKEN")
+    assert "needs a token of the Hub: log in" in command(capsys, release, "--hub_model_id", NAME)[1]
+    monkeypatch.setenv("HF_TOKEN", "hf_any")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    code, said = command(capsys, release, "--hub_model_id", NAME)
+    assert code == 2 and "was not reached or broke off: try again" in said
+    assert hub.repositories == {}
+
+
+@pytest.mark.parametrize(
+    ("tamper", "words"),
+    [
+        (lambda r: (r / "notes.txt").write_bytes(SECRET), "notes.txt is not in the receipt"),
+        (lambda r: (r / "samples.png").write_bytes(b""), "samples.png is not the file"),
+        (lambda r: (r / "README.md").unlink(), "README.md is missing"),
+        (lambda r: (r / "README.md").write_text("epsilon 0.1"), "does not carry the guarantee"),
+        (lambda r: (r / "privacy_receipt.json").write_text("{"), "not valid JSON"),
+    ],
+)
+def test_what_is_not_the_release_of_its_receipt_is_not_sent(hub, release, capsys, tamper, words):  # noqa: F811
+    tamper(release)
+    code, said = command(capsys, release, "--hub_model_id", NAME)
+    assert code == 4 and words in said and hub.calls == []
+
+
+def test_a_receipt_that_lists_more_files_does_not_widen_the_allow_list(release):
+    """Made with our own tools: hashes and statement agree, and yet it is none of a release's files."""
+    from diffusers_dp.files.canonical import canonical_json
+    from diffusers_dp.release.receipt import hash_release
+    from diffusers_dp.verify import receipt_digest
+
+    (release / "private.csv").write_bytes(SECRET)
+    path = release / "privacy_receipt.json"
+    path.write_text(canonical_json({**json.loads(path.read_text()), "files": hash_release(release)}))
+    index = json.loads((release / "model_index.json").read_text())
+    index["privacy"]["receipt_sha256"] = receipt_digest(path)
+    (release / "model_index.json").write_text(canonical_json(index))
+    with pytest.raises(IntegrityError, match="private.csv is none of a release's files"):
+        files_to_push(release)
+
+
+def test_a_folder_that_is_none(tmp_path, capsys):
+    assert command(capsys, tmp_path / "nowhere", "--hub_model_id", NAME)[0] == 2
+
+
+class TestTrainingFlags:
+    def config(self, *flags):
+        return load_config(["--output_dir", "runs/mine", *flags], FETAProConfig)
+
+    def test_a_run_asks_the_hub_before_it_reads_an_image(self, hub, monkeypatch, capsys):  # noqa: F811
+        prepare_push(self.config())
+        prepare_push(self.config("--push_to_hub", "--dry_run"))
+        assert hub.calls == [] and "to mine (public) would go: README.md" in capsys.readouterr().out
+        prepare_push(self.config("--push_to_hub"))
+        assert hub.calls == ["GET /api/whoami-v2"] and hub.repositories == {}
+        monkeypatch.delenv("HF_TOKEN")
+        with pytest.raises(UsageError, match="--hub_model_id mine needs a token"):
+            prepare_push(self.config("--push_to_hub"))
+
+    def test_it_pushes_what_it_released_or_says_how_to(self, hub, release):  # noqa: F811
+        config = self.config("--push_to_hub", "--hub_private_repo")
+        hub.refuse = "POST .*/commit/"
+        with pytest.raises(UsageError, match="release is finished: `diffusers-dp push .* --hub_model_id mine` tries"):
+            push_finished(config, release)
+        hub.refuse = None
+        assert push_finished(config, release) == f"{hub.url}/{OWNER}/mine" and f"models/{OWNER}/mine" in hub.private
+
+    def test_a_whole_training_ends_on_the_hub(self, hub, script, tmp_path, capsys):  # noqa: F811
+        flags = [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+        script.main([*flags, "--push_to_hub", "--hub_model_id", NAME, "--hub_private_repo"])
+        there = hub.repositories[f"models/{NAME}"]
+        assert set(there) == {*RELEASE_FILES, ".gitattributes"} and f"models/{NAME}" in hub.private
+        assert all(there[name] == (tmp_path / "run" / "release" / name).read_bytes() for name in RELEASE_FILES)
+        assert capsys.readouterr().out.rstrip().endswith(f"Pushed to {hub.url}/{NAME}")
+
+    @pytest.mark.parametrize("flags", [["--hub_model_id", "a/b"], ["--hub_private_repo"]])
+    def test_a_flag_without_effect_is_refused(self, flags):
+        with pytest.raises(UsageError, match=f"{flags[0]} has no effect without --push_to_hub"):
+            self.config(*flags)
+
+
+class TestThePage:
+    """It fetches by name, and asks how large a model is before that."""
+
+    def test_a_public_model_is_fetched_and_verified(self, hub, release):  # noqa: F811
+        push_release(release, NAME)
+        opened = Shelf([], Limits()).open(NAME)
+        assert not opened.problems and opened.folder != release
+
+    def test_visitors_do_not_use_the_owner_s_token(self, hub, release):  # noqa: F811
+        push_release(release, NAME, private=True)
+        assert Shelf([NAME], Limits()).open(NAME).receipt
+        with pytest.raises(UsageError, match="that you may see"):
+            Shelf([], Limits()).open(NAME)
+
+    def test_nor_do_their_downloads(self, hub, release):  # noqa: F811
+        """A gated repository tells everybody what it holds, and gives its files to those whom its owner let in."""
+        push_release(release, NAME)
+        hub.calls_with_token.clear()
+        assert Shelf([], Limits()).open(NAME).receipt and hub.calls_with_token == []
+
+    def test_a_name_of_the_hub_opens_no_folder_here(self, hub, release, tmp_path, monkeypatch):  # noqa: F811
+        """A stranger can give a repository the name of a path."""
+        push_release(release, NAME)
+        release.rename(tmp_path / "moved")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / OWNER).mkdir()
+        (tmp_path / "moved").rename(tmp_path / NAME)
+        folder = Shelf([], Limits()).open(NAME).folder
+        assert folder.resolve() != (tmp_path / NAME).resolve()
+        assert Shelf([], Limits(), folders_by_visitors=True).open(NAME).folder.resolve() == (tmp_path / NAME).resolve()
+
+    @pytest.mark.parametrize(
+        ("extra", "words"),
+        [
+            ({"unet/huge.safetensors": b"0" * 2_000_000}, "has 2 MB"),
+            ({"unet/diffusion_pytorch_model.bin": b""}, "pickle"),
+            ({"privacy_receipt.json": None}, "holds no privacy_receipt.json"),
+        ],
+    )
+    def test_what_will_not_do_is_not_fetched(self, hub, release, extra, words):  # noqa: F811
+        push_release(release, NAME)
+        files = hub.repositories[f"models/{NAME}"]
+        files.update(extra)
+        for name in [name for name, content in files.items() if content is None]:
+            del files[name]
+        hub.calls.clear()
+        with pytest.raises((UsageError, IntegrityError), match=words):
+            Shelf([], Limits(max_model_mb=1)).open(NAME)
+        assert not [call for call in hub.calls if "/resolve/" in call]
+
+    def test_a_tampered_model_is_refused(self, hub, release):  # noqa: F811
+        push_release(release, NAME)
+        hub.repositories[f"models/{NAME}"]["samples.png"] = b""
+        with pytest.raises(IntegrityError, match="samples.png"):
+            Shelf([], Limits()).open(NAME)
+
+    def test_a_dead_hub_is_one_sentence(self, hub, monkeypatch):  # noqa: F811
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+        with pytest.raises(UsageError, match="was not reached or broke off: try again"):
+            Shelf([], Limits()).open(NAME)
+
+    def test_only_so_many_are_fetched(self, hub, release, monkeypatch):  # noqa: F811
+        push_release(release, NAME)
+        monkeypatch.setattr("diffusers_dp.app.shelf.MODELS_FETCHED", 0)
+        with pytest.raises(UsageError, match="takes no more"):
+            Shelf([], Limits()).open(NAME)

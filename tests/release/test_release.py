@@ -1,0 +1,199 @@
+"""The release: exactly the allow-list, hashes that match, and two doors that open onto the same images."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import EDMDPMSolverMultistepScheduler
+from huggingface_hub import ModelCard
+
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.release import build as release_module
+from diffusers_dp.release.build import RELEASE_FILES, sample_grid
+from diffusers_dp.release.receipt import hash_release
+from diffusers_dp.verify import verify
+from support.releases import make_release, make_unet
+
+
+SECRET = "patient-4711"
+
+
+def files_of(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+@pytest.fixture()
+def run(tmp_path):
+    """A run's folder with what must never leave it."""
+    private = tmp_path / "run" / "private"
+    (private / "checkpoint-5").mkdir(parents=True)
+    (private / "checkpoint-5" / "random_states_0.pkl").write_text(SECRET)
+    (private / "loss.csv").write_text(SECRET)
+    return tmp_path / "run"
+
+
+class TestAllowList:
+    def test_exactly_these_files(self, run):
+        release = make_release(run)
+        assert release == run / "release"
+        assert files_of(release) == sorted(RELEASE_FILES)
+        assert sorted(os.listdir(run)) == ["private", "release"]
+
+    def test_no_secret_and_no_path_in_any_file(self, run):
+        unet = make_unet(3)
+        unet.register_to_config(_name_or_path=f"{run}/private/checkpoint-5")  # as Diffusers notes it on loading
+        release = make_release(run, unet=unet)
+        for name in RELEASE_FILES:
+            content = (release / name).read_bytes()
+            assert SECRET.encode() not in content
+            assert str(run).encode() not in content
+
+    def test_pipeline_file_is_the_installed_one(self, run):
+        release = make_release(run)
+        installed = Path(sys.modules[DPImagePipeline.__module__].__file__)
+        assert (release / "pipeline.py").read_bytes() == installed.read_bytes()
+
+    def test_an_earlier_release_is_replaced_whole(self, run):
+        (make_release(run) / "stray.bin").write_text("")
+        (run / "private" / "ledger.jsonl").unlink()
+        assert files_of(make_release(run)) == sorted(RELEASE_FILES)
+        assert sorted(os.listdir(run)) == ["private", "release"]
+
+    def test_a_failure_leaves_nothing(self, run, monkeypatch):
+        def fail(*args, **kwargs):
+            raise OSError("disk full")
+
+        monkeypatch.setattr(release_module, "model_card", fail)
+        with pytest.raises(OSError, match="disk full"):
+            make_release(run)
+        assert os.listdir(run) == ["private"]
+
+
+class TestStatement:
+    def test_hashes_match(self, run):
+        release = make_release(run)
+        content = (release / "privacy_receipt.json").read_bytes()
+        receipt = json.loads(content)
+        assert receipt["files"] == hash_release(release)
+        hashed = {file["name"] for file in receipt["files"]}
+        assert hashed == set(RELEASE_FILES) - {"README.md", "privacy_receipt.json"}
+        index = json.loads((release / "model_index.json").read_text())
+        assert index["privacy"]["receipt_sha256"] == hashlib.sha256(content).hexdigest()
+        assert index["_class_name"] == "DPImagePipeline"
+
+    def test_a_changed_weight_shows(self, run):
+        release = make_release(run)
+        weights = release / "unet" / "diffusion_pytorch_model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        assert receipt["files"] != hash_release(release)
+
+    def test_statement_is_the_receipts_claim_by_the_runs_accountant(self, run):
+        release = make_release(run)
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        privacy = DPImagePipeline.from_pretrained(release).config.privacy
+        assert privacy["epsilon"] == receipt["claimed_epsilon"]["rdp"]["epsilon"] <= 10.0
+        assert (privacy["delta"], privacy["accountant"]) == (1e-5, "rdp")
+
+    def test_card(self, run):
+        release = make_release(run)
+        card = ModelCard.load(release / "README.md")
+        assert card.data.library_name == "diffusers"
+        assert card.data.pipeline_tag == "unconditional-image-generation"
+        assert {"differential-privacy", "dp-sgd", "image-generation", "synthetic", "class-conditional"} == set(
+            card.data.tags
+        )
+        epsilon = json.loads((release / "model_index.json").read_text())["privacy"]["epsilon"]
+        stated = float(card.text.split("epsilon = ")[1].split(",")[0])
+        assert epsilon <= stated < epsilon + 1e-4
+        assert "| dp sgd | poisson gaussian | 2 | 0.25 | 40 |" in card.text  # two reservations, one line
+        assert "class_labels=[0, 1, 2]" in card.text
+        assert "num images: 1437" in card.text
+        text = " ".join(card.text.split())
+        # The adjacency that is accounted, and no stronger one: an image may be missing, not be another one.
+        assert "was used or contributed nothing (the number of images unchanged)" in text and "replaced" not in text
+        assert "SHA-256 of each file but this card and itself" in text
+
+    def test_what_training_began_with(self, run):
+        """Stated in the receipt, with what is assumed of it, and in the card; without it neither says a word."""
+        origin = {"kind": "model", "name": "someone/ddpm", "revision": "ab" * 20, "licence": "apache-2.0"}
+        release = make_release(run, public_inputs=[origin])
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        assert receipt["public_inputs"] == [origin] and "`public_inputs` was public" in receipt["assumptions"][-1]
+        assert verify(release)[1] == []
+        line = f"- kind: model; licence: apache-2.0; name: someone/ddpm; revision: {'ab' * 20}"
+        assert line in (release / "README.md").read_text().splitlines()
+        release = make_release(run)
+        receipt = json.loads((release / "privacy_receipt.json").read_text())
+        assert receipt["public_inputs"] == [] and "public_inputs" not in " ".join(receipt["assumptions"])
+        assert "Training began with" not in (release / "README.md").read_text()
+
+    def test_card_of_an_unconditional_model(self, run):
+        card = ModelCard.load(make_release(run, num_classes=None) / "README.md")
+        assert "class-conditional" not in card.data.tags
+        assert "class_labels" not in card.text
+
+
+SECOND_DOOR = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "diffusers_dp":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocker())
+import numpy, torch
+from diffusers import DiffusionPipeline
+
+pipe = DiffusionPipeline.from_pretrained(sys.argv[1], custom_pipeline=sys.argv[1], trust_remote_code=True)
+numpy.save(sys.argv[2], pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images)
+assert not any(name.startswith("diffusers_dp.") for name in sys.modules)
+"""
+
+
+class TestDoors:
+    @pytest.mark.parametrize(("num_classes", "patch_size"), [(3, 1), (None, 2)])
+    def test_both_doors_give_the_same_images(self, run, tmp_path, num_classes, patch_size):
+        release = make_release(run, num_classes, patch_size)
+        pipe = DPImagePipeline.from_pretrained(release)
+        first = pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images
+        assert first.shape == (2, 8, 8, 1)
+        subprocess.run(
+            [sys.executable, "-c", SECOND_DOOR, str(release), str(tmp_path / "second.npy")],
+            env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
+            check=True,
+        )
+        np.testing.assert_allclose(np.load(tmp_path / "second.npy"), first, atol=1e-4)
+
+    def test_code_of_the_folder_needs_consent(self, run, tmp_path):
+        from diffusers import DiffusionPipeline
+
+        release = make_release(run)
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            DiffusionPipeline.from_pretrained(release, custom_pipeline=str(release))
+
+
+class TestSampleGrid:
+    def test_one_row_per_class(self):
+        pipe = DPImagePipeline(make_unet(3), EDMDPMSolverMultistepScheduler())
+        pipe.set_progress_bar_config(disable=True)
+        grid = sample_grid(pipe, num_per_class=4, seed=0)
+        assert grid.mode == "L"
+        assert grid.size == (4 * 58 - 2, 3 * 58 - 2)  # 8 pixels seven times as large, 2 between tiles
+        assert grid.tobytes() == sample_grid(pipe, num_per_class=4, seed=0).tobytes()
+        row = pipe(batch_size=4, class_labels=0, generator=torch.Generator().manual_seed(0)).images
+        assert np.array_equal(np.asarray(grid)[3:56:7, 61:114:7], np.asarray(row[1]))
+
+    def test_unconditional_is_eight_by_eight(self):
+        pipe = DPImagePipeline(make_unet(None, patch_size=2), EDMDPMSolverMultistepScheduler(), patch_size=2)
+        pipe.set_progress_bar_config(disable=True)
+        assert sample_grid(pipe, num_per_class=3, seed=0).size == (8 * 58 - 2, 8 * 58 - 2)

@@ -1,0 +1,48 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What noisy answers taught a model lies in `private/`, says what it is, and is no public model to begin with."""
+
+import json
+
+import pytest
+from diffusers import EDMDPMSolverMultistepScheduler
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.models import FeatureGenerator
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.release.unreleased import save_unreleased
+from diffusers_dp.runs.pretrained import keep_pretrained
+from support.ledgers import protected, unprotected
+from support.public_models import load, make_unet
+
+
+WORDS = {protected: "no receipt says what that cost", unprotected: "trained WITHOUT any privacy guarantee"}
+
+
+def pipeline():
+    return DPImagePipeline(make_unet(), EDMDPMSolverMultistepScheduler())
+
+
+@pytest.mark.parametrize("ledger", WORDS)
+def test_no_run_begins_with_what_noisy_answers_taught(ledger, tmp_path):
+    """Nor with a copy of it, as Diffusers saves it."""
+    save_unreleased(pipeline(), tmp_path / "warmed_up_spatial", ledger())
+    DPImagePipeline.from_pretrained(tmp_path / "warmed_up_spatial").save_pretrained(tmp_path / "copy")
+    for name in ("warmed_up_spatial", "copy"):
+        with pytest.raises(UsageError, match=WORDS[ledger]) as refusal:
+            load(str(tmp_path / name))
+        assert str(refusal.value).startswith("--pretrained_model_name_or_path") and "\n" not in str(refusal.value)
+        assert "begin with" in str(refusal.value)
+
+
+def test_what_public_images_taught_is_public(tmp_path):
+    keep_pretrained(tmp_path, pipeline(), {"kind": "public images"})
+    assert load(str(tmp_path / "pretrained")).origin["trained_on"] == {"kind": "public images"}
+
+
+@pytest.mark.parametrize("ledger", WORDS)
+def test_a_generator_says_what_it_is(ledger, tmp_path, caplog):
+    save_unreleased(FeatureGenerator((1, 8, 8), 2, channels=4), tmp_path / "generator", ledger())
+    config = json.loads((tmp_path / "generator" / "config.json").read_text())
+    assert WORDS[ledger] in config["privacy"]["statement"]
+    again = FeatureGenerator.from_pretrained(tmp_path / "generator")
+    assert again.config.privacy == config["privacy"] and not caplog.records

@@ -1,0 +1,226 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Public models to begin with: what is loaded, the class table that is added, and what is refused."""
+
+import hashlib
+import json
+import os
+import shutil
+
+import huggingface_hub
+import pytest
+import torch
+from diffusers import (
+    DDIMScheduler,
+    DDPMScheduler,
+    EDMDPMSolverMultistepScheduler,
+    PNDMScheduler,
+    UNet2DModel,
+)
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.runs.pretrained import FILES, WEIGHTS, fit_class_table
+from support.public_models import edit_weights, load, make_unet, save
+from support.releases import make_release
+
+
+def outputs(unet, labels=None):
+    torch.manual_seed(1)
+    with torch.no_grad():
+        return unet(torch.randn(4, 3, 8, 8), torch.tensor([0, 3, 500, 999]), class_labels=labels).sample
+
+
+@pytest.mark.parametrize("layout", ["folders", "one folder"])
+def test_a_pipeline_with_its_scheduler_and_origin(tmp_path, layout):
+    """Components in folders of their own, or beside each other as old ones on the Hub have them."""
+    name = save(tmp_path / "model", DDPMScheduler(500, 2e-4, 0.03, prediction_type="v_prediction"))
+    weights = (tmp_path / "model" / "unet" / WEIGHTS).read_bytes()
+    if layout == "one folder":
+        for path in [*tmp_path.glob("model/unet/*"), *tmp_path.glob("model/scheduler/*")]:
+            shutil.move(path, tmp_path / "model" / path.name)
+        (tmp_path / "model" / "unet").rmdir()
+        (tmp_path / "model" / "scheduler").rmdir()
+    model = load(name)
+    assert model.objective == "ddpm" and model.patch_size == 1 and isinstance(model.scheduler, DDIMScheduler)
+    kept = {key: model.scheduler.config[key] for key in ("num_train_timesteps", "beta_end", "prediction_type")}
+    assert kept == {"num_train_timesteps": 500, "beta_end": 0.03, "prediction_type": "v_prediction"}
+    assert torch.equal(outputs(model.unet), outputs(make_unet())) and model.unet.training
+    assert model.origin == {
+        "kind": "pre-trained model",
+        "name": "local folder",
+        "revision": None,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "licence": "apache-2.0",
+    }
+
+
+@pytest.mark.parametrize(("card", "licence"), [(None, "not stated"), ("no metadata", "not stated"), ("---\nlicense: [a\n---", "not stated"),
+    ("---\nlicense: '<script>'\n---\n", "not stated"), ("---\nlicense: cc-by-nc-4.0\n---\n", "cc-by-nc-4.0")])  # fmt: skip
+def test_a_licence_is_that_of_the_card_or_not_stated(tmp_path, card, licence):
+    name = save(tmp_path)
+    (tmp_path / "README.md").unlink()
+    if card is not None:
+        (tmp_path / "README.md").write_text(card)
+    assert load(name).origin["licence"] == licence
+
+
+def test_a_release_of_this_library(tmp_path):
+    """EDM, with its patches and its class table."""
+    release = make_release(tmp_path, num_classes=3, patch_size=2)
+    model = load(str(release), 3, image_shape=(1, 8, 8))
+    assert model.objective == "edm" and model.patch_size == 2 and model.scheduler.config.sigma_data == 0.577
+    saved = DPImagePipeline.from_pretrained(release).unet.class_embedding.weight
+    assert torch.equal(model.unet.class_embedding.weight, saved)
+
+
+def test_from_the_hub_only_what_is_needed_and_no_code(tmp_path, monkeypatch):
+    asked = {}
+
+    def snapshot_download(name, **arguments):
+        asked.update(arguments, name=name)
+        folder = tmp_path / "snapshots" / ("ab" * 20)
+        save(folder)
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    origin = load("someone/ddpm", revision="main").origin
+    assert (origin["name"], origin["revision"]) == ("someone/ddpm", "ab" * 20)
+    assert asked == {"name": "someone/ddpm", "revision": "main", "allow_patterns": list(FILES), "token": None}
+    assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in FILES)
+
+
+# The class table.
+
+
+def test_a_missing_class_table_changes_nothing_and_is_saved(tmp_path):
+    """For every label and for the null label; it learns, and a saved model has it."""
+    before = outputs(make_unet())
+    unet = load(save(tmp_path / "model"), 5).unet
+    for labels in ([0, 1, 2, 3], [4, 5, 5, 5]):
+        torch.testing.assert_close(outputs(unet, torch.tensor(labels)), before)
+    outputs_now = unet(torch.randn(2, 3, 8, 8), torch.tensor([1, 2]), class_labels=torch.tensor([0, 5])).sample
+    outputs_now.square().sum().backward()
+    moved = unet.class_embedding.weight.grad.norm(dim=1) > 0
+    assert moved.tolist() == [True, False, False, False, False, True]
+    unet.save_pretrained(tmp_path / "saved")
+    again = UNet2DModel.from_pretrained(tmp_path / "saved")
+    assert again.config.num_class_embeds == 6 and again.class_embedding.weight.shape == (6, 16)
+
+
+def test_a_table_for_other_classes_becomes_their_mean():
+    unet = make_unet(num_class_embeds=11)
+    mean = unet.class_embedding.weight.mean(0)
+    fit_class_table(unet, 3)
+    torch.testing.assert_close(unet.class_embedding.weight, mean.expand(4, -1))
+    assert unet.config.num_class_embeds == 4
+
+
+def test_a_table_of_the_same_size_stays():
+    unet = make_unet(num_class_embeds=4)
+    table = unet.class_embedding
+    fit_class_table(unet, 3)
+    assert unet.class_embedding is table
+
+
+# What is refused.
+
+REFUSED = {
+    "another size": ({"sample_size": 16}, "makes images of 3x16x16 .* and yours are 3x8x8; give --resolution 16 --num_channels 3"),
+    "not square": ({"sample_size": (8, 16)}, "makes images of 3x8x16"),
+    "no size": ({"sample_size": None}, "does not tell the size"),
+    "another number of channels": ({"in_channels": 1, "out_channels": 1}, "makes images of 1x8x8 .* give .*--num_channels 1"),
+    "learned variances": ({"out_channels": 6}, "6 output channels for 3"),
+    "another conditioning": ({"class_embed_type": "timestep"}, "conditioned on 'timestep'"),
+    "classes without labels": ({"num_class_embeds": 11}, "needs labels, and your images have none; name .* --label_column"),
+    "another scheduler": ({"scheduler": PNDMScheduler()}, "has the scheduler PNDMScheduler; choose"),
+    "another prediction": (
+        {"scheduler": EDMDPMSolverMultistepScheduler(prediction_type="v_prediction")}, "predicts 'v_prediction'"
+    ),
+    "other noise levels": (
+        {"scheduler": DDPMScheduler(beta_schedule="sigmoid")}, r"DDPMScheduler whose noise levels .*\(sigmoid.*; choose"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_model_that_does_not_fit_is_refused(tmp_path, case):
+    changes, sentence = REFUSED[case]
+    with pytest.raises(UsageError, match=sentence) as refusal:
+        load(save(tmp_path, **changes))
+    assert str(refusal.value).startswith("--pretrained_model_name_or_path") and "\n" not in str(refusal.value)
+
+
+def test_batch_norm_is_refused(tmp_path, monkeypatch):
+    """Its statistics are over the batch: one image would move every gradient. Diffusers saves none; another class of it might."""
+    name, unet = save(tmp_path), make_unet().eval()
+    unet.conv_norm_out = torch.nn.BatchNorm2d(4)
+    monkeypatch.setattr(UNet2DModel, "from_pretrained", lambda *_, **__: (unet, {}))
+    with pytest.raises(
+        UsageError, match=r"BatchNorm2d \('conv_norm_out'\) computes statistics over a batch.*; choose another model\."
+    ):
+        load(name)
+
+
+def break_weights(folder):
+    (folder / "unet" / WEIGHTS).write_bytes(b"none")
+
+
+def only_a_pickle(folder):
+    weights = folder / "unet" / WEIGHTS
+    torch.save({"a": os.system}, weights.with_name("diffusion_pytorch_model.bin"))
+    weights.unlink()
+
+
+def edit_index(folder, **changes):
+    path = folder / "model_index.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+BROKEN = {
+    "no index": (lambda f: (f / "model_index.json").unlink(), "holds no model_index.json that can be read"),
+    "no scheduler": (lambda f: (f / "scheduler" / "scheduler_config.json").unlink(), "holds no scheduler_config.json"),
+    "a broken index": (lambda f: (f / "model_index.json").write_text("[]"), "holds no model_index.json"),
+    "only a pickle": (only_a_pickle, "pickles are not loaded; save it again with safetensors"),
+    "broken weights": (break_weights, "could not be loaded"),
+    "a weight that is missing": (
+        lambda f: edit_weights(f, lambda tensors: tensors.pop("mid_block.resnets.0.conv1.weight")),
+        "lacks weights .1, such as mid_block.resnets.0.conv1.weight.; choose a model that is whole",
+    ),
+    "a layer beyond the configuration": (
+        lambda f: edit_weights(f, lambda tensors: tensors.update({"norm.running_mean": torch.zeros(4)})),
+        "has, beyond its configuration, weights .1, such as norm.running_mean.; choose a model that is whole",
+    ),
+    "a weight that is not a number": (
+        lambda f: edit_weights(f, lambda tensors: tensors["conv_in.weight"].view(-1)[:1].fill_(torch.nan)),
+        r"weights that are no numbers \(conv_in.weight\); choose another",
+    ),
+    "no patches": (lambda f: edit_index(f, patch_size=0), "has the patch size 0, which is none; choose another model"),
+    "patches in words": (lambda f: edit_index(f, patch_size="2"), "has the patch size '2'"),
+    "its own code": (lambda f: edit_index(f, unet=["own_code", "UNet2DModel"]), "no pipeline of a UNet2DModel"),
+    "another network": (lambda f: edit_index(f, unet=["diffusers", "UNet2DConditionModel"]), "no pipeline of"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_folder_that_is_no_such_pipeline_is_refused(tmp_path, case):
+    spoil, sentence = BROKEN[case]
+    save(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(UsageError, match=sentence):
+        load(str(tmp_path))
+
+
+def test_dropout_is_switched_off(tmp_path):
+    """Its masks would come from torch's seeded generator, and what decides over a gradient must be secret."""
+    unet = load(save(tmp_path, dropout=0.5)).unet
+    images, time = torch.randn(4, 3, 8, 8), torch.tensor([0, 3, 500, 999])
+    with torch.no_grad():
+        assert unet.training and torch.equal(unet(images, time).sample, unet(images, time).sample)
+    assert unet.config.dropout == 0
+
+
+def test_neither_folder_nor_hub(monkeypatch):
+    with pytest.raises(
+        UsageError, match="is not a folder here, and it cannot be a name on the Hub: give the path of a saved"
+    ):
+        load("no/such/folder")

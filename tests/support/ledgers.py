@@ -1,0 +1,57 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Ledgers, and what they say without a line of the library."""
+
+import json
+
+import dp_accounting as dp
+from dp_accounting.pld import PLDAccountant
+
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.unprotected_ledger import UnprotectedLedger
+
+
+def row(sigma, q=1.0, steps=1, name="stage", **facts):
+    return LedgerRow(name, "gaussian" if q == 1 else "poisson_gaussian", sigma, q, steps, **facts)
+
+
+def on_disk(folder, **changes):
+    settings = {
+        "target_epsilon": 1.0,
+        "target_delta": 1e-5,
+        "num_images": 55000,
+        "public_facts": {"labels": ["a", "b"]},
+    }
+    return PrivacyLedger(folder / "private" / "ledger.jsonl", **{**settings, **changes})
+
+
+def lines(ledger):
+    return [json.loads(line) for line in ledger.path.read_text().splitlines()]
+
+
+def independent_epsilon(path, interval=1e-4):
+    """Epsilon of a ledger file, from its JSON alone and without a line of the library; PLD by that interval of its grid."""
+    header, *events = [json.loads(line) for line in path.read_text().splitlines()]
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval)
+    for event in events:
+        question = dp.GaussianDpEvent(event["noise_multiplier"])
+        if event["mechanism"] == "poisson_gaussian":
+            question = dp.PoissonSampledDpEvent(event["sampling_probability"], question)
+        elif event["mechanism"] == "truncated_poisson_gaussian":
+            question = dp.TruncatedSubsampledGaussianDpEvent(
+                event["dataset_size"], event["sampling_probability"], event["truncated_batch_size"],
+                event["noise_multiplier"],
+            )  # fmt: skip
+        accountant.compose(question, event["steps_reserved"])
+    return accountant.get_epsilon(header["target_delta"])
+
+
+#: Images of the two ledgers below.
+N = 6
+
+
+def unprotected(path=None, **more):
+    return UnprotectedLedger(path, target_delta=1e-5, num_images=N, **more)
+
+
+def protected(path=None, target=1e9):
+    return PrivacyLedger(path, target_epsilon=target, target_delta=1e-5, num_images=N, accountant="rdp")

@@ -1,0 +1,24 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The ledger of a run that stopped, for its receipt."""
+
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+
+
+RNG = {"kind": "numpy Philox 4x64, 128-bit key", "os_entropy": True, "seed_published": False}
+
+
+def make_ledger(path=None, accountant="rdp", target_epsilon=10.0):
+    ledger = PrivacyLedger(
+        path,
+        target_epsilon=target_epsilon,
+        target_delta=1e-5,
+        num_images=1437,
+        accountant=accountant,
+        public_facts={"class_names": ["zero", "one"], "image_shape": [1, 8, 8]},
+    )
+    ledger.executed(ledger.reserve(LedgerRow("central_images", "poisson_gaussian", 5.0, 0.5, 5, partition="label")), 5)
+    ledger.executed(ledger.reserve(LedgerRow("frequency", "gaussian", 8.0, query={"clip_norm": 1.0})), 1)
+    for _ in range(2):  # the second half was reserved after a checkpoint
+        reservation = ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 2.0, 0.25, 20, {"clip_norm": 0.001}))
+    ledger.executed(reservation, 11)  # the run stopped here
+    return ledger

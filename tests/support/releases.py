@@ -1,0 +1,78 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""An honest release, and ways to forge one."""
+
+import hashlib
+import json
+
+import torch
+from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
+from PIL import Image
+
+from diffusers_dp import verify
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.files.canonical import canonical_json
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release.build import build_release
+from support.models import unet_config
+
+
+RECEIPT = "privacy_receipt.json"
+WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
+
+
+def make_unet(num_classes, patch_size=1):
+    torch.manual_seed(0)
+    return UNet2DModel(**unet_config(num_classes, patch_size)).eval()
+
+
+def make_ledger(folder):
+    ledger = PrivacyLedger(
+        folder / "private" / "ledger.jsonl",
+        target_epsilon=10.0,
+        target_delta=1e-5,
+        num_images=1437,
+        accountant="rdp",
+        public_facts={"image_shape": [1, 8, 8]},
+    )
+    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", 8.0)), 1)
+    for _ in range(2):
+        ledger.executed(ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 2.0, 0.25, 20)), 20)
+    return ledger
+
+
+def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None, scheduler=None, public_inputs=()):
+    id2label = None if num_classes is None else {i: f"class {i}" for i in range(num_classes)}
+    return build_release(
+        folder,
+        unet=unet or make_unet(num_classes, patch_size),
+        scheduler=scheduler or EDMDPMSolverMultistepScheduler(sigma_data=0.577),
+        ledger=ledger or make_ledger(folder),
+        id2label=id2label,
+        patch_size=patch_size,
+        method=METHODS["feta_pro"],
+        curriculum={"curriculum": "spatial,frequency"},
+        samples=Image.new("L", (16, 16)),
+        public_inputs=public_inputs,
+    )
+
+
+def forge(release, change):
+    """What the verifier says of a forgery."""
+    reseal(release, change)
+    return verify.verify(release)[1]
+
+
+def reseal(release, change):
+    """Edits the receipt and makes `model_index.json` agree with it, as a forger would."""
+    receipt = json.loads((release / RECEIPT).read_text())
+    change(receipt)
+    content = canonical_json(receipt)
+    (release / RECEIPT).write_text(content)
+    index = json.loads((release / "model_index.json").read_text())
+    index["privacy"]["receipt_sha256"] = hashlib.sha256(content.encode()).hexdigest()
+    index["privacy"] |= {field: receipt.get(field) for field in verify.PRIVACY_FIELDS}
+    try:
+        index["privacy"]["epsilon"] = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    except (KeyError, TypeError):
+        pass
+    (release / "model_index.json").write_text(canonical_json(index))

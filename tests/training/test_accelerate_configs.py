@@ -1,0 +1,43 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The ready-made configurations of Accelerate's launcher, read by its own loader."""
+
+from pathlib import Path
+
+import pytest
+from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
+from accelerate.commands.launch import launch_command_parser
+
+from support.places import ROOT
+
+
+FOLDER = ROOT / "training" / "accelerate_configs"
+EXPECTED = {
+    "one_cpu": ("NO", 1, 1),
+    "one_gpu": ("NO", 1, 1),
+    "several_gpus": ("MULTI_GPU", 1, 4),
+    "several_nodes": ("MULTI_GPU", 2, 8),
+}
+
+
+def test_none_is_missing():
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_accelerate_reads_it(name):
+    config = load_config_from_file(str(FOLDER / f"{name}.yaml"))
+    assert isinstance(config, ClusterConfig)
+    found = (
+        getattr(config.distributed_type, "value", config.distributed_type),
+        config.num_machines,
+        config.num_processes,
+    )
+    assert found == EXPECTED[name]
+    assert config.use_cpu is (name == "one_cpu") and config.mixed_precision == "no"
+    unknown = [
+        line
+        for line in (FOLDER / f"{name}.yaml").read_text().splitlines()
+        if line.startswith("#") and "accelerate launch" in line
+    ]
+    arguments = launch_command_parser().parse_known_args(unknown[0].split("accelerate launch ")[1].split())[0]
+    assert Path(arguments.config_file).name == f"{name}.yaml"

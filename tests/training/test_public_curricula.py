@@ -1,0 +1,238 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Public images or a public model before the warm-up: PDP-Diffusion-Pro, DP-FETA after or mixed with public images; resumed; refused."""
+
+import shutil
+
+import pytest
+import torch
+from diffusers import DDIMScheduler
+from safetensors.torch import load_file
+
+from diffusers_dp import load_verified
+from diffusers_dp.data.public_images import PublicImages
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.method_flags import DPFETAConfig
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel, keep_pretrained, kept_pretrained, starting_point
+from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
+from diffusers_dp.verify import verify
+from support.flags import TINY_RUN
+from support.public_models import edit_weights, make_unet, save
+from support.runs import PowerCut, cut_power_at, independent_epsilon, load, read_ledger, write_images, write_public
+
+
+OWN = {
+    "feta_pro": (
+        "--spatial_steps 2 --num_central_images 3 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 "
+        "--num_frequency_features 50 --generator_channels 4 --frequency_batch_size 8"
+    ).split(),
+    "dp_feta": "--spatial_steps 2 --num_central_images 3".split(),
+    "dp_diffusion": ["--objective", "edm"],
+}
+ASKED = {"feta_pro": ["central_images", "frequency_features"], "dp_feta": ["central_images"], "dp_diffusion": []}
+
+
+@pytest.fixture(params=OWN)
+def method(request):
+    return request.param
+
+
+@pytest.fixture
+def script(method, monkeypatch):
+    return load(method, monkeypatch)
+
+
+@pytest.fixture
+def flags(method, tmp_path):
+    data = write_images(tmp_path / "images")
+    return [*TINY_RUN, *OWN[method], *data, "--checkpointing_steps", "1", "--output_dir", str(tmp_path / "run")]
+
+
+def check_release(tmp_path, method):
+    receipt, problems = verify(tmp_path / "run" / "release")
+    header, rows = read_ledger(tmp_path / "run")
+    assert problems == [] and [row["stage"] for row in rows] == [*ASKED[method], "dp_sgd", "dp_sgd"]
+    assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"] + 1e-3
+    return receipt
+
+
+def test_from_public_images_to_release(method, script, flags, tmp_path, monkeypatch, capsys):
+    """Public images first: what is kept for other runs was learned before the first question."""
+    asked, keep = [], run_module.keep_pretrained
+
+    def watched(private, pipeline, origin):
+        asked.append((tmp_path / "run" / "private" / "ledger.jsonl").exists())
+        keep(private, pipeline, origin)
+
+    monkeypatch.setattr("diffusers_dp.runs.run.keep_pretrained", watched)
+    script.main([*flags, *write_public(tmp_path / "public", tuple("abcdef"))])
+    (origin,) = check_release(tmp_path, method)["public_inputs"]
+    assert (origin["kind"], origin["num_images"], origin["licence"]) == ("public images", 6, "cc0-1.0")
+    assert asked == [False]
+    for path in (tmp_path / "run" / "release").glob("*.*"):
+        assert str(tmp_path).encode() not in path.read_bytes()
+    out = capsys.readouterr().out
+    assert out.index("\npublic pre-training") < out.index("\nDP-SGD")
+    kept = load_file(tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS)
+    assert kept["class_embedding.weight"].shape[0] == 4
+
+
+@pytest.mark.parametrize("method", ["feta_pro", "dp_feta"], indirect=True)
+def test_from_a_pretrained_pipeline_to_release(method, script, flags, tmp_path, monkeypatch):
+    """Network, objective and class table are the pipeline's; what is told of it is what the first start began with."""
+    name = save(tmp_path / "model", in_channels=1, out_channels=1)
+    flags += ["--pretrained_model_name_or_path", name]
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, 2 + 2 * len(ASKED[method]))
+        with pytest.raises(PowerCut):
+            script.main(flags)
+    shutil.copytree(tmp_path / "model", tmp_path / "before")
+    (tmp_path / "model" / "README.md").write_text("---\nlicense: mit\n---\n")
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    (origin,) = verify(tmp_path / "run" / "release")[0]["public_inputs"]
+    assert (origin["kind"], origin["licence"]) == ("pre-trained model", "apache-2.0")
+    pipeline = load_verified(tmp_path / "run" / "release")
+    assert isinstance(pipeline.scheduler, DDIMScheduler) and pipeline.unet.config.block_out_channels == [4, 8]
+    assert pipeline.num_classes == 3
+
+
+@pytest.mark.parametrize("method", ["feta_pro"], indirect=True)
+def test_resuming_in_the_warm_up(method, script, flags, tmp_path, monkeypatch):
+    """Public images are not learned, nor read, twice; the warm-up goes on from what they taught."""
+    flags += write_public(tmp_path / "public")
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, 4)
+        with pytest.raises(PowerCut):
+            script.main(flags)
+    kept = (tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS).read_bytes()
+    shutil.rmtree(tmp_path / "public")
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert check_release(tmp_path, method)["public_inputs"][0]["num_images"] == 6
+    assert (tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS).read_bytes() == kept
+
+
+@pytest.mark.parametrize("method", ["dp_feta"], indirect=True)
+def test_central_and_public_images_in_one_set(method, script, flags, tmp_path, monkeypatch):
+    """DP-FETA's Table 3. What it taught is not kept as if it were public, and a resumed run still tells what it began with."""
+    flags += [*write_public(tmp_path / "public"), "--mix_public_images", "--central_images", "mode"]
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, 5)  # three steps of pre-training, and the second of DP-SGD
+        with pytest.raises(PowerCut):
+            script.main(flags)
+    assert not (tmp_path / "run" / "private" / "pretrained").exists()
+    shutil.rmtree(tmp_path / "public")
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == []
+    assert receipt["curriculum"] == {"central_images": "mode", "mix_public_images": True}
+    assert (receipt["public_inputs"][0]["num_images"], receipt["public_inputs"][0]["steps"]) == (6, 3)
+    assert receipt["resumes"] == [{"step": 1, "fresh_entropy": True}]
+    assert receipt["events"][0]["stage"] == "mode_images"
+
+
+def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
+    """The first start had no --mix_public_images and was interrupted after its pre-training: no images would be left to mix."""
+    config = DPFETAConfig(public_data_dir="public", mix_public_images=True)
+    model = StartingModel(make_unet(), DDIMScheduler(), "ddpm", 1, None)
+    keep_pretrained(tmp_path, DPImagePipeline(model.unet, model.scheduler), {"kind": "public images"})
+    with pytest.raises(UsageError, match="--mix_public_images was not given at this run's first start"):
+        starting_point(config, model, tmp_path, None)
+
+
+def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):
+    """Diffusers would fill a missing layer with chance."""
+    unet = make_unet()
+    keep_pretrained(tmp_path, DPImagePipeline(unet, DDIMScheduler()), {"kind": "public images"})
+    assert kept_pretrained(tmp_path, make_unet()) == {"kind": "public images"}
+    edit_weights(tmp_path / "pretrained", lambda tensors: tensors.pop("conv_in.bias"))
+    with pytest.raises(IntegrityError, match="is damaged or of another model"):
+        kept_pretrained(tmp_path, unet)
+
+
+def test_central_images_keep_their_class():
+    """The answer has all classes of the first question, then all of the second."""
+    shades = torch.tensor([0.1, 0.5, 0.9])
+    answer = shades.view(1, 3, 1, 1, 1).expand(2, 3, 1, 8, 8) + torch.tensor([0.0, 0.02]).view(2, 1, 1, 1, 1)
+    central = CentralImages(answer, (1, 8, 8), seed=0)
+    found = central.images[:, 0, 0, 0] / 255
+    assert len(found) == 6 and (found - shades[central.labels]).abs().max() < 0.03
+
+
+def test_each_image_of_the_mixed_set_is_as_likely():
+    """Public images have no label, central ones their class."""
+    torch.manual_seed(0)
+    central = CentralImages(torch.rand(2, 3, 1, 8, 8), (1, 8, 8), seed=0)
+    central.images[:] = 120  # which no augmentation makes black
+    public = PublicImages(torch.zeros(18, 1, 8, 8, dtype=torch.uint8), torch.zeros(18, dtype=torch.long), 1, {})
+    mixed = MixedImages(central, public, null_label=3)
+    batches = [mixed.batch(40) for _ in range(50)]
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert images.shape == (2000, 1, 8, 8) and images.min() == -1 and images.max() <= 1
+    from_public = labels == 3
+    assert torch.all(images[from_public] == -1) and torch.all(images[~from_public].flatten(1).amax(1) > -1)
+    assert abs(from_public.float().mean() - 0.75) < 0.05 and set(labels.unique().tolist()) == {0, 1, 2, 3}
+    assert mixed.batch(1)[0].shape == (1, 1, 8, 8)
+
+
+def refusal(script, flags, tmp_path):
+    with pytest.raises(UsageError) as stop:
+        script.main(flags)
+    assert "\n" not in str(stop.value) and not list(tmp_path.glob("run/*"))
+    return str(stop.value)
+
+
+@pytest.mark.parametrize("method", ["feta_pro", "dp_feta"], indirect=True)
+def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tmp_path):
+    shutil.copytree(tmp_path / "images", tmp_path / "copy")
+    more = ["--public_data_dir", str(tmp_path / "copy"), "--public_class_names", "left,empty,right"]
+    assert "holds data files of the sensitive images" in refusal(script, [*flags, *more], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "sentence"),
+    [
+        ("feta_pro", "--public_steps 4", "--public_steps needs --public_dataset_name or --public_data_dir"),
+        ("feta_pro", "--pretrained_model_name_or_path {tmp}/grey --auxiliary none", "--auxiliary none draws by DDIM on EDM's noise levels"),
+        ("feta_pro", "--mix_public_images", "--mix_public_images is not a flag"),
+        ("dp_feta", "--mix_public_images", "--mix_public_images needs --public_dataset_name or --public_data_dir"),
+        ("dp_feta", "--mix_public_images --pretrained_model_name_or_path {tmp}/grey", "--mix_public_images needs --public"),
+        ("dp_feta", "--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
+    ],
+    indirect=["method"],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(script, flags, tmp_path, given, sentence):
+    save(tmp_path / "grey", in_channels=1, out_channels=1)
+    flags = [*flags, "--frequency_batch_size", "8"] if "auxiliary" in given else flags
+    assert sentence in refusal(script, [*flags, *given.format(tmp=tmp_path).split()], tmp_path)
+
+
+WRONG = {
+    "{tmp}/absent": "--public_data_dir {tmp}/absent is not a folder",
+    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right of --public_data_dir",
+    "{tmp}/empty": "--public_data_dir holds no image that can be read",
+}
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_public_data_that_cannot_be_is_refused_before_anything_is_planned(script, flags, given, tmp_path, monkeypatch):
+    """As sensitive data is; a dry run that opens no data set opens no public one, and a run that goes on may have learned from them before."""
+    write_public(tmp_path / "public", ("left", "right"))
+    (tmp_path / "empty" / "left").mkdir(parents=True)
+    planned = []
+
+    def plan_run(*_):
+        planned.append(True)
+        raise UsageError("planned")
+
+    monkeypatch.setattr("diffusers_dp.runs.run.plan_run", plan_run)
+    flags = [*flags, "--public_data_dir", *given.format(tmp=tmp_path).split()]
+    declared = flags.index("--num_train_images")
+    for argv in (flags, ["--dry_run", *flags[:declared], *flags[declared + 2 :]]):
+        with pytest.raises(UsageError) as refusal:
+            script.main(argv)
+        assert WRONG[given].format(tmp=tmp_path) in str(refusal.value) and not planned
+    for more in (["--dry_run"], ["--resume_from_checkpoint", "latest"]):
+        with pytest.raises(UsageError, match="^planned$"):
+            script.main([*flags, *more])
+    assert not (tmp_path / "run").exists()

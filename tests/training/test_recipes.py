@@ -1,0 +1,89 @@
+"""Every published recipe starts: two steps on random stand-in images of its shape, with its own model and curriculum."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.methods.config import TrainingConfig, config_class_of, load_config
+from diffusers_dp.runs.plan import plan_run
+from support.places import ROOT
+
+
+ALL_RECIPES = sorted((ROOT / "training" / "recipes").glob("*/*.yaml"))
+RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
+NUM_IMAGES = 40
+# What is shortened, where the method has it: numbers of steps and images, never the model, the queries or the noise multiplicity.
+SHORT = {
+    "num_train_images": NUM_IMAGES, "validation_size": 0, "train_batch_size": 2, "max_train_steps": 2, "lr_warmup_steps": 0,
+    "target_epsilon": 30, "spatial_sample_rate": 0.1, "spatial_steps": 1, "spatial_batch_size": 2, "frequency_steps": 1, "frequency_batch_size": 2,
+    "generator_steps": 1, "generator_batch_size": 10, "num_auxiliary_images": 10, "num_inference_steps": 1,
+    "max_physical_batch_size": 2,
+}  # fmt: skip
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def read(recipe: Path) -> TrainingConfig:
+    flags = ["--config", str(recipe), "--dry_run"]
+    return load_config(flags, config_class_of(flags))
+
+
+@pytest.mark.parametrize("recipe", [path for path in RECIPES if "_eps" in path.stem], ids=name)
+def test_the_noise_in_a_recipe_s_comment_is_what_the_plan_gives(recipe):
+    comments = recipe.read_text().replace("\n# ", " ")
+    stated = re.search(r"noise multiplier of DP-SGD comes out at ([\d.]+) here", comments)
+    config = read(recipe)
+    sigma = plan_run(config, public_facts(config.data)).rows["dp_sgd"].noise_multiplier
+    assert stated is not None and stated[1] == f"{sigma:.3f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES, ids=name)
+def test_recipe_starts_on_stand_in_images(recipe, tmp_path):
+    config = read(recipe)
+    channels, side, _ = config.image_shape
+    names = list(config.declared_class_names)
+    rng = np.random.default_rng(0)
+    shape = (side, side) if channels == 1 else (side, side, channels)
+    images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
+    labels = [i % len(names) for i in range(NUM_IMAGES)]
+    flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
+    flags += [f"--{flag}={value}" for flag, value in SHORT.items() if hasattr(config, flag)]
+    if config.dataset_name is None:
+        for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+            folder = tmp_path / "images" / names[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            image.save(folder / f"{index}.png")
+        flags += ["--train_data_dir", str(tmp_path / "images")]
+    else:
+        features = datasets.Features(
+            {config.image_column: datasets.Image(), "label": datasets.ClassLabel(names=names)}
+        )
+        table = datasets.Dataset.from_dict({config.image_column: images, "label": labels}, features=features)
+        (tmp_path / "images").mkdir()
+        table.to_parquet(tmp_path / "images" / "train-00000-of-00001.parquet")
+        flags += ["--dataset_name", str(tmp_path / "images")]
+
+    if "\npublic_steps:" in recipe.read_text():
+        for index, image in enumerate(images[:4]):
+            folder = tmp_path / "public" / str(index % 2)
+            folder.mkdir(parents=True, exist_ok=True)
+            image.transpose(Image.Transpose.ROTATE_90).save(folder / f"{index}.png")
+        flags += f"--public_data_dir {tmp_path / 'public'} --public_steps 1 --public_batch_size 2".split()
+    if config.method == "dp_diffusion":  # its K of 128 draws of 80 million parameters takes the memory of a large GPU
+        flags += ["--noise_multiplicity", "2"]
+    path = ROOT / "training" / f"train_{config.method}.py"
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
+    script.main(flags)
+
+    assert (tmp_path / "run" / "release" / "privacy_receipt.json").exists()

@@ -1,0 +1,56 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Flags that every training script has do in every one of them what they say."""
+
+import json
+
+import pytest
+
+from diffusers_dp import cli
+from diffusers_dp.evaluation import networks
+from diffusers_dp.methods.config import CONFIGS
+from diffusers_dp.sampling.class_balance import CLASS_SHARE
+from diffusers_dp.verify import verify
+from support.flags import TINY_RUN
+from support.runs import load, write_images
+
+
+OWN = {
+    "feta_pro": "--curriculum none",
+    "dp_feta": "--spatial_steps 2 --num_central_images 3",
+    "dpdm": "",
+    "dp_diffusion": "--objective edm",
+}
+
+
+@pytest.fixture(params=CONFIGS)
+def run(request, tmp_path, monkeypatch):
+    """Trains with these flags and returns the run's folder and the checked receipt."""
+    script = load(request.param, monkeypatch)
+    flags = [*TINY_RUN, *OWN[request.param].split(), *write_images(tmp_path / "images")]
+
+    def train(more):
+        script.main([*flags, "--output_dir", str(tmp_path / "run"), *more.split()])
+        receipt, problems = verify(tmp_path / "run" / "release")
+        assert problems == []
+        return tmp_path / "run", receipt
+
+    return train
+
+
+def test_a_reserve_for_evaluation(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(1))
+    folder, receipt = run("--evaluation_reserve 0.1 --num_evaluation_images 20")
+    assert [event["stage"] for event in receipt["events"]].count("evaluation_reserve") == 1
+    assert receipt["evaluation"][0]["metric"] == "accuracy"
+    assert "## Evaluation, paid for" in (folder / "release" / "README.md").read_text()
+    asked = "--num_images 20 --num_inference_steps 1 --class_balance released".split()
+    cli.main(["sample", str(folder / "release"), *asked, "--output", str(tmp_path / "drawn")])
+    balance = json.loads((tmp_path / "drawn" / "sampling.json").read_text())["class_balance"]
+    noisy = [found["value"] for found in receipt["evaluation"] if found["metric"] == CLASS_SHARE]
+    assert [float(share) for share in balance.split(",")] == pytest.approx(noisy, rel=1e-3) and len(noisy) > 1
+
+
+def test_objective_mixture_and_augmentations(run, monkeypatch):
+    folder, _ = run("--objective ddpm --timestep_mixture 0-500:0.9,500-1000:0.1 --augmentations flip")
+    scheduler = json.loads((folder / "release" / "scheduler" / "scheduler_config.json").read_text())
+    assert scheduler["_class_name"] == "DDIMScheduler"

@@ -1,0 +1,321 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`train_dp_diffusion.py`: from public images, from a pre-trained pipeline, from nothing; resumed; and what is refused."""
+
+import hashlib
+import json
+import shlex
+import shutil
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
+from PIL import Image
+from safetensors.torch import load_file
+
+from diffusers_dp import load_verified
+from diffusers_dp.data import public_images as public_data
+from diffusers_dp.data.public_images import refuse_the_same_files
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.config import DPDiffusionConfig
+from diffusers_dp.models import DDPMLoss
+from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.runs.pretrained import WEIGHTS
+from support.flags import NUM_IMAGES
+from support.public_models import save
+from support.runs import (
+    PRETRAINING,
+    PowerCut,
+    cut_power_at,
+    files,
+    independent_epsilon,
+    load,
+    read_ledger,
+    status,
+    write_images,
+    write_public,
+)
+
+
+FLAGS = (
+    "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --train_batch_size 8 --class_names left,empty,right "
+    f"--resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --noise_multiplicity 3 --skip_preflight "
+    "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
+).split()
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("dp_diffusion", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def receipt_of(tmp_path):
+    return json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
+
+
+def check_release(tmp_path, scheduler):
+    release = tmp_path / "run" / "release"
+    assert files(release) == set(RELEASE_FILES)
+    pipeline = load_verified(release)
+    assert isinstance(pipeline.scheduler, scheduler) and pipeline.num_classes == 3
+    _, rows = read_ledger(tmp_path / "run")
+    assert [(row["stage"], row["state"], row["query"]["noise_multiplicity"]) for row in rows] == [
+        ("dp_sgd", "executed", 3)
+    ] * 2
+    assert independent_epsilon(tmp_path / "run") <= 10
+    assert len(pipeline(class_labels=["left", "empty"], num_inference_steps=2).images) == 2
+    return pipeline
+
+
+def test_from_public_images_to_release(script, flags, tmp_path, capsys):
+    """The public images have labels of their own; they are in the receipt, and so is no path."""
+    script.main(
+        [*flags, *write_public(tmp_path / "public"), "--public_timestep_mixture", "0-30:.03,30-800:.77,800-1000:.2"]
+    )
+    check_release(tmp_path, DDIMScheduler)
+    (origin,) = receipt_of(tmp_path)["public_inputs"]
+    assert (origin["kind"], origin["name"], origin["num_images"], origin["licence"]) == (
+        "public images",
+        "local folder",
+        6,
+        "cc0-1.0",
+    )
+    assert (origin["steps"], origin["batch_size"], origin["learning_rate"]) == (3, 4, 1e-3)
+    assert str(tmp_path) not in (tmp_path / "run" / "release" / "privacy_receipt.json").read_text()
+    out = capsys.readouterr().out
+    assert "public pre-training" in out and "Released" in out
+    assert status(tmp_path / "run") == {"exit_code": 0, "message": "done"}
+    # What public images taught is a pipeline that another run may begin with, and not what was released.
+    kept = load_file(tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS)
+    released = load_file(tmp_path / "run" / "release" / "unet" / WEIGHTS)
+    assert kept["class_embedding.weight"].shape == (4, 32) and not torch.equal(
+        kept["conv_in.weight"], released["conv_in.weight"]
+    )
+    again = tmp_path / "again"
+    script.main(
+        [
+            *flags,
+            "--output_dir",
+            str(again),
+            "--pretrained_model_name_or_path",
+            str(tmp_path / "run" / "private" / "pretrained"),
+        ]
+    )
+    (model,) = json.loads((again / "release" / "privacy_receipt.json").read_text())["public_inputs"]
+    assert model["kind"] == "pre-trained model" and model["trained_on"] == origin
+
+
+def test_from_a_pretrained_pipeline_to_release(script, flags, tmp_path):
+    """A `DDPMPipeline` without classes, as Diffusers' own training example makes it."""
+    name = save(tmp_path / "model", in_channels=1, out_channels=1)
+    script.main([*flags, "--pretrained_model_name_or_path", name])
+    pipeline = check_release(tmp_path, DDIMScheduler)
+    assert pipeline.unet.config.block_out_channels == [4, 8]  # the model's, not the flags'
+    (origin,) = receipt_of(tmp_path)["public_inputs"]
+    weights = (tmp_path / "model" / "unet" / WEIGHTS).read_bytes()
+    assert origin["weights_sha256"] == hashlib.sha256(weights).hexdigest() and origin["licence"] == "apache-2.0"
+    assert "licence: apache-2.0" in (tmp_path / "run" / "release" / "README.md").read_text()
+    before = UNet2DModel.from_pretrained(tmp_path / "model" / "unet").conv_in.weight
+    moved = (pipeline.unet.conv_in.weight - before).norm() / before.norm()
+    assert 0 < moved < 0.5  # it went on from there
+
+
+@pytest.mark.slow
+def test_from_nothing_with_the_preflight(script, flags, tmp_path):
+    """The published row of MNIST has no pre-training; the audit takes the model as it is."""
+    flags.remove("--skip_preflight")
+    script.main([*flags, "--objective", "edm"])
+    check_release(tmp_path, EDMDPMSolverMultistepScheduler)
+    assert receipt_of(tmp_path)["public_inputs"] == []
+
+
+@pytest.mark.parametrize(("call", "pretrained_again"), [(2, True), (5, False)])
+def test_resuming_after_a_crash(script, flags, tmp_path, monkeypatch, call, pretrained_again):
+    """In the pre-training, and in the second step of DP-SGD. Public images are read once unless they were not learned."""
+    flags += write_public(tmp_path / "public")
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, call)
+        with pytest.raises(PowerCut):
+            script.main(flags)
+    if not pretrained_again:
+        shutil.rmtree(tmp_path / "public")
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    _, rows = read_ledger(tmp_path / "run")
+    assert sum(row["steps_executed"] for row in rows) <= 2 and independent_epsilon(tmp_path / "run") <= 10
+    receipt = receipt_of(tmp_path)
+    assert receipt["public_inputs"][0]["num_images"] == 6
+    assert len(receipt["resumes"]) == (0 if pretrained_again else 1)
+    load_verified(tmp_path / "run" / "release")
+
+
+def test_a_damaged_pretrained_model_is_not_gone_on_with(script, flags, tmp_path, monkeypatch):
+    flags += write_public(tmp_path / "public")
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, 4)
+        with pytest.raises(RuntimeError):
+            script.main(flags)
+    (tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS).write_bytes(b"none")
+    with pytest.raises(IntegrityError, match="pretrained is damaged or of another model"):
+        script.main([*flags, "--resume_from_checkpoint", "latest"])
+
+
+def test_labels_of_the_pretraining(script, flags, tmp_path, monkeypatch):
+    """Public classes while it lasts, the null label where there are none; then the sensitive images' own."""
+    tables, call = [], DDPMLoss.__call__
+
+    def watched(self, denoiser, images, labels, generator=None):
+        tables.append((denoiser.unet.config.num_class_embeds, labels.max().item(), generator is None))
+        return call(self, denoiser, images, labels, generator)
+
+    monkeypatch.setattr(DDPMLoss, "__call__", watched)
+    classes = tuple("abcdef")
+    script.main([*flags, *write_public(tmp_path / "public", classes), "--public_batch_size", "40"])
+    assert tables[:3] == [(7, 5, True)] * 3 and {table[0] for table in tables[3:]} <= {4}
+    tables.clear()
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, path in enumerate((tmp_path / "public").glob("*/*.png")):
+        shutil.copy(path, flat / f"{number}.png")
+    script.main([*flags, "--public_dataset_name", str(flat), *PRETRAINING, "--output_dir", str(tmp_path / "other")])
+    assert tables[:3] == [(4, 3, True)] * 3
+
+
+# What is refused: one sentence, nothing written.
+
+
+def refusal(script, flags, tmp_path):
+    with pytest.raises(UsageError) as stop:
+        script.main(flags)
+    assert "\n" not in str(stop.value) and not list(tmp_path.glob("run/*"))
+    return str(stop.value)
+
+
+SAME_FILES = "--public_data_dir holds data files of the sensitive images, under another name"
+
+
+def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tmp_path):
+    """By name, by folder, by files: copies under other names, links, also among others, and a part of them."""
+    same = tmp_path / "images"
+    assert "is the sensitive data itself" in refusal(script, [*flags, "--public_data_dir", str(same)], tmp_path)
+    assert "is the sensitive data itself" in refusal(script, [*flags, "--public_data_dir", f"{same}/left"], tmp_path)
+    copied, part = tmp_path / "copy", tmp_path / "part"
+    for number, path in enumerate(sorted(same.glob("*/*.png"))):
+        for folder in (copied, *([part] if number == 7 else [])):
+            (folder / "all").mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / "all" / f"{number}.png")
+    (tmp_path / "link").symlink_to(copied)
+    for folder in (copied, part, tmp_path / "link"):
+        assert SAME_FILES in refusal(script, [*flags, "--public_data_dir", str(folder)], tmp_path)
+    write_public(copied, ("left",), count=NUM_IMAGES)
+    assert SAME_FILES in refusal(script, [*flags, "--public_data_dir", str(copied)], tmp_path)
+    for ids in (("ylecun/mnist", "YLeCun/MNIST"), ("ylecun/mnist", "mnist"), ("mnist", "ylecun/mnist ")):
+        names = ["--dataset_name", ids[0], "--public_dataset_name", ids[1], "--output_dir", str(tmp_path / "run")]
+        assert "is the sensitive data itself" in refusal(script, [*FLAGS, *names], tmp_path)
+
+
+def write_shards(folder, *shards):
+    """A data set of parquet files, each of as many images drawn from one seed; their names say nothing."""
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["left", "empty", "right"])}
+    )
+    folder.mkdir()
+    for number, seed in enumerate(shards):
+        pixels = np.random.default_rng(seed).integers(0, 256, (6, 8, 8), dtype=np.uint8)
+        rows = {"image": [Image.fromarray(image) for image in pixels], "label": [0, 1, 2] * 2}
+        name = f"train-{number:05}-of-{len(shards):05}.parquet"
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(folder / name)
+    return str(folder)
+
+
+def shard_config(sensitive, public):
+    names = {"dataset_name": sensitive, "public_dataset_name": public, "class_names": "left,empty,right"}
+    config = DPDiffusionConfig(**names, resolution=8, num_channels=1)
+    return config.public_training.images, config.data
+
+
+def test_a_file_of_many_images_in_common_is_refused(tmp_path):
+    sensitive = write_shards(tmp_path / "sensitive", 1, 2)
+    other, one, saved = write_shards(tmp_path / "other", 3), write_shards(tmp_path / "one", 4, 2), tmp_path / "saved"
+    refuse_the_same_files(*shard_config(sensitive, other))
+    with pytest.raises(UsageError, match="--public_dataset_name holds data files of the sensitive images"):
+        refuse_the_same_files(*shard_config(sensitive, one))
+    datasets.load_dataset(other, split="train", cache_dir=str(tmp_path / "cache")).save_to_disk(saved)
+    shutil.copytree(saved, tmp_path / "again")
+    with pytest.raises(UsageError, match="--public_dataset_name holds"):
+        refuse_the_same_files(*shard_config(str(saved), str(tmp_path / "again")))
+
+
+def test_no_single_image_decides_whether_a_run_starts(script, flags, tmp_path):
+    """All image files but one in common: with that one image, broken, or not there, the same happens."""
+    public = tmp_path / "public"
+    write_public(public, ("left",), count=3)
+    first = sorted((tmp_path / "images").glob("*/*.png"))[0]
+    shutil.copy(first, public / "left" / "one_in_common.png")
+    config = DPDiffusionConfig(
+        train_data_dir=str(tmp_path / "images"), class_names="left,empty,right", public_data_dir=str(public)
+    )
+    refuse_the_same_files(config.public_training.images, config.data)
+    first.write_bytes(b"broken")
+    refuse_the_same_files(config.public_training.images, config.data)
+    first.unlink()
+    refuse_the_same_files(config.public_training.images, config.data)
+    first.symlink_to(tmp_path / "absent")
+    refuse_the_same_files(config.public_training.images, config.data)
+
+
+def test_public_images_are_told_apart_without_reading_the_sensitive_ones(script, flags, tmp_path, monkeypatch):
+    """Nothing of an image is decoded here but the public ones."""
+    decoded, decode = [], public_data.decode_image
+
+    def watched(encoded, *limits):
+        decoded.append(encoded)
+        return decode(encoded, *limits)
+
+    monkeypatch.setattr(public_data, "decode_image", watched)
+    flags += write_public(tmp_path / "public")
+    script.main(flags)
+    assert {path.parents[1] for path in decoded} == {tmp_path / "public"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("--public_data_dir {tmp}/absent", "--public_data_dir {tmp}/absent is not a folder"),
+        ("--public_data_dir {tmp}/nothing", "--public_data_dir holds no image that can be read"),
+        ("--public_dataset_name {tmp}/absent", "--public_dataset_name {tmp}/absent could not be opened"),
+        ("--public_dataset_name {tmp}/flat --public_split test", "--public_split 'test' does not exist"),
+        ("--public_dataset_name {tmp}/flat --public_image_column x", "--public_image_column 'x' does not exist"),
+        ("--public_data_dir {tmp}/a --public_dataset_name b", "exclude each other"),
+        ("--public_data_dir {tmp}/a --pretrained_model_name_or_path b", "exclude each other"),
+        ("--pretrained_model_name_or_path {tmp}/absent", "--pretrained_model_name_or_path {tmp}/absent is not a folder here"),
+        ("--pretrained_model_name_or_path {tmp}/small", "makes images of 3x8x8"),
+        ("--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
+        ("--pretrained_model_revision main", "--pretrained_model_revision needs --pretrained_model_name_or_path"),
+        ("--public_dataset_name ' '", "--public_dataset_name is empty"),
+        ("--timestep_mixture 0-200:.5,300-1000:.5", "--timestep_mixture '0-200:.5,300-1000:.5' does not cover 0 to 1000"),
+        ("--timestep_mixture 0-200:.5,200-1000:.6", "whose sum is 1.1"),
+        ("--public_data_dir {tmp}/nothing --public_timestep_mixture 0-900:1", "--public_timestep_mixture '0-900:1' does not cover"),
+        ("--augmentations flip,mixup", "--augmentations 'mixup' is not one of flip, crop"),
+        ("--objective vdm", "--objective 'vdm' is unknown; give one of edm | ddpm"),
+        ("--public_steps 0", "--public_steps is 0"),
+        ("--public_batch_size 4", "--public_batch_size needs --public_dataset_name or --public_data_dir"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(script, flags, tmp_path, monkeypatch, given, sentence):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "nothing" / "a").mkdir(parents=True)
+    if "flat" in given:
+        (tmp_path / "flat").mkdir()
+        Image.new("L", (8, 8)).save(tmp_path / "flat" / "0.png")
+    if "small" in given:
+        save(tmp_path / "small")
+    if "grey" in given:
+        save(tmp_path / "grey", in_channels=1, out_channels=1)
+    given = shlex.split(given.format(tmp=tmp_path))
+    assert sentence.format(tmp=tmp_path) in refusal(script, [*flags, *given], tmp_path)

@@ -1,0 +1,378 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The training script from its command line: a whole run, refusals, curricula, crashes, damaged images."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from PIL import Image
+from safetensors.torch import load_file
+
+from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.evaluation import networks
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.models import EDMDenoiser
+from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.verify import verify
+from support.flags import FOLDER, NUM_IMAGES, TINY
+from support.places import FETA_PRO, ROOT
+from support.runs import (
+    PowerCut,
+    cut_power_at,
+    files,
+    independent_epsilon,
+    interrupted,
+    read_ledger,
+    status,
+    write_images,
+)
+
+
+ALL_RECIPES = sorted((ROOT / "training" / "recipes" / "feta_pro").glob("*.yaml"))
+RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1"]
+LAUNCH += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+
+DIGITS = [*TINY, "--train_batch_size", "64"]
+
+
+def run_process(command):
+    """On one core: the script takes a thread per core, and tiny layers wait for theirs where the cores are busy."""
+
+    def one_core():
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+    return subprocess.run(
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TQDM_DISABLE": "1"},
+        cwd=ROOT,
+        timeout=300,
+        preexec_fn=one_core,
+    )
+
+
+@pytest.fixture(scope="module")
+def digits_run(tmp_path_factory):
+    """One run of the embedded digits by `accelerate launch`, tiny (by RDP: PLD is slow where so few steps spend so much)."""
+    output_dir = tmp_path_factory.mktemp("digits") / "run"
+    return output_dir, run_process([*LAUNCH, FETA_PRO, *DIGITS, "--accountant", "rdp", "--output_dir", output_dir])
+
+
+def test_from_digits_to_release(digits_run):
+    output_dir, process = digits_run
+    assert process.returncode == 0, process.stderr
+    assert files(output_dir / "release") == set(RELEASE_FILES)
+    assert {path.name for path in output_dir.iterdir()} == {"private", "release"}
+    assert (output_dir / "private").stat().st_mode & 0o777 == 0o700
+    assert status(output_dir) == {"exit_code": 0, "message": "done"}
+    last = process.stdout.strip().splitlines()[-1]
+    assert last.startswith(f"Released {output_dir / 'release'} with epsilon ")
+
+
+def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
+    output_dir, process = digits_run
+    header, rows = read_ledger(output_dir)
+    assert header["target_epsilon"] == 10 and header["num_images"] == 1437
+    asked = [(row["stage"], row["steps_reserved"], row["steps_executed"], row["state"]) for row in rows]
+    assert asked == [
+        ("central_images", 5, 5, "executed"),
+        ("frequency_features", 1, 1, "executed"),
+        ("dp_sgd", 1, 1, "executed"),
+        ("dp_sgd", 1, 1, "executed"),
+    ]
+    epsilon = independent_epsilon(output_dir)
+    printed = float(re.search(r"with epsilon ([\d.]+)", process.stdout).group(1))
+    receipt = json.loads((output_dir / "release" / "privacy_receipt.json").read_text())
+    assert epsilon <= printed <= 10 and receipt["claimed_epsilon"]["pld"]["epsilon"] == pytest.approx(
+        epsilon, abs=0.02
+    )
+    assert [event["steps_executed"] for event in receipt["events"]] == [5, 1, 1, 1]
+
+
+def test_the_closing_table(digits_run):
+    lines = digits_run[1].stdout.splitlines()
+    header = max(number for number, line in enumerate(lines) if line.startswith("stage "))
+    stages = [re.match(r"(.+?)\s+([\d.]+)\s+[\d.]+$", line).groups() for line in lines[header + 1 : -1]]
+    assert [name for name, _ in stages] == [
+        "central images", "frequency features", "warm-up (spatial)", "auxiliary generator", "warm-up (frequency)",
+        "DP-SGD", "samples and release",
+    ]  # fmt: skip
+    spent = [float(epsilon) for _, epsilon in stages]
+    assert spent == sorted(spent) and spent[1] == spent[4] and spent[5] == spent[6] <= 10
+
+
+def test_a_second_run_into_the_folder_is_refused(digits_run):
+    """Exit code 2, one sentence, and not a byte of the first run changed."""
+    output_dir, _ = digits_run
+    before = {name: (output_dir / name).read_bytes() for name in files(output_dir)}
+    process = run_process([sys.executable, FETA_PRO, *DIGITS, "--accountant", "rdp", "--output_dir", output_dir])
+    assert process.returncode == 2
+    message = process.stderr.strip().splitlines()[-1]
+    assert message.startswith("error: --output_dir") and "--resume_from_checkpoint" in message
+    assert "Traceback" not in process.stderr
+    assert {name: (output_dir / name).read_bytes() for name in files(output_dir)} == before
+
+
+def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
+    process = run_process([sys.executable, FETA_PRO, "--target_epsilonn", "1", "--output_dir", tmp_path / "run"])
+    assert process.returncode == 2 and not (tmp_path / "run").exists() and not process.stdout
+    message = "error: --target_epsilonn is not a flag; the nearest is --target_epsilon.\n"
+    assert process.stderr.endswith(message) and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--target_epsilon 0", "--target_epsilon"),
+        ("--target_epsilon nan", "--target_epsilon"),
+        ("--noise_multiplicity 0", "--noise_multiplicity"),
+        ("--train_batch_size 1438", "--train_batch_size"),
+        ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
+        ("--max_train_steps two", "--max_train_steps"),
+        ("--curriculum frequency,frequency", "--curriculum"),
+        ("--curriculum mix --auxiliary none", "--auxiliary none"),
+        ("--auxiliary gan", "--auxiliary"),
+        ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
+        ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
+        ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
+        ("--train_data_dir {tmp}/nothing", "--class_names"),
+        ("--train_data_dir {tmp}/nothing --class_names a", "--train_data_dir"),
+        ("--dataset_name {tmp}/absent", "--dataset_name"),
+        ("--config {tmp}/absent.yaml", "--config"),
+        ("--config {tmp}/recipe.yaml", "max_train_steps"),
+        ("--resolution 9", "--resolution"),
+    ],
+)
+def test_what_cannot_work_is_refused(script, tmp_path, monkeypatch, capsys, flags, named):
+    """One sentence that names the flag; nothing is written."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "nothing" / "a").mkdir(parents=True)
+    (tmp_path / "recipe.yaml").write_text("max_trian_steps: 3\n")
+    flags = flags.format(tmp=tmp_path).split()
+    with pytest.raises(UsageError) as refusal:
+        script.main([*TINY, "--accountant", "rdp", "--output_dir", str(tmp_path / "run"), *flags])
+    assert refusal.value.exit_code == 2 and named in str(refusal.value) and "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists() and "Released" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_passes_a_dry_run(script, tmp_path, monkeypatch, capsys, recipe):
+    """Stages, noise, steps and epsilon, without an image and without a file."""
+
+    def never(*_):
+        raise AssertionError("a dry run reads nothing")
+
+    monkeypatch.setattr("diffusers_dp.runs.run.load_images", never)
+    monkeypatch.setattr(Image, "open", never)
+    script.main(["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run")])
+    table = capsys.readouterr().out
+    target = load_config(["--config", str(recipe), "--dry_run"]).target_epsilon
+    epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", table).group(1))
+    assert 0.98 * target < epsilon <= target
+    assert all(stage in table for stage in ("central_images", "frequency_features", "dp_sgd"))
+    assert not list(tmp_path.iterdir())
+
+
+CURRICULA = {
+    "spatial,frequency": ["central_images", "frequency_features"],
+    "frequency,spatial": ["central_images", "frequency_features"],
+    "mix": ["central_images", "frequency_features"],
+    "frequency": ["frequency_features"],
+    "spatial": ["central_images"],
+    "none": [],
+}
+
+
+@pytest.mark.slow
+def test_static_shapes_in_half_precision(script, folder_flags, tmp_path, monkeypatch):
+    """Truncated Poisson samples, one physical batch of whatever fits, bfloat16 inside, float32 outside."""
+    AcceleratorState._reset_state(True)  # it remembers the precision of the first run of a process
+    shapes = set()
+    forward = EDMDenoiser.forward
+
+    def watched(self, sample, sigma, class_labels=None):
+        if torch.is_grad_enabled():
+            shapes.add((len(sample), self.autocast_dtype))
+        return forward(self, sample, sigma, class_labels)
+
+    monkeypatch.setattr(EDMDenoiser, "forward", watched)
+    flags = "--truncated_poisson --mixed_precision bf16 --max_physical_batch_size auto --accountant pld".split()
+    flags += "--curriculum none --target_epsilon 1 --noise_multiplicity 3 --max_train_steps 3".split()
+    script.main([*folder_flags, *flags])
+    AcceleratorState._reset_state(True)
+    cap = 8 + math.ceil(5 * (8 * (1 - 8 / NUM_IMAGES)) ** 0.5)
+    assert shapes == {(3 * count, torch.bfloat16) for count in (1, 2, cap)}  # the first two measured the memory
+    run = tmp_path / "run"
+    _, rows = read_ledger(run)
+    assert {(row["mechanism"], row["truncated_batch_size"]) for row in rows} == {("truncated_poisson_gaussian", cap)}
+    receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
+    assert list(receipt["claimed_epsilon"]) == ["pld"]
+    assert independent_epsilon(run) == pytest.approx(receipt["claimed_epsilon"]["pld"]["epsilon"], abs=5e-3)
+    weights = load_file(run / "release" / "unet" / "diffusion_pytorch_model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("curriculum", CURRICULA)
+def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
+    """Asks and pays for the queries that it needs alone, and releases."""
+    script.main([*folder_flags, "--curriculum", curriculum])
+    header, rows = read_ledger(tmp_path / "run")
+    assert [row["stage"] for row in rows] == [*CURRICULA[curriculum], "dp_sgd", "dp_sgd"]
+    assert all(row["steps_executed"] == row["steps_reserved"] for row in rows)
+    assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"]
+    assert files(tmp_path / "run" / "release") == set(RELEASE_FILES)
+    receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
+    assert receipt["curriculum"]["curriculum"] == curriculum
+    kept = [json.loads(path.read_text()) for path in tmp_path.glob("run/private/*/model_index.json")]
+    warm_ups = re.findall(r"warm-up \((\w+)\)", capsys.readouterr().out)
+    assert [index["privacy"]["status"] for index in kept] == ["unreleased" for _ in warm_ups]
+    assert warm_ups == [name for name in curriculum.split(",") if name != "none"]
+
+
+@pytest.mark.parametrize("auxiliary", ["diffusion", "none"])
+def test_frequency_features_without_the_one_step_generator(script, tmp_path, folder_flags, auxiliary):
+    script.main([*folder_flags, "--auxiliary", auxiliary, "--auxiliary_inference_steps", "2"])
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["curriculum"]["auxiliary"] == auxiliary
+    kept = {path.name for path in (tmp_path / "run" / "private").iterdir()}
+    assert {"warmed_up_spatial", "warmed_up_frequency"} <= kept and "auxiliary_generator" not in kept
+
+
+@pytest.mark.parametrize(("call", "lost"), [(2, 0), (7, 2)], ids=["in warm-up", "in DP-SGD"])
+def test_resuming_after_a_crash(script, tmp_path, folder_flags, monkeypatch, capsys, call, lost):
+    """No query is asked again, lost steps stay spent, and the total stays within the target."""
+    flags = [*folder_flags, "--max_train_steps", "4", "--checkpointing_steps", "2"]
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, script, call)
+        with pytest.raises(PowerCut):
+            script.main(flags)
+    _, before = read_ledger(run)
+    answers = {name: (run / "private" / "answers" / name).read_bytes() for name in files(run / "private" / "answers")}
+    assert len(answers) == 4 and not (run / "release").exists()
+    with pytest.raises(UsageError, match="--resume_from_checkpoint latest"):
+        script.main(flags)
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    header, after = read_ledger(run)
+    assert [row["stage"] for row in after][:2] == ["central_images", "frequency_features"]
+    steps = [row for row in after if row["stage"] == "dp_sgd"]
+    assert len(after) == 2 + len(steps) and after[: len(before)] == before
+    assert sum(row["steps_reserved"] for row in steps) == 4
+    assert sum(row["steps_executed"] for row in steps if row["state"] == "executed") == 4 - lost
+    assert independent_epsilon(run) <= header["target_epsilon"]
+    assert {name: (run / "private" / "answers" / name).read_bytes() for name in answers} == answers
+    assert files(run / "release") == set(RELEASE_FILES) and status(run)["exit_code"] == 0
+    assert (run / "private" / f"checkpoint-{4 - lost}").is_dir()
+
+
+def test_a_reserve_buys_numbers_that_the_release_carries_and_no_resume_asks_again(
+    script, tmp_path, folder_flags, monkeypatch
+):
+    monkeypatch.setattr(networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(1))
+    run = tmp_path / "run"
+    flags = [*folder_flags, "--curriculum", "none", "--evaluation_reserve", "0.1", "--num_evaluation_images", "20"]
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(
+            "diffusers_dp.runs.run.build_release", lambda *arguments, **options: (_ for _ in ()).throw(PowerCut)
+        )
+        script.main(flags)
+    header, asked = read_ledger(run)
+    assert [row["stage"] for row in asked] == ["dp_sgd", "dp_sgd", "evaluation_reserve"]
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert read_ledger(run)[1] == asked
+    receipt, problems = verify(run / "release")
+    assert problems == [] and receipt["status"] == "proven_with_assumptions"
+    assert {found["metric"] for found in receipt["evaluation"]} >= {"accuracy"}
+    assert receipt["claimed_epsilon"]["rdp"]["epsilon"] <= header["target_epsilon"]
+    assert "## Evaluation, paid for" in (run / "release" / "README.md").read_text()
+
+
+def test_a_lost_ledger_is_not_a_new_budget(script, tmp_path, folder_flags, monkeypatch):
+    interrupted(script, monkeypatch, folder_flags, 2)
+    (tmp_path / "run" / "private" / "ledger.jsonl").unlink()
+    with pytest.raises(IntegrityError, match="ledger.jsonl is missing, but the run has asked the images"):
+        script.main([*folder_flags, "--resume_from_checkpoint", "latest"])
+    assert not (tmp_path / "run" / "release").exists()
+
+
+@pytest.mark.parametrize("flag", ["--seed 1", "--frequency_length_scale 3", "--num_frequency_features 60"])
+def test_answers_are_read_with_the_flags_that_asked_for_them(script, tmp_path, folder_flags, monkeypatch, flag):
+    interrupted(script, monkeypatch, folder_flags, 2)
+    before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=f"{flag.split()[0].removeprefix('--frequency_')[-4:]}.* this run has"):
+        script.main([*folder_flags, *flag.split(), "--resume_from_checkpoint", "latest"])
+    assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+
+
+def test_a_run_whose_steps_were_all_lost_releases_nothing(script, tmp_path, folder_flags, monkeypatch):
+    """The warmed-up model alone is not what was paid for."""
+    interrupted(script, monkeypatch, [*folder_flags, "--checkpointing_steps", "2"], 5)
+    with pytest.raises(BudgetExceeded, match="another --output_dir"):
+        script.main([*folder_flags, "--checkpointing_steps", "2", "--resume_from_checkpoint", "latest"])
+    assert not (tmp_path / "run" / "release").exists() and status(tmp_path / "run")["exit_code"] == 3
+
+
+def test_a_short_run_saves_on_the_way(script, tmp_path, folder_flags, monkeypatch):
+    """Unset, --checkpointing_steps is a tenth of the run: a crash does not lose all of DP-SGD."""
+    interrupted(script, monkeypatch, [*folder_flags, "--max_train_steps", "4"], 8)
+    script.main([*folder_flags, "--max_train_steps", "4", "--resume_from_checkpoint", "latest"])
+    steps = [row["steps_executed"] for row in read_ledger(tmp_path / "run")[1] if row["stage"] == "dp_sgd"]
+    assert sum(steps) >= 3 and (tmp_path / "run" / "private" / "checkpoint-3").is_dir()
+
+
+@pytest.mark.parametrize("name", ["checkpoint-5", "elsewhere/checkpoint-5"])
+def test_a_checkpoint_that_is_not_there_spends_nothing(script, tmp_path, folder_flags, name):
+    with pytest.raises(UsageError, match="--resume_from_checkpoint"):
+        script.main([*folder_flags, "--resume_from_checkpoint", name])
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_while_images_are_read_leaves_nothing(script, tmp_path, folder_flags, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diffusers_dp.runs.run.load_images", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        script.main(folder_flags)
+    assert not (tmp_path / "run").exists()
+
+
+def visible(script, capfd, output_dir, flags):
+    """All that a run shows outside private/, with seconds and the noise's consequences taken out."""
+    script.main([*FOLDER, *flags, "--output_dir", str(output_dir)])
+    out, err = capfd.readouterr()
+    lines = [re.sub(r" +[\d.]+$", "", line).replace(str(output_dir), "RUN") for line in out.splitlines()]
+    bars = [re.sub(r"\|.*\| (\d+/\d+).*", r" \1", part) for part in re.split(r"[\r\n]", err) if "100%" in part]
+    release = output_dir / "release"
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    receipt.pop("files")
+    with Image.open(release / "samples.png") as samples:
+        picture = (samples.size, samples.mode)
+    sizes = {path.name: path.stat().st_size for path in release.rglob("*.safetensors")}
+    return {
+        "stdout": lines, "bars": list(dict.fromkeys(bars)), "other": [line for line in err.splitlines() if "|" not in line],
+        "files": files(release), "private files": files(output_dir / "private"), "sizes": sizes, "picture": picture,
+        "receipt": receipt, "ledger": read_ledger(output_dir), "status": status(output_dir),
+    }  # fmt: skip
+
+
+def test_a_damaged_or_missing_image_shows_nowhere(script, tmp_path, capfd):
+    """Also with a declared class that has no image."""
+    seen = {}
+    for last in ("good", "broken", "missing"):
+        flags = write_images(tmp_path / last, last)
+        seen[last] = visible(script, capfd, tmp_path / f"run_{last}", flags)
+    for key, value in seen["good"].items():
+        assert seen["broken"][key] == value, key
+        assert seen["missing"][key] == value, key
+    assert f"Reading images: 100% {NUM_IMAGES}/{NUM_IMAGES}" in seen["good"]["bars"]
+    assert files(tmp_path / "run_good" / "release") == set(RELEASE_FILES)
+    assert seen["good"]["receipt"]["public_facts"]["class_names"] == ["left", "empty", "right"]

@@ -1,0 +1,258 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The training scripts of DPDM and DP-FETA from their command lines: whole runs, crashes, damaged images; and what all scripts share."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from diffusers_dp import PrivacyLedger, SensitiveImages, load_verified, verify
+from diffusers_dp.audit import preflight
+from diffusers_dp.audit.attach import check_same_run
+from diffusers_dp.commands.audit import method_of
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.warm_up_features import SPATIAL, warm_up_features
+from diffusers_dp.files.sealed_folder import open_sealed
+from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.runs.plan import plan_run
+from support.flags import NUM_IMAGES, TINY_RUN
+from support.places import ROOT
+from support.runs import files, independent_epsilon, interrupted, load, read_ledger, status, write_images
+
+
+RECIPES = [path for path in sorted((ROOT / "training" / "recipes").glob("*/*.yaml")) if path.parent.name != "feta_pro"]
+WARM_UP = "--spatial_steps 2 --num_central_images 3".split()
+#: Flags of each way to run a script, and what it asks before DP-SGD.
+WAYS = {
+    "dpdm": ("dpdm", [], []),
+    "dp_feta mean": ("dp_feta", WARM_UP, ["central_images"]),
+    "dp_feta mode": ("dp_feta", [*WARM_UP, "--central_images", "mode"], ["mode_images"]),
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request, tmp_path, monkeypatch):
+    """The script, its flags for a tiny run on images in folders, and the rows of its questions."""
+    method, flags, asked = WAYS[request.param]
+    flags = [*TINY_RUN, *flags, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    return load(method, monkeypatch), flags, asked
+
+
+def receipt_of(run):
+    return json.loads((run / "release" / "privacy_receipt.json").read_text())
+
+
+def test_from_images_to_release(way, tmp_path, capsys):
+    """What was asked is in ledger and receipt, epsilon is that of an independent accountant, and the verifier agrees."""
+    script, flags, asked = way
+    script.main(flags)
+    run, out = tmp_path / "run", capsys.readouterr().out
+    header, rows = read_ledger(run)
+    assert [row["stage"] for row in rows] == [*asked, "dp_sgd", "dp_sgd"]
+    assert [row["steps_executed"] for row in rows] == [*(3 for _ in asked), 1, 1]
+    assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert files(run / "release") == set(RELEASE_FILES) and status(run) == {"exit_code": 0, "message": "done"}
+    receipt = receipt_of(run)
+    assert [event["stage"] for event in receipt["events"]] == [row["stage"] for row in rows]
+    assert (
+        receipt["method"]["name"] == METHODS[script.__name__.removeprefix("train_")].title
+        and receipt["status"] == "proven_with_assumptions"
+    )
+    assert verify.report(run / "release") == 0
+    card = (run / "release" / "README.md").read_text()
+    assert all(f"| {name.replace('_', ' ')} | poisson gaussian |" in card for name in asked)
+    if asked == ["mode_images"]:
+        query = receipt["events"][0]["query"]
+        assert query["sensitivity"] == query["clip_norm"] == 8 and query["num_bins"] == 2
+        assert query["normaliser"] == pytest.approx(0.1 * NUM_IMAGES / 3)
+        assert receipt["events"][0]["partition"] == "label"
+    assert re.findall(r"^warm-up \((\w+)\)", out, re.MULTILINE) == ["spatial" for _ in asked]
+    kept = [json.loads(path.read_text()) for path in run.glob("private/*/model_index.json")]
+    assert [index["privacy"]["status"] for index in kept] == ["unreleased" for _ in asked]
+
+
+@pytest.mark.parametrize("way", ["dpdm", "dp_feta mode"], indirect=True)
+def test_resuming_after_a_crash(way, tmp_path, monkeypatch):
+    """In the middle of DP-SGD: nothing is asked again, and the total stays within the target."""
+    script, flags, asked = way
+    flags = [*flags, "--max_train_steps", "4", "--checkpointing_steps", "2"]
+    run = tmp_path / "run"
+    interrupted(script, monkeypatch, flags, 3 + 2 * len(asked))
+    _, before = read_ledger(run)
+    assert not (run / "release").exists()
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    header, after = read_ledger(run)
+    assert after[: len(before) - 1] == before[:-1] and [row["stage"] for row in after].count("dp_sgd") == 2
+    assert sum(row["steps_reserved"] for row in after if row["stage"] == "dp_sgd") == 4
+    assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert receipt_of(run)["resumes"] == [{"step": 2, "fresh_entropy": True}]
+    assert verify.report(run / "release") == 0
+
+
+@pytest.mark.parametrize("way", ["dpdm"], indirect=True)
+def test_the_learning_rate_goes_on_where_it_was(way, monkeypatch):
+    """Up and down by --lr_scheduler, as in a run that nothing interrupted."""
+    script, flags, _ = way
+    flags = [
+        *flags,
+        *"--max_train_steps 5 --checkpointing_steps 2 --learning_rate 0.1 --lr_scheduler linear --lr_warmup_steps 1".split(),
+    ]
+    step, taken = torch.optim.Adam.step, []
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: (taken.append(self.param_groups[0]["lr"]), step(self)))
+    interrupted(script, monkeypatch, flags, 4)
+    assert taken == pytest.approx([0, 0.1, 0.075, 0.05])
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert taken[4:] == pytest.approx([0.075])  # two steps were lost, one is left
+
+
+@pytest.mark.parametrize("kind", ["mean", "mode"])
+def test_central_images_are_asked_for_once(kind, tmp_path, monkeypatch):
+    """A run that stopped in its warm-up reads the stored answer, and the evaluation shows it."""
+    _, flags, (stage,) = WAYS[f"dp_feta {kind}"]
+    script = load("dp_feta", monkeypatch)
+    flags = [*TINY_RUN, *flags, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    interrupted(script, monkeypatch, flags, 2)
+    answer = tmp_path / "run" / "private" / "answers" / stage / "answer.safetensors"
+    before = answer.read_bytes()
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("asked again"))
+    if kind == "mode":
+        with pytest.raises(UsageError, match="num_bins = 2, this run has 4"):
+            script.main([*flags, "--num_bins", "4", "--resume_from_checkpoint", "latest"])
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert answer.read_bytes() == before
+    _, tensors = open_sealed(answer.parent)
+    small = tensors["answer"]["answer"]
+    assert small.shape == (3, 3, 1, 8, 8)
+    if kind == "mode":
+        assert set(small.unique().tolist()) == {0.25, 0.75}
+    found = warm_up_features(tmp_path / "run" / "release", (1, 8, 8), seed=0)
+    assert list(found) == [SPATIAL]
+
+
+@pytest.mark.parametrize("way", ["dp_feta mode"], indirect=True)
+def test_a_damaged_or_missing_image_shows_nowhere(way, tmp_path, capsys):
+    """Of the same data set: the same table, ledger, files, receipt."""
+    script, flags, _ = way
+    seen = []
+    for last in ("good", "broken", "missing"):
+        run = tmp_path / f"run_{last}"
+        data = write_images(tmp_path / last, last)
+        script.main([*flags, *data, "--output_dir", str(run)])
+        receipt = receipt_of(run)
+        receipt.pop("files")
+        lines = [
+            re.sub(r" +[\d.]+$", "", line) for line in capsys.readouterr().out.replace(str(run), "RUN").splitlines()
+        ]
+        seen.append((lines, receipt, read_ledger(run), files(run / "release"), files(run / "private")))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_guidance_works_through_the_released_pipeline(tmp_path, monkeypatch):
+    """1 is no guidance and what a call without it draws; another scale draws other images from the same noise."""
+    script = load("dpdm", monkeypatch)
+    script.main([*TINY_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
+    pipeline = load_verified(tmp_path / "run" / "release")
+    pipeline.set_progress_bar_config(disable=True)
+
+    def draw(**arguments):
+        generator = torch.Generator().manual_seed(0)
+        return pipeline(
+            class_labels=[0, 1, 2], generator=generator, output_type="np", num_inference_steps=3, **arguments
+        ).images
+
+    plain = draw()
+    assert np.array_equal(plain, draw(guidance_scale=1.0)) and not np.array_equal(plain, draw(guidance_scale=3.0))
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "words"),
+    [
+        ("dpdm", "--spatial_steps 3", ["--spatial_steps is not a flag"]),
+        ("dp_feta", "--curriculum none", ["--curriculum is not a flag"]),
+        ("dp_feta", "--central_images median", ["--central_images 'median'", "mean | mode"]),
+        ("dp_feta", "--num_bins 4", ["--num_bins", "--central_images mode"]),
+        ("dp_feta", "--central_images mode --num_bins 1", ["--num_bins is 1", "at least 2"]),
+        ("dp_feta", "--central_images mode --num_bins 257", ["--num_bins is 257", "256"]),
+        ("dp_feta", "--num_central_images 0", ["--num_central_images"]),
+        ("dp_feta", "--central_images mode --spatial_noise_multiplier 0.3", ["the smallest that these queries can reach"]),
+        ("dp_feta", "--spatial_budget_share 0.9 --evaluation_reserve 0.9", ["--spatial_budget_share 0.9", "lower"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(method, flags, words, tmp_path, monkeypatch):
+    script = load(method, monkeypatch)
+    with pytest.raises(UsageError) as refusal:
+        script.main(
+            [*TINY_RUN, *flags.split(), *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+        )
+    assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
+    assert refusal.value.exit_code == 2 and not (tmp_path / "run").exists()
+
+
+def test_the_smallest_epsilon_that_is_named_is_one(tmp_path, monkeypatch):
+    """What the refusal says, a little above, can be planned."""
+    flags = [
+        *TINY_RUN,
+        *write_images(tmp_path / "images"),
+        "--central_images",
+        "mode",
+        "--spatial_noise_multiplier",
+        "0.5",
+        "--dry_run",
+    ]
+    script = load("dp_feta", monkeypatch)
+    with pytest.raises(UsageError) as refusal:
+        script.main([*flags, "--target_epsilon", "1"])
+    smallest = float(re.search(r"raise it above ([\d.]+), the smallest", str(refusal.value))[1])
+    script.main([*flags, "--target_epsilon", str(smallest * 1.05)])
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
+    """Stages, noise, steps and epsilon, without an image and without a file."""
+    flags = ["--config", str(recipe), "--dry_run"]
+    config = load_config(flags, config_class_of(flags))
+    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("a dry run reads nothing"))
+    load(config.method, monkeypatch).main([*flags, "--output_dir", str(tmp_path / "run")])
+    table = capsys.readouterr().out
+    epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", table).group(1))
+    assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
+
+
+def test_an_audit_of_a_script_is_of_its_method():
+    for method in CONFIGS:
+        assert method_of(METHODS[method].script) == method
+    with pytest.raises(UsageError, match="module:function"):
+        method_of("own.py")
+
+
+def test_an_audit_of_another_method_is_not_attached():
+    """Though its DP-SGD is the same."""
+    flags = ["--train_batch_size", "64", "--accountant", "rdp"]
+    config = load_config(flags, CONFIGS["dpdm"])
+    plan = plan_run(config, public_facts(config.data))
+    query = {"clip_norm": config.max_grad_norm, "normaliser": 64, "noise_multiplicity": config.noise_multiplicity}
+    event = {"stage": "dp_sgd", "dataset_size": 1437, "sampling_probability": 64 / 1437, "query": query}
+    receipt = {"unit_of_privacy": "image", "events": [event], "method": {"name": "DPDM"}}
+    check_same_run(Path("release"), receipt, "run", config, plan)
+    with pytest.raises(UsageError, match="made with method DP-FETA, and these flags mean DPDM"):
+        check_same_run(Path("release"), {**receipt, "method": {"name": "DP-FETA"}}, "run", config, plan)
+
+
+def test_an_audit_asks_for_mode_images_as_the_run_does():
+    """With its bins and the plan's row; that the question itself is sound, `test_audit_mechanism.py` tests."""
+    flags = "--central_images mode --num_bins 3 --train_batch_size 64 --accountant rdp".split()
+    config = load_config(flags, CONFIGS["dp_feta"])
+    facts = public_facts(config.data)
+    plan = plan_run(config, facts)
+    (planned,) = preflight._queries(facts, plan)
+    assert planned.row == plan.rows["mode_images"] and planned.query.clip_norm == 8
+    door = SensitiveImages(np.zeros((0, 1, 8, 8), np.uint8), None, None, num_images=NUM_IMAGES, image_shape=(1, 8, 8))
+    ledger = PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp")
+    assert planned.answers(door, ledger, 2, 0.5).shape == (2, 1, 64 * 3)

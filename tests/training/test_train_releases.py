@@ -1,0 +1,163 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The training script where releases of one data set add up, and where a unit is more than an image."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffusers_dp import verify
+from diffusers_dp.errors import UsageError
+from diffusers_dp.runs.identity import read_identity
+from support.flags import TINY
+from support.runs import interrupted
+
+
+def receipt_of(run):
+    return json.loads((run / "release" / "privacy_receipt.json").read_text())
+
+
+def test_releases_of_one_data_set_add_up(script, tmp_path, folder_flags, monkeypatch, capsys):  # noqa: F811
+    flags = [*folder_flags, "--curriculum", "none", "--max_train_steps", "4", "--checkpointing_steps", "2"]
+    flags += ["--dataset_id", "scans", "--ledger_dir", str(tmp_path / "ledgers"), "--dataset_epsilon", "3"]
+    flags += ["--target_epsilon", "2"]
+    second, third = ([*flags, "--output_dir", str(tmp_path / name)] for name in ("second", "third"))
+    interrupted(script, monkeypatch, flags, 3)
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+
+    script.main([*second, "--target_epsilon", "1"])
+    assert "with 1 other release(s) of scans" in capsys.readouterr().out
+    receipt = receipt_of(tmp_path / "second")
+    (prior,) = receipt["prior_releases"]
+    assert sum(event["steps_reserved"] for event in prior["events"]) == 4, "the interrupted run: reserved is spent"
+    assert (
+        receipt["claimed_epsilon"]["rdp"]["epsilon"] <= 1 < receipt["dataset"]["epsilon_of_all_releases"]["pld"] <= 3
+    )
+    assert verify.report(tmp_path / "second" / "release") == 0
+
+    with pytest.raises(UsageError, match="--dataset_id scans"):
+        script.main([*folder_flags, "--resume_from_checkpoint", "latest"])
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    receipt = receipt_of(tmp_path / "run")
+    assert receipt["resumes"] == [{"step": 2, "fresh_entropy": True}]
+    assert verify.report(tmp_path / "run" / "release") == 0
+    assert len((tmp_path / "ledgers" / "scans.jsonl").read_text().splitlines()) == 6
+
+    spent = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
+    with pytest.raises(UsageError, match="--dataset_epsilon"):
+        script.main([*third, "--dataset_epsilon", str(spent)])
+    assert not (tmp_path / "third" / "release").exists()
+
+
+def write_dataset(folder, without=None):
+    """Thirty images of six patients, in a folder that `datasets` reads."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    lines = []
+    for number in range(30):
+        image = rng.integers(0, 256, (8, 8), dtype=np.uint8)
+        patient = f"patient {min(number % 10, 5)}"
+        if patient != without:
+            Image.fromarray(image).save(folder / f"{number:02}.png")
+            line = {
+                "file_name": f"{number:02}.png",
+                "diagnosis": ("healthy", "ill")[number % 2],
+                "patient_id": patient,
+            }
+            lines.append(json.dumps(line))
+    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def unit_flags(folder, run):
+    flags = [*TINY, "--dataset_name", str(folder), "--label_column", "diagnosis", "--class_names", "healthy,ill"]
+    flags += ["--resolution", "8", "--num_channels", "1", "--num_train_images", "30", "--accountant", "rdp"]
+    flags += [
+        "--target_epsilon",
+        "2",
+        "--unit_column",
+        "patient_id",
+        "--num_train_units",
+        "6",
+        "--max_images_per_unit",
+        "4",
+    ]
+    return [*flags, "--train_batch_size", "3", "--output_dir", str(run)]
+
+
+def test_a_patient_is_the_unit(script, tmp_path, capfd):
+    """N, q, delta and divisors count patients, and nothing outside private/ tells that one is missing."""
+    said, receipts = [], []
+    for name, without in (("all", None), ("less", "patient 5")):
+        write_dataset(tmp_path / name, without)
+        script.main(unit_flags(tmp_path / name, tmp_path / f"run_{name}"))
+        said.append(capfd.readouterr().out.splitlines()[:5])
+        receipts.append(receipt_of(tmp_path / f"run_{name}"))
+    assert verify.report(tmp_path / "run_all" / "release") == 0
+    assert said[0] == said[1]
+    receipt, other = receipts
+    assert receipt["unit_of_privacy"] == "patient_id"
+    assert (
+        receipt["public_facts"] | {"num_units": 6, "num_images": 30, "max_images_per_unit": 4}
+        == receipt["public_facts"]
+    )
+    central, frequency, *steps = receipt["events"]
+    assert all(event["dataset_size"] == 6 and event["partition"] is None for event in receipt["events"])
+    assert [step["sampling_probability"] for step in steps] == [0.5] * len(steps)
+    assert frequency["query"]["normaliser"] == 6 and central["query"]["normaliser"] == pytest.approx(0.1 * 6 / 2)
+    assert receipt["delta"] == pytest.approx(1 / (6 * np.log(6)))
+    assert {**receipt, "files": None} == {**other, "files": None}, "but for the hashes of weights and samples"
+    with pytest.raises(UsageError, match="--num_train_units"):
+        script.main([*unit_flags(tmp_path / "all", tmp_path / "run_few"), "--num_train_units", "5"])
+    assert not (tmp_path / "run_few").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--unit_column", "nobody"], "--unit_column 'nobody' does not exist"),
+        (["--max_physical_batch_size", "3"], "--max_images_per_unit 4 is more than"),
+        (["--truncated_poisson", "true"], "exclude each other"),
+        (["--num_train_units", "31"], "--num_train_units 31 is more than --num_train_images 30"),
+        (["--dataset_epsilon", "3"], "--dataset_epsilon needs --dataset_id"),
+        (["--ledger_dir", "x"], "--ledger_dir needs --dataset_id"),
+        (["--dataset_id", "scans"], "--dataset_id needs --ledger_dir"),
+        (["--dataset_id", "scans", "--ledger_dir", ""], "--ledger_dir is empty"),
+        (["--dataset_id", "a/b"], "--dataset_id is 'a/b'"),
+    ],
+)
+def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where an empty --ledger_dir would be, if it were not refused
+    write_dataset(tmp_path / "scans")
+    with pytest.raises(UsageError, match=named):
+        script.main([*unit_flags(tmp_path / "scans", tmp_path / "run"), *flags])
+    assert not list(tmp_path.glob("run/*")) and not list(tmp_path.glob("*.jsonl*"))
+
+
+def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):
+    for flags, named in (
+        (["--unit_column", "patient_id", "--num_train_units", "3"], "--unit_column needs --dataset_name"),
+        (["--num_train_units", "3"], "--num_train_units needs --unit_column"),
+    ):
+        with pytest.raises(UsageError, match=named):
+            script.main([*TINY, *flags, "--output_dir", str(tmp_path / "run")])
+    for name, value in (("--num_train_units", "6"), ("--num_train_images", "30")):
+        flags = [flag for flag in unit_flags("x", tmp_path / "run") if flag not in (name, value)]
+        with pytest.raises(UsageError, match=f"--unit_column needs {name}"):
+            script.main(flags)
+    with pytest.raises(UsageError, match="--max_images_per_unit needs --unit_column"):
+        script.main([*TINY, "--max_images_per_unit", "3", "--output_dir", str(tmp_path / "run")])
+    with pytest.raises(UsageError, match="cannot name a unit"):
+        script.main([*unit_flags("x", tmp_path / "run"), "--unit_column", "image"])
+
+
+def test_the_identity_is_written_before_the_first_question(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811
+    path = tmp_path / "ledgers" / "scans.jsonl"
+    flags = [*folder_flags, "--dataset_id", "scans", "--leaky_logs"]
+    interrupted(script, monkeypatch, [*flags, "--ledger_dir", str(path.parent)], 2)
+    identity = read_identity(tmp_path / "run" / "private", "scans", path)
+    assert identity.leaky_logs, "a resumed run says so without the flag"
+    with pytest.raises(UsageError, match="--ledger_dir .*ledgers, as at its start"):
+        script.main([*flags, "--ledger_dir", str(tmp_path / "elsewhere"), "--resume_from_checkpoint", "latest"])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["release_id"] for line in lines} == {identity.release_id} and identity.resumes == []
