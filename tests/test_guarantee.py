@@ -27,7 +27,7 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.dp_sgd import run_dp_sgd
 from support.flags import FOLDER, NUM_IMAGES
 from support.places import FETA_PRO, ROOT

@@ -10,5 +10,6 @@ COMPONENT_FILES = (
     "unet/config.json",
     "unet/diffusion_pytorch_model.safetensors",
 )
-RELEASE_FILES = ("README.md", "model_index.json", "pipeline.py", RECEIPT_NAME, "samples.png", *COMPONENT_FILES)
+PIPELINE_FILES = ("model_index.json", "pipeline.py", "samples.png", *COMPONENT_FILES)  # of a `PipelineArtefact`
+RELEASE_FILES = ("README.md", RECEIPT_NAME, *PIPELINE_FILES)
 OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later

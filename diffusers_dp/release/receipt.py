@@ -8,6 +8,7 @@ It never holds seeds, counts of classes or batches, losses, paths, or hashes of 
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -65,36 +66,43 @@ def hash_release(folder: str | Path) -> list[dict[str, str]]:
     return files
 
 
-def build_receipt(
-    ledger: PrivacyLedger,
-    *,
-    files: list[dict[str, str]],
-    method: Method,
-    curriculum: dict[str, Any] | None,
-    rng: dict[str, Any],
-    resumes: Sequence[int] = (),
-    leaky_outputs: Sequence[str] = (),
-    evaluation: Sequence[dict[str, Any]] = (),
-    public_inputs: Sequence[dict[str, Any]] = (),
-    processes: Sequence[int] = (1,),
-) -> dict[str, Any]:
-    """States what the ledger proves about the files.
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """
+    What a receipt says of a run.
 
     Args:
-        ledger (`PrivacyLedger`): The ledger of the run, complete; its rows become the events, without their `state`.
-            Where they are more than `verify` reads, reservations of one question are added up.
-        files (`list[dict]`): What `hash_release` returned.
-        method (`Method`): From the registry; its status becomes the receipt's, unless there are `leaky_outputs`: then that is
+        ledger (`PrivacyLedger`): Of the run, complete; its rows become the events, without their `state`. Where they are more
+            than `verify` reads, reservations of one question are added up.
+        method (`Method`): From the registry. Its status becomes the receipt's, unless there are `leaky_outputs`: then that is
             `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are listed in any case.
-        curriculum (`dict` or `None`): Config of the warm-up scheduler, public values only; entries that start with an
+        curriculum (`dict`, *optional*): Config of the warm-up scheduler, public values only; entries that start with an
             underscore (added by Diffusers) are left out.
-        rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
-            state.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
         evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
         public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with; no paths.
         processes (sequence of `int`): How many processes trained, at each start of the run.
+    """
+
+    ledger: PrivacyLedger
+    method: Method
+    curriculum: dict[str, Any] | None = None
+    resumes: Sequence[int] = ()
+    leaky_outputs: Sequence[str] = ()
+    evaluation: Sequence[dict[str, Any]] = ()
+    public_inputs: Sequence[dict[str, Any]] = ()
+    processes: Sequence[int] = (1,)
+
+
+def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[str, Any]) -> dict[str, Any]:
+    """States what the ledger proves about the files.
+
+    Args:
+        record (`RunRecord`): Of the run.
+        files (`list[dict]`): What `hash_release` returned.
+        rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
+            state.
 
     Returns:
         `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
@@ -103,6 +111,7 @@ def build_receipt(
     Raises:
         UsageError: The method has no guarantee, or the run has none, so that nothing can be claimed for it.
     """
+    ledger, method, public_inputs = record.ledger, record.method, record.public_inputs
     if method.status == "no_guarantee":
         raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
     if not ledger.has_guarantee:
@@ -116,19 +125,19 @@ def build_receipt(
         **accounting_facts(ledger),
         "claimed_epsilon": _claims(ledger),
         "claims_version": CLAIMS_VERSION,
-        "status": LOWERED_STATUS if leaky_outputs else method.status,
+        "status": LOWERED_STATUS if record.leaky_outputs else method.status,
         "assumptions": _assumptions(unit, public_inputs),
         "dataset": _dataset(ledger),
         "public_inputs": list(public_inputs),
-        "resumes": [{"step": step, "fresh_entropy": True} for step in resumes],
-        "processes": list(processes),
+        "resumes": [{"step": step, "fresh_entropy": True} for step in record.resumes],
+        "processes": list(record.processes),
         "composition": "sequential; the classes of an event with partition `label` are parallel",
         "rng": rng,
         "method": {"name": method.title, "paper": method.paper, "status": method.status},
-        "curriculum": {key: value for key, value in (curriculum or {}).items() if not key.startswith("_")},
-        "leaky_outputs": list(leaky_outputs),
+        "curriculum": {key: value for key, value in (record.curriculum or {}).items() if not key.startswith("_")},
+        "leaky_outputs": list(record.leaky_outputs),
         "private_evaluations": 0,
-        "evaluation": list(evaluation),
+        "evaluation": list(record.evaluation),
         "files": files,
     }
 

@@ -27,9 +27,11 @@ from ..privacy.separate_records import Features
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.query import Query
 from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
-from ..release.build import build_release, sample_grid
+from ..release.artefacts import PipelineArtefact
+from ..release.build import build_release
 from ..release.no_guarantee import save_without_guarantee
 from ..release.push import prepare_push, push_finished
+from ..release.receipt import RunRecord
 from ..release.unreleased import save_unreleased
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
@@ -232,23 +234,18 @@ class TrainingRun(Generic[Config]):
             saved = save_without_guarantee(self.folder.output_dir, pipeline, method)
             print(self.stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
             return
-        samples = sample_grid(pipeline, 10, config.seed, config.num_inference_steps)
-        release = build_release(
-            self.folder.output_dir,
-            unet=self.model.unet.to("cpu"),
-            scheduler=pipeline.scheduler,
+        artefact = PipelineArtefact(pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps)
+        self.model.unet.to("cpu")
+        release = build_release(self.folder.output_dir, artefact, RunRecord(
             ledger=ledger,
-            id2label=pipeline.config.id2label,
-            patch_size=self.model.patch_size,
             method=method,
             curriculum=curriculum,
-            samples=samples,
             resumes=self.identity.resumes,
             leaky_outputs=[LEAKY_OUTPUT] if self.identity.leaky_logs else [],
             evaluation=evaluation,
             processes=self.identity.processes,
             public_inputs=self.identity.public_inputs,
-        )
+        ))  # fmt: skip
         self.done("samples and release")
         print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")

@@ -16,7 +16,7 @@ from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import LedgerRow
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.registry import METHODS, STATUSES
-from diffusers_dp.release.receipt import build_receipt
+from diffusers_dp.release.receipt import RunRecord, build_receipt
 from support.places import ROOT
 from support.receipts import RNG, make_ledger
 
@@ -59,24 +59,24 @@ def test_the_command(capsys):
 
 
 def test_a_receipt_states_what_the_registry_says():
-    receipt = build_receipt(make_ledger(), files=[], method=METHODS["feta_pro"], curriculum=None, rng=RNG)
+    receipt = build_receipt(RunRecord(ledger=make_ledger(), method=METHODS["feta_pro"]), files=[], rng=RNG)
     assert receipt["status"] == METHODS["feta_pro"].status == "proven_with_assumptions"
     words = {"name": "FETA-Pro", "paper": METHODS["feta_pro"].paper, "status": "proven_with_assumptions"}
     assert receipt["method"] == words
     leaky = build_receipt(
-        make_ledger(), files=[], method=METHODS["feta_pro"], curriculum=None, rng=RNG, leaky_outputs=["losses"]
+        RunRecord(ledger=make_ledger(), method=METHODS["feta_pro"], leaky_outputs=["losses"]), files=[], rng=RNG
     )
     assert (
         leaky["status"] == "proven_except_leaky_outputs" and leaky["method"] == words
     )  # the proof's own status stays
     stronger = dataclasses.replace(METHODS["feta_pro"], status="proven")
-    assert build_receipt(make_ledger(), files=[], method=stronger, curriculum=None, rng=RNG)["status"] == "proven"
+    assert build_receipt(RunRecord(ledger=make_ledger(), method=stronger), files=[], rng=RNG)["status"] == "proven"
 
 
 @pytest.mark.parametrize("name", ["pge", "dpgen"])
 def test_no_receipt_claims_an_epsilon_for_a_method_without_guarantee(name):
     with pytest.raises(UsageError, match=f"{METHODS[name].title} has no guarantee"):
-        build_receipt(make_ledger(), files=[], method=METHODS[name], curriculum=None, rng=RNG)
+        build_receipt(RunRecord(ledger=make_ledger(), method=METHODS[name]), files=[], rng=RNG)
 
 
 def test_no_torch_is_loaded():

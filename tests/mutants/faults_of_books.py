@@ -291,17 +291,17 @@ RELEASED = (
     Fault(
         "a release takes files from the run's folder along",
         "diffusers_dp/release/build.py",
-        '        samples.save(release / "samples.png")\n',
-        '        samples.save(release / "samples.png")\n'
+        '        put_in_place(release, output_dir / "release")\n',
         '        for path in (output_dir / "private").glob("*.csv"):\n'
-        "            shutil.copyfile(path, release / path.name)\n",
+        "            (release / path.name).write_bytes(path.read_bytes())\n"
+        '        put_in_place(release, output_dir / "release")\n',
         ("release/test_release.py::TestAllowList::test_exactly_these_files",),
     ),
     Fault(
         "the export looks at the images once more",
         "diffusers_dp/runs/run.py",
-        "        samples = sample_grid(pipeline, 10,",
-        "        self.images._images.float().mean()\n        samples = sample_grid(pipeline, 10,",
+        "        artefact = PipelineArtefact(",
+        "        self.images._images.float().mean()\n        artefact = PipelineArtefact(",
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(

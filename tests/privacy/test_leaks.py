@@ -16,7 +16,7 @@ from diffusers_dp.gradients import step
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
-from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs import dp_sgd
 from diffusers_dp.runs import run as run_module
 from support.doors import KEY, make_door, make_ledger

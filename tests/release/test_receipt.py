@@ -15,7 +15,7 @@ from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.release.receipt import build_receipt, hash_release
+from diffusers_dp.release.receipt import RunRecord, build_receipt, hash_release
 from support.receipts import RNG, make_ledger
 
 
@@ -29,7 +29,9 @@ def make_receipt(**kwargs):
         "_name_or_path": "/home/jane/run",
         "curriculum": "spatial",
     }
-    return build_receipt(make_ledger(**kwargs), files=files, method=METHOD, curriculum=curriculum, rng=RNG)
+    return build_receipt(
+        RunRecord(ledger=make_ledger(**kwargs), method=METHOD, curriculum=curriculum), files=files, rng=RNG
+    )
 
 
 def recompute(receipt, accountant):
@@ -51,7 +53,7 @@ class TestClaims:
     def test_truncated_samples_are_claimed_by_pld_alone(self):
         ledger = make_ledger(accountant="pld")
         ledger.reserve(LedgerRow("more", "truncated_poisson_gaussian", 9.0, 0.1, 20, truncated_batch_size=201))
-        receipt = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG)
+        receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
         assert set(receipt["claimed_epsilon"]) == {"pld"}
         assert receipt["events"][-1]["truncated_batch_size"] == 201
         assert recompute(receipt, PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)) == pytest.approx(
@@ -87,7 +89,7 @@ class TestClaims:
     def test_fine_interval_where_the_ledger_uses_it(self):
         ledger = PrivacyLedger(None, target_epsilon=0.1, target_delta=1e-5, num_images=10)
         ledger.reserve(LedgerRow("frequency", "gaussian", 100.0))
-        receipt = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG)
+        receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
         assert receipt["claimed_epsilon"]["pld"]["value_discretization_interval"] == 1e-5
 
     @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ class TestClaims:
         ledger = PrivacyLedger(None, target_epsilon=target, target_delta=1e-5, num_images=1000, dataset_id="digits")
         for mechanism, sigma, q, steps in rows:
             ledger.reserve(LedgerRow(mechanism, mechanism, sigma, q, steps))
-        receipt = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG)
+        receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
         pld = receipt["claimed_epsilon"]["pld"]
         assert verify.epsilon(receipt, interval=pld["value_discretization_interval"]) == pld["epsilon"]
         assert list(verify.check_claims(receipt)) == []
@@ -118,7 +120,7 @@ class TestClaims:
         """PRV's estimate may lie below PLD's bound: where many steps lose less than PLD's grid shows."""
         ledger = PrivacyLedger(None, target_epsilon=1.0, target_delta=1e-5, num_images=10**6, accountant="prv")
         ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 2.0, 1e-4, 1_000_000))
-        receipt = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG)
+        receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
         claims = {name: claim["epsilon"] for name, claim in receipt["claimed_epsilon"].items()}
         composition = accounting.merge([(2.0, 1e-4, 1_000_000)])
         assert accounting.epsilon(composition, 1e-5, "prv") < claims["pld"] == claims["prv"] == ledger.epsilon()
@@ -141,7 +143,7 @@ class TestContent:
 
     def test_leaky_outputs_lower_the_status_and_the_assumptions_stay(self):
         plain, ledger = make_receipt(), make_ledger()
-        leaky = build_receipt(ledger, files=[], method=METHOD, curriculum=None, rng=RNG, leaky_outputs=["a log"])
+        leaky = build_receipt(RunRecord(ledger=ledger, method=METHOD, leaky_outputs=["a log"]), files=[], rng=RNG)
         assert leaky["status"] == "proven_except_leaky_outputs" and leaky["leaky_outputs"] == ["a log"]
         assert leaky["assumptions"] == plain["assumptions"]
         assert leaky["method"]["status"] == plain["method"]["status"] == "proven_with_assumptions"

@@ -14,8 +14,8 @@ from diffusers import EDMDPMSolverMultistepScheduler
 from huggingface_hub import ModelCard
 
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release import build as release_module
-from diffusers_dp.release.build import RELEASE_FILES, sample_grid
+from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.release.artefacts import PipelineArtefact, sample_grid
 from diffusers_dp.release.receipt import hash_release
 from diffusers_dp.verify import verify
 from support.releases import make_release, make_unet
@@ -69,7 +69,7 @@ class TestAllowList:
         def fail(*args, **kwargs):
             raise OSError("disk full")
 
-        monkeypatch.setattr(release_module, "model_card", fail)
+        monkeypatch.setattr(PipelineArtefact, "card", fail)
         with pytest.raises(OSError, match="disk full"):
             make_release(run)
         assert os.listdir(run) == ["private"]

@@ -24,7 +24,7 @@ from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.no_guarantee import FOLDER, save_without_guarantee
 from diffusers_dp.release.push import files_to_push
-from diffusers_dp.release.receipt import build_receipt
+from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.runs.plan import new_ledger, plan_run
 from support.flags import TINY_RUN
@@ -184,7 +184,7 @@ class TestLedger:
         ledger = unprotected()
         ledger.reserve(question())
         with pytest.raises(UsageError, match="no receipt"):
-            build_receipt(ledger, files=[], method=METHODS["dpdm"], curriculum=None, rng={})
+            build_receipt(RunRecord(ledger=ledger, method=METHODS["dpdm"]), files=[], rng={})
 
 
 class TestFlags:

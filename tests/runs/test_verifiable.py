@@ -15,7 +15,7 @@ from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import DPDMConfig, FETAProConfig
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.release.receipt import build_receipt
+from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.plan import plan_run
 
 
@@ -29,7 +29,7 @@ def plan(num_images=1437, config=DPDMConfig, **flags):
 
 def problems(ledger):
     """What `verify` has to say about the receipt of a run that asked this."""
-    receipt = build_receipt(ledger, files=[], method=METHODS["dpdm"], curriculum=None, rng=RNG)
+    receipt = build_receipt(RunRecord(ledger=ledger, method=METHODS["dpdm"]), files=[], rng=RNG)
     wrong = [*verify.check_statement(receipt), *verify.check_numbers(receipt)]
     return wrong or list(verify.check_claims(receipt))
 
@@ -102,7 +102,7 @@ def test_reservations_without_end_still_verify():
     for _ in range(verify.MOST_EVENTS):
         ledger.take_step(row)
     assert problems(ledger) == []
-    receipt = build_receipt(ledger, files=[], method=METHODS["dpdm"], curriculum=None, rng=RNG)
+    receipt = build_receipt(RunRecord(ledger=ledger, method=METHODS["dpdm"]), files=[], rng=RNG)
     assert [(event["stage"], event["steps_reserved"], event["steps_executed"]) for event in receipt["events"]] == [
         ("first", 1, 0), ("dp_sgd", verify.MOST_EVENTS, verify.MOST_EVENTS),
     ]  # fmt: skip
@@ -121,6 +121,6 @@ def test_reservations_of_many_releases_still_verify():
     ledger = PrivacyLedger(None, dataset_id="scans", release_id="c", others=others, **facts)
     ledger.reserve(row)
     assert problems(ledger) == []
-    receipt = build_receipt(ledger, files=[], method=METHODS["dpdm"], curriculum=None, rng=RNG)
+    receipt = build_receipt(RunRecord(ledger=ledger, method=METHODS["dpdm"]), files=[], rng=RNG)
     steps = [[event["steps_reserved"] for event in prior["events"]] for prior in receipt["prior_releases"]]
     assert steps == [[verify.MOST_EVENTS // 2 + 1]] * 2

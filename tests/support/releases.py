@@ -12,7 +12,10 @@ from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.release.artefacts import PipelineArtefact
 from diffusers_dp.release.build import build_release
+from diffusers_dp.release.receipt import RunRecord
 from support.models import unet_config
 
 
@@ -42,18 +45,14 @@ def make_ledger(folder):
 
 def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None, scheduler=None, public_inputs=()):
     id2label = None if num_classes is None else {i: f"class {i}" for i in range(num_classes)}
-    return build_release(
-        folder,
-        unet=unet or make_unet(num_classes, patch_size),
-        scheduler=scheduler or EDMDPMSolverMultistepScheduler(sigma_data=0.577),
-        ledger=ledger or make_ledger(folder),
-        id2label=id2label,
-        patch_size=patch_size,
-        method=METHODS["feta_pro"],
+    unet = unet or make_unet(num_classes, patch_size)
+    scheduler = scheduler or EDMDPMSolverMultistepScheduler(sigma_data=0.577)
+    pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=patch_size)
+    record = RunRecord(
+        ledger=ledger or make_ledger(folder), method=METHODS["feta_pro"], public_inputs=public_inputs,
         curriculum={"curriculum": "spatial,frequency"},
-        samples=Image.new("L", (16, 16)),
-        public_inputs=public_inputs,
-    )
+    )  # fmt: skip
+    return build_release(folder, PipelineArtefact(pipeline, samples=Image.new("L", (16, 16))), record)
 
 
 def forge(release, change):

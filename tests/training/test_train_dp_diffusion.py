@@ -20,7 +20,7 @@ from diffusers_dp.data.public_images import refuse_the_same_files
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import DPDiffusionConfig
 from diffusers_dp.models import DDPMLoss
-from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.pretrained import WEIGHTS
 from support.flags import NUM_IMAGES
 from support.public_models import save

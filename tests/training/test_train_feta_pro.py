@@ -18,7 +18,7 @@ from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.evaluation import networks
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.models import EDMDenoiser
-from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.verify import verify
 from support.flags import FOLDER, NUM_IMAGES, TINY
 from support.places import FETA_PRO, ROOT

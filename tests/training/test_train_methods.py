@@ -20,7 +20,7 @@ from diffusers_dp.evaluation.warm_up_features import SPATIAL, warm_up_features
 from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.release.build import RELEASE_FILES
+from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.plan import plan_run
 from support.flags import NUM_IMAGES, TINY_RUN
 from support.places import ROOT

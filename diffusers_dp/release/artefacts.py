@@ -1,0 +1,155 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a release can hold: its files, and how they are saved, drawn from and described."""
+
+import json
+import math
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from huggingface_hub import ModelCard, ModelCardData
+from PIL import Image
+
+from ..files.canonical import canonical_json
+from ..pipelines import DPImagePipeline, pipeline_dp_image
+from ..verify import guarantee
+from .allow_list import COMPONENT_FILES, PIPELINE_FILES
+from .plain_words import plain_guarantee, questions
+
+
+TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
+TILE_GAP = 2
+IMAGES_PER_CLASS = 10  # of the sample grid
+
+
+class Artefact(Protocol):
+    """
+    What a run publishes. All of it is post-processing of noisy answers.
+
+    Attributes:
+        files (`tuple[str, ...]`): Its allow-list: what `save` writes into a release, beside card and receipt.
+    """
+
+    files: ClassVar[tuple[str, ...]]
+
+    def save(self, release: Path) -> None:
+        """Writes its files into an empty folder. Nothing of the run's folder is read."""
+
+    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
+        """Writes the privacy statement where who loads the artefact finds it. `hash_release` leaves that place out."""
+
+    def card(self, receipt: dict[str, Any]) -> ModelCard:
+        """The card, filled from the receipt."""
+
+
+class PipelineArtefact:
+    """
+    A `DPImagePipeline`: a diffusion model, or a one-step generator.
+
+    Args:
+        pipeline (`DPImagePipeline`): With its final weights.
+        seed (`int`, defaults to 0), num_inference_steps (`int`, defaults to 20): Of the images that `samples.png` shows.
+        samples (`PIL.Image.Image`, *optional*): In their place.
+    """
+
+    files: ClassVar[tuple[str, ...]] = PIPELINE_FILES
+
+    def __init__(
+        self,
+        pipeline: DPImagePipeline,
+        *,
+        seed: int = 0,
+        num_inference_steps: int = 20,
+        samples: Image.Image | None = None,
+    ):
+        self.pipeline = pipeline
+        self.samples = samples or sample_grid(pipeline, IMAGES_PER_CLASS, seed, num_inference_steps)
+
+    def save(self, release: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=release.parent) as saved:
+            self.pipeline.save_pretrained(saved)
+            for name in COMPONENT_FILES:
+                (release / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(Path(saved, name), release / name)
+            index = json.loads(Path(saved, "model_index.json").read_text())
+        write_text(release / "model_index.json", canonical_json(index))
+        shutil.copyfile(pipeline_dp_image.__file__, release / "pipeline.py")
+        self.samples.save(release / "samples.png")
+        _strip_path(release / "unet" / "config.json")
+
+    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
+        index = json.loads((release / "model_index.json").read_text())
+        write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
+
+    def card(self, receipt: dict[str, Any]) -> ModelCard:
+        """The guarantee is in the verifier's words, which looks for them."""
+        labels = self.pipeline.config.id2label
+        tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic"]
+        if all(event["stage"] != "dp_sgd" for event in receipt["events"]):
+            tags.remove("dp-sgd")
+        if labels is not None:
+            tags.append("class-conditional")
+        return ModelCard.from_template(
+            ModelCardData(library_name="diffusers", pipeline_tag="unconditional-image-generation", tags=tags),
+            template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
+            title="Differentially private image generator",
+            receipt=receipt,
+            questions=questions(receipt["events"]),
+            unit=receipt["unit_of_privacy"],
+            guarantee=guarantee(receipt),
+            plain=plain_guarantee(receipt),
+            labels=labels,
+            arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
+        )
+
+
+def sample_grid(
+    pipeline: DPImagePipeline, num_per_class: int, seed: int, num_inference_steps: int = 20
+) -> Image.Image:
+    """Images drawn from a model, one row per class; 8 rows of 8 if it is unconditional.
+
+    Each image is magnified by a whole number to at least 56 pixels, without smoothing. The rows are drawn one after
+    the other; silence the pipeline's progress bar beforehand if need be.
+
+    Args:
+        pipeline (`DPImagePipeline`): The model, in evaluation mode.
+        num_per_class (`int`): Columns; without effect on an unconditional model.
+        seed (`int`): Public: drawing images is post-processing.
+        num_inference_steps (`int`, defaults to 20): Solver steps.
+
+    Returns:
+        `PIL.Image.Image`: Mode L for one channel, else RGB.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    arguments = {"generator": generator, "num_inference_steps": num_inference_steps}
+    if pipeline.num_classes is None:
+        rows = [pipeline(batch_size=8, **arguments).images for _ in range(8)]
+    else:
+        rows = [
+            pipeline(batch_size=num_per_class, class_labels=label, **arguments).images
+            for label in range(pipeline.num_classes)
+        ]
+    first = rows[0][0]
+    zoom = math.ceil(TILE_SIZE / min(first.size))
+    width, height = first.width * zoom, first.height * zoom
+    size = (len(rows[0]) * (width + TILE_GAP) - TILE_GAP, len(rows) * (height + TILE_GAP) - TILE_GAP)
+    grid = Image.new(first.mode, size, "white")
+    for row, images in enumerate(rows):
+        for column, image in enumerate(images):
+            tile = image.resize((width, height), Image.Resampling.NEAREST)
+            grid.paste(tile, (column * (width + TILE_GAP), row * (height + TILE_GAP)))
+    return grid
+
+
+def _strip_path(config_file: Path) -> None:
+    """Diffusers notes from which folder a model was loaded: that path stays in the house."""
+    config = json.loads(config_file.read_text())
+    config.pop("_name_or_path", None)
+    write_text(config_file, canonical_json(config))
+
+
+def write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
