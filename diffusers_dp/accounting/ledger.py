@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
+from ..verify import ACCOUNTANTS
 from . import epsilon as accounting
 from .epsilon import Composition, Question
 from .ledger_file import SCHEMA_VERSION, Bound, LedgerFile, Release, bounds_of, check_dataset_id, facts_of, question_of
@@ -434,8 +435,8 @@ def _sampled(name: str, sigma: float, q: float, steps: int, cap: int | None = No
 
 
 def _known(accountant: str) -> str:
-    if accountant not in accounting.ACCOUNTANTS:
-        raise UsageError(f"--accountant must be one of {', '.join(accounting.ACCOUNTANTS)}, not {accountant!r}.")
+    if accountant not in ACCOUNTANTS:
+        raise UsageError(f"--accountant must be one of {', '.join(ACCOUNTANTS)}, not {accountant!r}.")
     return accountant
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..data.source import DataSource
 from ..randomness.timestep_mixture import TimestepMixture
+from ..verify import ACCOUNTANTS
 
 
 #: What a training row may be taught with.
@@ -17,7 +18,6 @@ OBJECTIVES = ("edm", "ddpm")
 #: What may befall a training row: each keeps to its own image.
 AUGMENTATIONS = ("flip", "crop")
 #: Who may compute epsilon.
-ACCOUNTANTS = ("pld", "rdp", "prv")
 #: What `--report_to` may be: packages of these names.
 TRACKERS = ("tensorboard", "wandb")
 #: Of Diffusers' `get_scheduler`, those that need no other number.

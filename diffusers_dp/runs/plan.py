@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..accounting.epsilon import ACCOUNTANTS
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import Bound, Release, other_releases
 from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
@@ -15,7 +14,7 @@ from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.config import FETAProConfig, SamplingFacts, TrainingConfig, resolve
-from ..verify import delta_in_words, publishes_records
+from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
 from .identity import RunIdentity, note_asked, read_identity
 from .verifiable import refuse_unverifiable
 

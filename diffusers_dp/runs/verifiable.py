@@ -12,9 +12,8 @@ from ..methods.flags import TrainingConfig
 from ..release.receipt import accounting_facts
 
 
-MAYBE_FINE = (
-    0.15  # PLD's epsilon may be below 0.1 where another accountant's is below this, and then its grid is finer
-)
+# PLD's epsilon may be below `FINE_BELOW` where another accountant's is below this, and then its grid is finer.
+MAYBE_FINE = 0.15
 
 
 def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
@@ -58,12 +57,13 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
             )
             raise _refusal(problem, "lower --target_delta, or raise --train_batch_size")
     events = [event for prior in facts["prior_releases"] for event in prior["events"]]
-    interval = accounting.PLD_FINE_INTERVAL if min(claims.values()) < MAYBE_FINE else accounting.PLD_INTERVAL
-    wide = ledger.target_epsilon >= 0.2  # see `accounting.cost`
+    interval = accounting.interval_of(ledger.target_epsilon)
+    if min(claims.values()) < MAYBE_FINE:
+        interval = accounting.PLD_FINE_INTERVAL
     for listed, remedy in (([], "lower --target_epsilon"), (events, "lower --dataset_epsilon")):
         counted = [*facts["events"], *listed]
         try:
-            verify.grid_of({**facts, "claims_version": 1}, counted, interval if wide else accounting.PLD_FINE_INTERVAL)
+            verify.grid_of({**facts, "claims_version": 1}, counted, interval)
         except ValueError as error:
             raise _refusal(f"Epsilon cannot be computed at {delta}: {error}.", remedy) from None
 
