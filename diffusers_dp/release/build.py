@@ -4,7 +4,6 @@
 import hashlib
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
-from ..files.journal import put_in_place, remove_leftovers
+from ..files.journal import put_in_place, remove_leftovers, replace_file
 from ..methods.registry import Method
 from ..pipelines import DPImagePipeline, pipeline_dp_image
 from ..randomness.private_generator import RNG_FACTS
@@ -140,11 +139,9 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
         raise ValueError("An audit that read private data stays in the house.")
     folder = Path(release)
     receipt = intact_receipt(folder, "--attach")
-    temporary = folder / f".{RECEIPT_NAME}.tmp"
     try:
         with public_files():
-            _write(temporary, canonical_json({**receipt, "audit": summary}))
-        os.replace(temporary, folder / RECEIPT_NAME)
+            replace_file(folder / RECEIPT_NAME, canonical_json({**receipt, "audit": summary}).encode())
     except OSError as error:
         raise UsageError(f"--attach {folder} cannot be written ({error.strerror}).") from None
 

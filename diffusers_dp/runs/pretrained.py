@@ -6,7 +6,6 @@ Nothing of it is run: weights are safetensors, its pipeline class is not loaded,
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,10 @@ from torch import nn
 
 from ..data.images import PublicFacts
 from ..data.public_images import PublicImages, licence_of, load_public_images
-from ..errors import IntegrityError, UsageError
+from ..errors import IntegrityError, UsageError, first_line
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
-from ..files.journal import sync_tree
+from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
 from ..methods.flags import TrainingConfig
 from ..models import Scheduler, noise_schedule, unet_config
@@ -241,7 +240,7 @@ def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Sch
         # Few steps are taken from the last one on, where images are noise, as the sampler starts.
         return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
     except (NotImplementedError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise UsageError(
             f"{FLAG} {name} has a {kind} whose noise levels cannot be sampled here ({reason}); choose another."
         ) from None
@@ -268,7 +267,7 @@ def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, 
             place, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
         )
     except (*WRONG, WrongModel, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None
     finally:
         logging.set_verbosity(level)
@@ -347,8 +346,7 @@ def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, 
     shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
     pipeline.save_pretrained(private / f".{KEPT_NAME}")
     (private / f".{KEPT_NAME}" / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
-    sync_tree(private / f".{KEPT_NAME}")
-    os.replace(private / f".{KEPT_NAME}", private / KEPT_NAME)
+    put_in_place(private / f".{KEPT_NAME}", private / KEPT_NAME)
 
 
 def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
