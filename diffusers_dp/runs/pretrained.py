@@ -16,14 +16,14 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 from diffusers.utils import logging
 from torch import nn
 
-from ..data.images import PublicFacts
 from ..data.public_images import PublicImages, licence_of, load_public_images
+from ..data.source import DataSource
 from ..errors import IntegrityError, UsageError, first_line
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
 from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
-from ..methods.flags import TrainingConfig
+from ..methods.flags import PublicTraining
 from ..models import Scheduler, noise_schedule, unet_config
 from ..pipelines import DPImagePipeline
 from ..release.components import (
@@ -44,7 +44,7 @@ from ..release.hub import fetch_release
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
 from ..verify import RECEIPT_NAME
-from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
+from .prior_release import facts_of_release, receipt_of
 
 
 FLAG = "--pretrained_model_name_or_path"
@@ -79,42 +79,28 @@ class StartingModel:
     receipt: dict[str, Any] | None = None
 
 
-@public_files()  # what is downloaded is shared by all who use that cache
-def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
-    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
-    nothing as the flags describe it.
+def new_model(
+    image_shape: tuple[int, int, int],
+    num_classes: int | None,
+    network: dict[str, Any],
+    *,
+    objective: str,
+    sigma_min: float,
+    sigma_data: float,
+) -> StartingModel:
+    """A model that begins from nothing.
 
     Args:
-        facts (`PublicFacts`): Of the sensitive images.
-
-    Raises:
-        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
+        image_shape (`tuple[int, int, int]`), num_classes (`int`, *optional*): As for `load_pretrained`.
+        network (`dict`): As `models.unet_config` takes it.
+        objective (`str`), sigma_min, sigma_data (`float`): As for `models.noise_schedule`.
     """
-    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
-    name = getattr(config, "pretrained_model_name_or_path", None)
-    if name is None:
-        unet = UNet2DModel(**unet_config(image_shape, num_classes, **config.network))
-        scheduler = noise_schedule(
-            config.objective or config.default_objective, sigma_min=config.sigma_min, sigma_data=config.sigma_data
-        )
-        objective = "ddpm" if isinstance(scheduler, DDIMScheduler) else "edm"
-        return StartingModel(unet, scheduler, objective, config.patch_size, None)
-    revision = getattr(config, "pretrained_model_revision", None)
-    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
-    if model.receipt is not None:
-        refuse_the_same_images(model.receipt, config, facts, f"{FLAG} {name}")
-    if config.objective not in (None, model.objective):
-        raise UsageError(
-            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
-        )
-    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
-        raise UsageError(
-            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
-            "generator, or another model."
-        )
-    return model
+    scheduler = noise_schedule(objective, sigma_min=sigma_min, sigma_data=sigma_data)
+    unet = UNet2DModel(**unet_config(image_shape, num_classes, **network))
+    return StartingModel(unet, scheduler, objective, network["patch_size"], None)
 
 
+@public_files()  # what is downloaded is shared by all who use that cache
 def load_pretrained(
     name: str, *, image_shape: tuple[int, int, int], num_classes: int | None, revision: str | None = None
 ) -> StartingModel:
@@ -309,28 +295,36 @@ def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
 
 
 def starting_point(
-    config: TrainingConfig, model: StartingModel, private: Path, checkpoint: Path | None
+    model: StartingModel,
+    private: Path,
+    checkpoint: Path | None,
+    *,
+    sensitive: DataSource,
+    public: PublicTraining | None,
+    mix_public_images: bool,
 ) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
     """What training begins with: the model, with what an earlier start taught it, its origin, and the public images that are to teach it.
 
     Args:
-        model (`StartingModel`): See `starting_model`; its weights are replaced where an earlier start kept others.
+        model (`StartingModel`): See `run.starting_model`; its weights are replaced where an earlier start kept others.
         private (`Path`): The run's private folder.
         checkpoint (`Path`, *optional*): Where DP-SGD goes on.
+        sensitive (`DataSource`): The sensitive images, which public ones must not be.
+        public (`PublicTraining`, *optional*): What the model learns from public images.
+        mix_public_images (`bool`): Whether it learns from them and from central images together.
 
     Raises:
         UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model public images alone.
     """
-    public = config.public_training
     origin = model.origin if public is None else kept_pretrained(private, model.unet)
-    if getattr(config, "mix_public_images", False) and checkpoint is None and origin is not None:
+    if mix_public_images and checkpoint is None and origin is not None:
         raise UsageError(
             "--mix_public_images was not given at this run's first start, which has taught its model public images already; leave it out, or "
             "start anew."
         )
     if public is None or origin is not None or checkpoint is not None:
         return model, origin, None
-    images = load_public_images(public.images, config.data, private / "cache", training=public.facts)
+    images = load_public_images(public.images, sensitive, private / "cache", training=public.facts)
     return model, origin, images
 
 

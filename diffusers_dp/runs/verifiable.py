@@ -2,13 +2,14 @@
 """A plan whose release `verify` would refuse is refused first, while nothing is spent. No torch, but for PRV."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from .. import verify
 from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
-from ..methods.flags import TrainingConfig
+from ..methods.flags import Question
 from ..release.receipt import accounting_facts
 
 
@@ -16,13 +17,14 @@ from ..release.receipt import accounting_facts
 MAYBE_FINE = 0.15
 
 
-def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
+def refuse_unverifiable(ledger: PrivacyLedger, questions: Sequence[Question]) -> None:
     """Refuses what `verify` would refuse, by its own checks and bounds.
 
     Epsilon is not computed again as `verify` computes it, for the ledger counted it with the same library.
 
     Args:
         ledger (`PrivacyLedger`): In memory, with all rows of the plan.
+        questions (sequence of `Question`): What the run asks before DP-SGD, for the remedy.
 
     Raises:
         UsageError: The release of this plan would not verify.
@@ -34,7 +36,7 @@ def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
         for problem in verify.check_numbers({**facts, "events": [event], "prior_releases": []}):
             sigma, steps = event["noise_multiplier"], event["steps_reserved"]
             what = f"{event['stage']} would have noise multiplier {sigma:.4g} and {steps} step(s)"
-            raise _refusal(f"{what}. {problem}", _remedy(config, ledger, event))
+            raise _refusal(f"{what}. {problem}", _remedy(ledger, questions, event))
     for problem in verify.check_numbers(facts):
         raise _refusal(problem, "lower --max_train_steps, or give other data another --dataset_id")
     _check_claims(ledger, facts)
@@ -76,13 +78,13 @@ def _distance(event: dict[str, Any]) -> float:
     return float(event["sampling_probability"]) * math.erf(1 / (math.sqrt(8) * event["noise_multiplier"]))
 
 
-def _remedy(config: TrainingConfig, ledger: PrivacyLedger, event: dict[str, Any]) -> str:
+def _remedy(ledger: PrivacyLedger, questions: Sequence[Question], event: dict[str, Any]) -> str:
     """Which flag to change, and in which direction."""
     stage, sigma = event["stage"], event["noise_multiplier"]
-    flags = {asked.name: asked.flags for asked in config.questions}
-    given = {asked.name for asked in config.questions if asked.noise_multiplier is not None}
+    flags = {asked.name: asked.flags for asked in questions}
+    given = {asked.name for asked in questions if asked.noise_multiplier is not None}
     if ledger.num_images > verify.MOST_COUNTED:
-        number = "num_train_units" if config.unit_column is not None else "num_train_images"
+        number = "num_train_units" if "max_images_per_unit" in ledger.header["public_facts"] else "num_train_images"
         return f"lower --{number} to at most {verify.MOST_COUNTED}"
     if event["steps_reserved"] > verify.MOST_STEPS:
         names = {"dp_sgd": "max_train_steps", "restart_slack": "restart_slack"}

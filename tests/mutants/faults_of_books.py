@@ -241,7 +241,7 @@ RELEASED = (
     Fault(
         "a plan is granted whose release does not verify",
         "diffusers_dp/runs/plan.py",
-        "        refuse_unverifiable(config, ledger)",
+        "        refuse_unverifiable(ledger, config.questions)",
         "        pass",
         ("test_verifiable.py::test_what_verify_would_refuse_is_refused_by_its_flag",),
     ),
