@@ -31,8 +31,7 @@ from diffusers_dp.runs.checkpoints import find_checkpoint, position_of, save_che
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.runs.identity import read_identity, save_identity
 from diffusers_dp.runs.plan import new_ledger, plan_run
-from diffusers_dp.runs.pretrained import starting_model
-from diffusers_dp.runs.run import build_denoiser, build_pipeline
+from diffusers_dp.runs.run import build_denoiser, build_pipeline, starting_model
 from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator, warm_up
 from diffusers_dp.runs.warm_up_images import AuxiliaryImages, CentralImages
 

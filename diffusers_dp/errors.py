@@ -6,6 +6,11 @@ Every message is one sentence or two that name the flag or the file and the reme
 """
 
 
+def first_line(error: BaseException) -> str:
+    """What another library says was wrong, as the reason within a sentence of ours; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 class DiffusersDPError(Exception):
     """Base of all errors that end a command on purpose.
 

@@ -37,6 +37,7 @@ MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
+# Epsilon by RDP beyond which PLD overflows and PRV takes for ever; and the points of PLD's grid over RDP's epsilon, of which more would take GiB.
 MOST_EPSILON, GRID = 1000, 600_000
 LARGE_DELTA = 1e-4  # above it delta is spoken of: it is too likely for something that must not happen
 QUICK_ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # with them the ledger decides how wide PLD's grid must be
@@ -486,7 +487,7 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
         raise ValueError(f"it is about {rough:.3g}, and this is no guarantee")
     slack = max(TOLERANCE, 10 * rough / GRID)
     if _claims_version(receipt) == 1:  # it does not say how far the ledger widened its grid
-        interval = max(interval, rough / GRID)
+        interval = widened(interval, rough)
     elif interval > 1.001 * slack / 10:
         raise ValueError(f"PLD's interval {interval:.3g} is coarser than any ledger's")
     else:
@@ -495,6 +496,11 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
     if not _work(events, widest, interval) < MOST_WORK:
         raise ValueError(f"it takes too much computing at PLD's interval {interval:.3g}")
     return interval, slack
+
+
+def widened(interval: float, rough: float) -> float:
+    """PLD's interval where epsilon is about `rough`: its grid has no more than `GRID` points up to there."""
+    return max(interval, rough / GRID)
 
 
 def _slack(receipt: dict[str, Any], interval: float) -> float:

@@ -17,6 +17,12 @@ ROOMS = (
     "errors files accounting distributed randomness gradients data privacy queries models schedulers methods release "
     "sampling evaluation runs audit training commands app"
 ).split()
+#: Who may be handed a whole configuration: who reads and checks it, and who hands its values to all others.
+WHOLE_CONFIGURATIONS = (
+    "diffusers_dp/audit/preflight.py", "diffusers_dp/audit/training_run.py", "diffusers_dp/commands/plan.py",
+    "diffusers_dp/methods/config.py", "diffusers_dp/methods/data_checks.py", "diffusers_dp/methods/validation.py",
+    "diffusers_dp/runs/plan.py", "diffusers_dp/runs/run.py", "training/train_feta_pro.py",
+)  # fmt: skip
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
 GROUND = ("errors", "verify", "pipelines", "__version__")
 
@@ -71,6 +77,28 @@ def test_an_upward_import_is_noticed(file, line, found, tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text(f"if True:\n    {line.strip()}\n")
     assert upward(tmp_path) == [f"diffusers_dp/{file}: {found}"]
+
+
+def takers_of_configurations(root: Path) -> list[str]:
+    """Modules with a function that takes `TrainingConfig`, one of its subclasses, or a class of them."""
+    found = []
+    for path in [path for place in ("diffusers_dp", "training") for path in sorted((root / place).rglob("*.py"))]:
+        arguments = [
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.arg)
+        ]
+        words = " ".join(ast.unparse(each.annotation) for each in arguments if each.annotation is not None)
+        if re.search(r"(?<!TrainingRun\[)\b\w*Config\b", words):
+            found.append(path.relative_to(root).as_posix())
+    return found
+
+
+def test_few_modules_are_handed_a_whole_configuration(tmp_path):
+    assert takers_of_configurations(ROOT) == list(WHOLE_CONFIGURATIONS) and len(WHOLE_CONFIGURATIONS) <= 12
+    for place in ("diffusers_dp", "training"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "values.py").write_text("def train(run: 'TrainingRun[DPDMConfig]', name: str): ...\n")
+        (tmp_path / place / "whole.py").write_text("def push(release: Path, *, config: 'DPDMConfig | None'): ...\n")
+    assert takers_of_configurations(tmp_path) == ["diffusers_dp/whole.py", "training/whole.py"]
 
 
 def test_what_counts_privacy_and_reads_flags_loads_no_torch():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
+from ..verify import MOST_EPSILON, QUICK_ORDERS, widened
 
 
 if TYPE_CHECKING:
@@ -42,15 +43,12 @@ class Question(NamedTuple):
 
 Composition = tuple[Question, ...]  # see `merge`
 
-ACCOUNTANTS = ("pld", "rdp", "prv")
 # Opacus' orders (the published numbers use them), then larger ones, without which RDP is loose below epsilon 0.2.
 RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024)
 PLD_INTERVAL, PLD_FINE_INTERVAL = 1e-4, 1e-5
 MAX_NOISE_MULTIPLIER = 1e7
 
-_QUICK_ORDERS = (2, 4, 8, 16, 32, 64)
-_MAX_GRID = 600_000  # PLD grid points over RDP's epsilon; a hopeless question would otherwise cost GiB and minutes
-_HOPELESS = 1e3  # RDP epsilon beyond which its bound will do: PLD overflows somewhere there, PRV takes for ever
+FINE_BELOW = 0.1  # an epsilon below which PLD's coarse interval shows
 
 
 def merge(questions: Iterable[tuple]) -> Composition:
@@ -145,7 +143,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
     if accountant == "rdp":
         return rdp_epsilon(composition, delta)[0]
     rough = _rough(composition, delta)
-    if not rough <= _HOPELESS:
+    if not rough <= MOST_EPSILON:
         return math.inf if is_truncated(composition) else rough
     if accountant == "prv":
         from opacus.accountants import PRVAccountant  # loads torch
@@ -163,7 +161,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, _widened(interval, rough))
+    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, widened(interval, rough))
     pld.compose(to_event(composition))
     return float(pld.get_epsilon(delta))
 
@@ -178,33 +176,33 @@ def cost(
     whoever only compares with the target says `refine=False`. PRV's answer is never below PLD's: the one is an
     estimate, the other a bound.
     """
-    value = epsilon(composition, delta, accountant, _interval(target_epsilon))
+    if accountant == "pld":
+        interval = _refined(composition, target_epsilon, delta) if refine else interval_of(target_epsilon)
+        return epsilon(composition, delta, "pld", interval)
+    value = epsilon(composition, delta, accountant)
     if accountant == "prv":
         return max(value, cost(composition, target_epsilon, delta, "pld", refine=refine))
-    if accountant == "pld" and value < 0.1 and refine:
-        value = epsilon(composition, delta, accountant, PLD_FINE_INTERVAL)
     return value
 
 
 def pld_interval(composition: Composition, target_epsilon: float, delta: float) -> float:
     """The interval at which `cost` computed PLD's epsilon. A receipt states it, for whoever computes again."""
-    interval = _interval(target_epsilon)
-    if epsilon(composition, delta, "pld", interval) < 0.1:
-        interval = PLD_FINE_INTERVAL
-    return _widened(interval, _rough(composition, delta))
+    return widened(_refined(composition, target_epsilon, delta), _rough(composition, delta))
 
 
-def _interval(target_epsilon: float) -> float:
+def interval_of(target_epsilon: float) -> float:
+    """PLD's interval in a ledger with this target, before a small result refines it and a large one widens it."""
     return PLD_FINE_INTERVAL if target_epsilon < 0.2 else PLD_INTERVAL
+
+
+def _refined(composition: Composition, target_epsilon: float, delta: float) -> float:
+    interval = interval_of(target_epsilon)
+    return PLD_FINE_INTERVAL if epsilon(composition, delta, "pld", interval) < FINE_BELOW else interval
 
 
 def _rough(composition: Composition, delta: float) -> float:
     """RDP's epsilon at few orders: it says how wide PLD's grid must be."""
-    return rdp_epsilon(untruncated(composition), delta, _QUICK_ORDERS)[0]
-
-
-def _widened(interval: float, rough: float) -> float:
-    return max(interval, rough / _MAX_GRID)
+    return rdp_epsilon(untruncated(composition), delta, QUICK_ORDERS)[0]
 
 
 def calibrate(
@@ -235,7 +233,7 @@ def calibrate(
         return cost(merge([*before, (sigma, q, steps, truncation)]), target_epsilon, delta, accountant, refine=False)
 
     def coarse(sigma: float) -> float:
-        return epsilon(merge([*before, (sigma, q, steps, truncation)]), delta, "pld", 10 * _interval(target_epsilon))
+        return epsilon(merge([*before, (sigma, q, steps, truncation)]), delta, "pld", 10 * interval_of(target_epsilon))
 
     # A sum of many small Gaussian losses has mu = q sqrt(T) / sigma, and epsilon is near mu sqrt(2 ln(1/delta)).
     start = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent)
@@ -310,6 +308,10 @@ def smallest_noise(
     Brackets from `start` (the bracket begins as wide as the factor `width` and grows), then takes false position in
     log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both. Where it is
     cut from one side again and again all the same, the cost bends too much, and it is halved.
+
+    `dp_accounting.calibrate_dp_mechanism` and scipy's `brentq` below it know an absolute tolerance alone, begin without a guess and interpolate on a
+    linear scale, where a cost may be infinite and one of PLD takes seconds. A stored answer is found by its exact noise multiplier: any other
+    search would lose those of today.
 
     Args:
         cost (`Callable`): falls with the noise multiplier.

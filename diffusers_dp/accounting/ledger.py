@@ -11,12 +11,14 @@ label set public; `epsilon.py` holds the numbers. Nothing here loads torch.
 
 import json
 import numbers
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
+from ..verify import ACCOUNTANTS
 from . import epsilon as accounting
 from .epsilon import Composition, Question
 from .ledger_file import SCHEMA_VERSION, Bound, LedgerFile, Release, bounds_of, check_dataset_id, facts_of, question_of
@@ -198,15 +200,13 @@ class PrivacyLedger:
 
     def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
         """The largest n <= `at_most` such that all reserved rows, what is set aside and n steps of `row` meet the target."""
-        low, high = 0, at_most + 1
-        guess = at_most  # most callers ask for a number that was planned: try it first
-        while high - low > 1:
-            if self._affords(self._composition([*self.set_aside, replace(row, steps=guess)])):
-                low = guess
-            else:
-                high = guess
-            guess = (low + high) // 2
-        return low
+
+        def too_dear(steps: int) -> bool:
+            return not self._affords(self._composition([*self.set_aside, replace(row, steps=steps)]))
+
+        if at_most < 1 or not too_dear(at_most):  # most callers ask for a number that was planned: try it first
+            return max(at_most, 0)
+        return bisect_left(range(1, at_most), True, key=too_dear)
 
     # What noise it takes.
 
@@ -434,8 +434,8 @@ def _sampled(name: str, sigma: float, q: float, steps: int, cap: int | None = No
 
 
 def _known(accountant: str) -> str:
-    if accountant not in accounting.ACCOUNTANTS:
-        raise UsageError(f"--accountant must be one of {', '.join(accounting.ACCOUNTANTS)}, not {accountant!r}.")
+    if accountant not in ACCOUNTANTS:
+        raise UsageError(f"--accountant must be one of {', '.join(ACCOUNTANTS)}, not {accountant!r}.")
     return accountant
 
 

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from ..gradients.step import RowLoss
-from ..methods.flags import TrainingConfig
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .canaries import FaultyNoise, read_tags, tag_images
@@ -104,9 +103,9 @@ def additivity_checks(
     return checks
 
 
-def model_tolerance(config: TrainingConfig) -> float:
-    """For the run's own model."""
-    return TOLERANCE_BF16 if config.precision == "bf16" else TOLERANCE
+def model_tolerance(bf16: bool) -> float:
+    """For the run's own model, which may compute in bfloat16."""
+    return TOLERANCE_BF16 if bf16 else TOLERANCE
 
 
 def additivity_check(name: str, together: torch.Tensor, alone: torch.Tensor, tolerance: float = TOLERANCE) -> Check:

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..methods.flags import TrainingConfig
 from ..methods.registry import METHODS
 from ..runs.plan import Plan
 
 
-def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: TrainingConfig, plan: Plan) -> None:
+def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str, plan: Plan) -> None:
     """Compares what would be audited with what the release was made with, before the audit runs.
 
     Args:
         folder (`Path`): The release, for the message.
         receipt (`dict`): Its own.
         tier (`str`): `mechanism` audits the run's own noise; `run` calibrates another.
-        config, plan: Of the audit's flags.
+        method (`str`): Of the audit's flags, as in `METHODS`.
+        plan (`Plan`): Of them, too.
 
     Raises:
         UsageError: They differ; names the first difference.
@@ -41,10 +41,11 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, config: Tra
             "noise multiplicity": query.get("noise_multiplicity"),
             "images per unit": query.get("max_images_per_unit"),
         }
-        sampling, row = plan.sampling, plan.rows["dp_sgd"]
+        row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
-            METHODS[config.method].title, config.unit_of_privacy, sampling.num_units, sampling.sample_rate, sampling.truncated_batch_size, config.max_grad_norm,
-            sampling.normaliser, config.noise_multiplicity, None if config.unit_column is None else config.images_per_unit,
+            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.sampling.num_units, row.sampling_probability,
+            row.truncated_batch_size, asked["clip_norm"], asked["normaliser"], asked["noise_multiplicity"],
+            asked.get("max_images_per_unit"),
         ]  # fmt: skip
         if tier == "mechanism":
             made["noise multiplier"] = event.get("noise_multiplier")

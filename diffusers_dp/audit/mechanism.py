@@ -16,7 +16,6 @@ from torch import nn
 from ..accounting.epsilon import truncated_batch_size
 from ..accounting.ledger import PrivacyLedger
 from ..gradients.step import Gradients, RowLoss
-from ..methods.flags import TrainingConfig
 from ..randomness.private_generator import PrivateGenerator
 from ..runs.plan import Plan
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
@@ -56,12 +55,12 @@ class Mechanism:
     leaky_logs: bool = False
 
     @classmethod
-    def of(cls, plan: Plan, config: TrainingConfig) -> "Mechanism":
-        row, sampling = plan.rows["dp_sgd"], plan.sampling
+    def of(cls, plan: Plan, *, leaky_logs: bool = False) -> "Mechanism":
+        row, query = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         return cls(
-            row.sampling_probability, row.noise_multiplier, config.max_grad_norm, sampling.normaliser,
-            config.noise_multiplicity, row.truncated_batch_size is not None, sampling.target_delta,
-            None if config.unit_column is None else config.images_per_unit, config.leaky_logs,
+            row.sampling_probability, row.noise_multiplier, query["clip_norm"], query["normaliser"],
+            query["noise_multiplicity"], row.truncated_batch_size is not None, plan.sampling.target_delta,
+            query.get("max_images_per_unit"), leaky_logs,
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:

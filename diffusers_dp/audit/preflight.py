@@ -40,7 +40,7 @@ def audit_mechanism(
         `Audit`: With a verdict.
     """
     start = time.perf_counter()
-    mechanism = Mechanism.of(plan, config)
+    mechanism = Mechanism.of(plan, leaky_logs=config.leaky_logs)
     num_records, steps = size_of_audit(mechanism, quick)
     own, units = model or stand_in(), mechanism.max_images_per_unit is not None
     probes: list[Callable[[], list[Check]]] = [
@@ -51,7 +51,7 @@ def audit_mechanism(
     ]
     if model is not None:
         probes += [
-            lambda: additivity_checks(mechanism, own, "the model", model_tolerance(config)),
+            lambda: additivity_checks(mechanism, own, "the model", model_tolerance(config.precision == "bf16")),
             lambda: sensitivity_checks(mechanism, own, tight=False, thorough=False),
         ]
     queries = _queries(facts, plan)

@@ -20,10 +20,10 @@ from scipy import stats
 from tqdm.auto import tqdm
 
 from ..data.images import load_images, public_facts
+from ..data.source import DataSource
 from ..errors import UsageError
 from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
-from ..methods.flags import TrainingConfig
 from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
 from ..release.hub import fetch_release, load_verified
@@ -225,12 +225,13 @@ def _load(
     patch, unet = pipeline.config.patch_size, pipeline.unet.config
     id2label = pipeline.config.id2label
     names = None if id2label is None else [id2label[key] for key in sorted(id2label, key=int)]
-    config = TrainingConfig(
+    side = unet.sample_size * patch
+    data = DataSource(
         dataset_name=name, train_split=args.train_split, image_column=args.image_column,
-        label_column=args.label_column, class_names=None if names is None else ",".join(names),
-        resolution=unet.sample_size * patch, num_channels=unet.in_channels // patch**2,
+        label_column=args.label_column, class_names=None if names is None else tuple(names),
+        image_shape=(unet.in_channels // patch**2, side, side),
     )  # fmt: skip
-    arrays = load_images(config.data, public_facts(config.data), cache_dir)
+    arrays = load_images(data, public_facts(data), cache_dir)
     there = np.flatnonzero(arrays.readable)
     if len(there) < 2:
         raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")

@@ -149,13 +149,13 @@ class RunAudit:
 
     def _probes(self) -> list[Check]:
         trained = self.build(self.config, self.facts, self.device)
-        mechanism = Mechanism.of(self.plan, self.config)
+        mechanism = Mechanism.of(self.plan, leaky_logs=self.config.leaky_logs)
         model = AuditedModel(trained.model, trained.loss, self.facts.image_shape, self.facts.class_names)
         return [
             *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),
             *sensitivity_checks(mechanism, model, tight=False, thorough=False),
             *additivity_checks(mechanism, stand_in(), "stand-in"),
-            *additivity_checks(mechanism, model, "the model", model_tolerance(self.config)),
+            *additivity_checks(mechanism, model, "the model", model_tolerance(self.config.precision == "bf16")),
             *parameter_noise_checks(mechanism, model),
         ]
 

@@ -104,7 +104,7 @@ def _planned(
     if attach is not None:
         from ..audit.attach import check_same_run
 
-        check_same_run(attach, intact_receipt(attach, "--attach"), tier, config, plan)
+        check_same_run(attach, intact_receipt(attach, "--attach"), tier, config.method, plan)
     return config, facts, plan
 
 

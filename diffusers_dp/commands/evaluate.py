@@ -19,9 +19,8 @@ from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import DiffusersDPError, UsageError
 from ..files.file_modes import private_files, public_files
 from . import evaluate_flags, sample
-from .evaluate_flags import SETTINGS, add_arguments
+from .evaluate_flags import add_arguments, num_images_of, settings_of
 from .evaluate_inputs import (
-    Release,
     curve_points,
     draw,
     find_shape,
@@ -35,7 +34,7 @@ from .evaluate_inputs import (
 
 
 if TYPE_CHECKING:
-    from ..evaluation.evaluator import Plan
+    from ..evaluation.evaluator import EvaluationPlan
     from ..evaluation.extractors import FeatureExtractor
     from ..evaluation.images import ImageSet, Shape, Source
     from ..evaluation.report import Evaluation
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _evaluate(args: argparse.Namespace, pool: WorkerPool) -> None:
     from ..evaluation.figures import check_plotting
-    from ..evaluation.report import PAGE_NAME, release_facts
+    from ..evaluation.report import PAGE_NAME, Evaluation, release_facts
 
     check_plotting()
     evaluate_flags.check(args)
@@ -64,17 +63,18 @@ def _evaluate(args: argparse.Namespace, pool: WorkerPool) -> None:
     with _folder(args) as (folder, begun):
         sources = sources_of(args)
         features = _features(args, release)
-        shape = find_shape(args, sources, release, folder / "cache")
-        sets, warnings, choice, networks = _read(args, sources, shape, release, facts, folder, begun, pool)
-        points = curve_points(args, states, release, shape, pool) if release is not None else iter(())
-        evaluation = _evaluation(args, sets, warnings, facts)
-        _measure(args, evaluation, points, folder, choice.left_out, networks, features, pool)
+        shape, test_split = find_shape(args, sources, release, folder / "cache")
+        sets, warnings, choice, networks = _read(args, sources, shape, test_split, release, facts, folder, begun, pool)
+        points = iter(()) if release is None else curve_points(release, states, choice.extractors[0], shape, pool)
+        settings = settings_of(args, {"test_split": test_split, **choice.measured})
+        evaluation = Evaluation(not args.real_is_public, settings, sets, facts, warnings=warnings)
+        _measure(args, evaluation, points, folder, choice, networks, features, pool)
     if args.publish_metrics:
         _publish(args, evaluation)
     print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if args.real_is_public else 'yes'}.")
 
 
-def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptState]]":
+def _open_release(args: argparse.Namespace) -> "tuple[sample.Drawing | None, list[KeptState]]":
     """The verified release, if images are to be drawn, and what its run kept, if that is asked for."""
     if args.model is None:
         return None, []
@@ -92,7 +92,8 @@ def _open_release(args: argparse.Namespace) -> "tuple[Release | None, list[KeptS
     states = kept_states(folder) if args.training_curve else []
     if args.publish_metrics:
         check_writable(folder)
-    return Release(folder, sample.load(folder, args)), states
+    flags = sample.DrawingFlags.of(args, num_images_of(args) or 0)
+    return sample.Drawing(args.model, folder, *sample.load(folder, flags)), states
 
 
 def _check_reference(args: argparse.Namespace, facts: dict[str, Any] | None) -> None:
@@ -160,7 +161,7 @@ def _close_to_others(args: argparse.Namespace, root: Path, folder: Path) -> None
         raise UsageError(f"--output_dir {root} cannot be used ({error.strerror}); give another folder.") from None
 
 
-def _count(args: argparse.Namespace, release: Release | None) -> list[str]:
+def _count(args: argparse.Namespace, release: sample.Drawing | None) -> list[str]:
     """Before more than a size of the private images is read: adds one to the receipt, or says that nobody counts."""
     if args.real_is_public:
         return []
@@ -183,7 +184,8 @@ def _read(
     args: argparse.Namespace,
     sources: "dict[str, Source]",
     shape: "Shape",
-    release: Release | None,
+    test_split: str | None,
+    release: sample.Drawing | None,
     facts: dict[str, Any] | None,
     folder: Path,
     begun: Callable[[], None],
@@ -199,27 +201,26 @@ def _read(
 
     synthetic = stand_in(release, shape) if release else read_synthetic(args, sources["synthetic"], shape, folder)
     public = read_public(args, sources["public"], shape, folder) if "public" in sources else None
-    count = args.num_images if release else len(synthetic)
-    evaluate_flags.check_utility_sizes(args, count)
+    count = release.flags.num_images if release else len(synthetic)
+    evaluate_flags.check_utility_sizes(args.utility_sizes, count)
     networks = load_networks(args, _device(args))
     known = Known(
-        count, synthetic.labels is not None, args.test_split is not None,
+        count, synthetic.labels is not None, test_split is not None,
         {name: network.facts["dimension"] for name, network in networks.items()},
         public=None if public is None else len(public),
     )  # fmt: skip
     choose(args, known)
     warnings = _count(args, release)
-    sets, of_real = read_real(args, sources, shape, facts, folder)
+    sets, of_real = read_real(args, sources, shape, test_split, facts, folder)
     real, test = sets["real training"], sets.get("real test")
     labelled = with_classes_of(synthetic, real)[0].labels is not None
     choice = choose(args, replace(known, labelled=labelled, real=real, test=None if test is None else len(test)))
     begun()  # from here on drawn images may lie there
     if release is not None:
-        synthetic = read_synthetic(args, draw(args, release, folder, pool), shape, folder)
+        synthetic = read_synthetic(args, draw(release, folder, pool), shape, folder)
     sets, of_classes = match(synthetic, sets)
     if public is not None:
         sets["public"] = public
-    args.metrics, args.extractors, args.classifiers = choice.metrics, choice.extractors, choice.classifiers
     return sets, warnings + of_real + of_classes + choice.warnings, choice, networks
 
 
@@ -229,21 +230,12 @@ def _device(args: argparse.Namespace) -> str:
     return ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
 
 
-def _evaluation(
-    args: argparse.Namespace, sets: "dict[str, ImageSet]", warnings: list[str], facts: dict[str, Any] | None
-) -> "Evaluation":
-    from ..evaluation.report import Evaluation
-
-    settings = {name: getattr(args, name) for name in SETTINGS}
-    return Evaluation(not args.real_is_public, settings, sets, facts, warnings=warnings)
-
-
 def _measure(
     args: argparse.Namespace,
     evaluation: "Evaluation",
     points: "Iterator[CurvePoint]",
     folder: Path,
-    left_out: list[tuple[str, str]],
+    choice: "Choice",
     networks: "dict[str, FeatureExtractor]",
     features: "dict[str, ImageSet]",
     pool: WorkerPool,
@@ -254,15 +246,16 @@ def _measure(
     from ..evaluation.pictures import build_charts, build_neighbours, build_samples
     from ..evaluation.report import write_report
 
-    plan = _plan(args, evaluation, left_out)
+    plan = _plan(args, evaluation, choice)
     evaluator = Evaluator(plan, folder, evaluation.image_sets, networks, pool)
     evaluator.fill(evaluation, points, features)
-    charts = build_charts(evaluation, (*evaluator.embedding(args.extractors[-1]), args.extractors[-1]))
+    last = choice.extractors[-1]
+    charts = build_charts(evaluation, (*evaluator.embedding(last), last))
     neighbours = build_neighbours(evaluation, evaluator) if args.show_private else []
     write_report(evaluation, build_page(evaluation, charts, build_samples(evaluation), neighbours), folder)
 
 
-def _features(args: argparse.Namespace, release: Release | None) -> "dict[str, ImageSet]":
+def _features(args: argparse.Namespace, release: sample.Drawing | None) -> "dict[str, ImageSet]":
     """What the run of a local release learned from before DP-SGD, for complexity."""
     if release is None or "complexity" not in (args.metrics or ["complexity"]) or not Path(args.model).is_dir():
         return {}
@@ -271,15 +264,18 @@ def _features(args: argparse.Namespace, release: Release | None) -> "dict[str, I
     return warm_up_features(release.folder, release.shape, seed=args.seed)
 
 
-def _plan(args: argparse.Namespace, evaluation: "Evaluation", left_out: list[tuple[str, str]]) -> "Plan":
-    from ..evaluation.evaluator import Plan
+def _plan(args: argparse.Namespace, evaluation: "Evaluation", choice: "Choice") -> "EvaluationPlan":
+    from ..evaluation.evaluator import EvaluationPlan
     from ..evaluation.utility import PrivateSelection
 
-    selection, budget = None, None
+    settings, selection, budget = evaluation.settings, None, None
     if args.selection == "private":
         ledger = evaluate_flags.validation_ledger(args)
         selection = PrivateSelection(
-            evaluation.image_sets["real validation"], args.selection_epsilon, args.selection_delta, ledger
+            evaluation.image_sets["real validation"],
+            settings["selection_epsilon"],
+            settings["selection_delta"],
+            ledger,
         )
     if args.dp_reference:
         assert evaluation.release is not None  # _check_reference looked
@@ -288,9 +284,9 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", left_out: list[tup
         "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
         "utility_sizes", "reference", "model_selection", "real_is_public",
     )  # fmt: skip
-    return Plan(
-        **{name: getattr(args, name) for name in same}, device=_device(args), selection=selection, dp_budget=budget,
-        left_out=left_out,
+    return EvaluationPlan(
+        **{name: settings[name] for name in same}, device=_device(args), selection=selection, dp_budget=budget,
+        left_out=choice.left_out,
     )  # fmt: skip
 
 

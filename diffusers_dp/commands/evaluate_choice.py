@@ -72,6 +72,11 @@ class Choice:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def measured(self) -> dict[str, list[str]]:
+        """What is measured, by the names of the flags."""
+        return {"metrics": self.metrics, "extractors": self.extractors, "classifiers": self.classifiers}
+
 
 @public_files()  # what is downloaded is shared by all who use that cache
 def load_networks(args: argparse.Namespace, device: str) -> dict[str, FeatureExtractor]:

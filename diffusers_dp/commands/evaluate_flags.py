@@ -3,7 +3,9 @@
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..accounting.ledger_file import check_dataset_id
 from ..data.decoding import MAX_IMAGE_PIXELS
@@ -106,7 +108,7 @@ def _add_utility_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuses what cannot be, whatever the images are; fills in the numbers that follow from flags alone.
+    """Refuses what cannot be, whatever the images are.
 
     Raises:
         UsageError: One sentence that names the flag and the remedy.
@@ -131,9 +133,28 @@ def check(args: argparse.Namespace) -> None:
         if getattr(args, name) and not Path(args.model).is_dir():
             raise UsageError(f"--{name} needs a release {what}, and --model {args.model} is no folder here.")
     if args.model is not None:
-        args.num_images = args.num_images or DEFAULT_NUM_IMAGES
-        check_utility_sizes(args, args.num_images)
-    sample.check(argparse.Namespace(**{**vars(args), "num_images": args.num_images or 1}))
+        check_utility_sizes(args.utility_sizes, num_images_of(args) or 1)
+    sample.check(sample.DrawingFlags.of(args, num_images_of(args) or 1))
+
+
+def num_images_of(args: argparse.Namespace) -> int | None:
+    """How many images are drawn of `--model`, or taken of `--images`; `None`: all of these."""
+    unset = None if args.model is None else DEFAULT_NUM_IMAGES
+    return args.num_images or unset
+
+
+def selection_delta_of(args: argparse.Namespace) -> float | None:
+    """`--selection_delta` with its default filled in; `None` without a private choice."""
+    size = args.validation_size
+    if args.selection != "private" or args.selection_delta is not None:
+        return args.selection_delta
+    return 1 / (size * math.log(size))
+
+
+def settings_of(args: argparse.Namespace, found: dict[str, Any]) -> dict[str, Any]:
+    """`SETTINGS` as the report states them, with what was `found` in the place of what was unset."""
+    filled = {"num_images": num_images_of(args), "selection_delta": selection_delta_of(args), **found}
+    return {name: filled.get(name, getattr(args, name)) for name in SETTINGS}
 
 
 def _check_selection(args: argparse.Namespace) -> None:
@@ -159,9 +180,7 @@ def _check_selection(args: argparse.Namespace) -> None:
                 f"their budget could be spent again; give --{name}."
             )
     check_dataset_id(args.dataset_id)
-    size = args.validation_size
-    args.selection_delta = 1 / (size * math.log(size)) if args.selection_delta is None else args.selection_delta
-    if not 0 < args.selection_delta < 1:
+    if args.selection_delta is not None and not 0 < args.selection_delta < 1:
         raise UsageError(
             f"--selection_delta is {args.selection_delta:g}; give a number between 0 and 1, both excluded."
         )
@@ -176,9 +195,9 @@ def validation_ledger(args: argparse.Namespace) -> Path:
     return Path(args.ledger_dir).expanduser() / f"{args.dataset_id}.validation.jsonl"
 
 
-def check_utility_sizes(args: argparse.Namespace, num_images: int) -> None:
+def check_utility_sizes(sizes: Sequence[int] | None, num_images: int) -> None:
     """Raises `UsageError` where a classifier is to be trained on more images than there are."""
-    if args.utility_sizes and max(args.utility_sizes) > num_images:
+    if sizes and max(sizes) > num_images:
         raise UsageError(
-            f"--utility_sizes asks for {max(args.utility_sizes)} of {num_images} synthetic images; lower it, or give more images."
+            f"--utility_sizes asks for {max(sizes)} of {num_images} synthetic images; lower it, or give more images."
         )

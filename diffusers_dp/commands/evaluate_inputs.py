@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..distributed.worker_pool import WorkerPool
 from ..errors import UsageError
 from . import sample
+from .evaluate_flags import num_images_of
 
 
 if TYPE_CHECKING:
@@ -19,30 +20,9 @@ if TYPE_CHECKING:
 
     from ..evaluation.images import ImageSet, Shape, Source
     from ..evaluation.training_curve import CurvePoint, KeptState
-    from ..pipelines import DPImagePipeline
 
 #: Of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in DPImageBench's training.
 CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
-
-
-@dataclass(frozen=True)
-class Release:
-    """A verified release to draw from.
-
-    Args:
-        folder (`Path`): Where it lies.
-        pipeline (`DPImagePipeline`): Loaded.
-    """
-
-    folder: Path
-    pipeline: "DPImagePipeline"
-
-    @property
-    def shape(self) -> "Shape":
-        """(channels, height, width) of its images."""
-        patch, unet = self.pipeline.config.patch_size, self.pipeline.unet.config
-        side = (unet.sample_size, unet.sample_size) if isinstance(unet.sample_size, int) else unet.sample_size
-        return unet.in_channels // patch**2, side[0] * patch, side[1] * patch
 
 
 def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
@@ -65,9 +45,9 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
 
 
 def find_shape(
-    args: argparse.Namespace, sources: "dict[str, Source]", release: Release | None, cache: Path
-) -> "Shape":
-    """The shape in which all are compared; `UsageError` where they do not fit. Sets `args.test_split`, where it is unset and there is one."""
+    args: argparse.Namespace, sources: "dict[str, Source]", release: sample.Drawing | None, cache: Path
+) -> "tuple[Shape, str | None]":
+    """The shape in which all are compared, and the split of the real test images, if there is one; `UsageError` where shapes do not fit."""
     from ..data.sources import MissingSplit
     from ..evaluation.images import common_shape
 
@@ -77,20 +57,21 @@ def find_shape(
         synthetic, flag = release.shape, "--model"
     real = sources["real"].shape(args.train_split, cache)
     shape = common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
+    split = args.test_split or "test"
     try:
-        sources["test"].shape(args.test_split or "test", cache)  # before images are drawn, which takes long
-        args.test_split = args.test_split or "test"
+        sources["test"].shape(split, cache)  # before images are drawn, which takes long
     except MissingSplit:
         if args.test_split is not None:
             raise
-    return shape
+        return shape, None
+    return shape, split
 
 
 def read_synthetic(args: argparse.Namespace, source: "Source", shape: "Shape", folder: Path) -> "ImageSet":
     """Those of `--images`, or those that were drawn."""
     split = args.images_split if args.model is None else "train"
     return source.load(
-        split, shape, limit=args.num_images, seed=args.seed, resize=args.resize, cache_dir=folder / "cache"
+        split, shape, limit=num_images_of(args), seed=args.seed, resize=args.resize, cache_dir=folder / "cache"
     )
 
 
@@ -99,7 +80,12 @@ def read_public(args: argparse.Namespace, source: "Source", shape: "Shape", fold
 
 
 def read_real(
-    args: argparse.Namespace, sources: "dict[str, Source]", shape: "Shape", facts: dict[str, Any] | None, folder: Path
+    args: argparse.Namespace,
+    sources: "dict[str, Source]",
+    shape: "Shape",
+    test_split: str | None,
+    facts: dict[str, Any] | None,
+    folder: Path,
 ) -> "tuple[dict[str, ImageSet], list[str]]":
     """The real training, test and validation images, where there are some, and what is to be warned of.
 
@@ -111,8 +97,8 @@ def read_real(
     fitting: Any = {"resize": args.resize, "cache_dir": folder / "cache"}
     train = sources["real"].load(args.train_split, shape, **fitting)
     sets, warnings = {"real training": train}, []
-    if args.test_split is not None:
-        sets["real test"] = sources["test"].load(args.test_split, shape, **fitting)
+    if test_split is not None:
+        sets["real test"] = sources["test"].load(test_split, shape, **fitting)
     for name, images in sets.items():
         if images.origin.get("unreadable"):
             warnings.append(
@@ -141,7 +127,7 @@ def match(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str
     return {"synthetic": synthetic, **sets}, warnings
 
 
-def stand_in(release: Release, shape: "Shape") -> "ImageSet":
+def stand_in(release: sample.Drawing, shape: "Shape") -> "ImageSet":
     """No image, with the classes of those that will be drawn."""
     import numpy as np
 
@@ -184,48 +170,37 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
     ]
 
 
-def draw(args: argparse.Namespace, release: Release, folder: Path, pool: WorkerPool) -> "Source":
+def draw(drawing: sample.Drawing, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
     from ..evaluation.images import Source
     from ..files.canonical import canonical_json
     from ..release.receipt import RECEIPT_NAME
     from ..verify import receipt_digest
 
-    asked = _drawing(args, args.num_images)
-    key = canonical_json(asked) + receipt_digest(release.folder / RECEIPT_NAME)
+    asked = drawing.flags.facts
+    key = canonical_json(asked) + receipt_digest(drawing.folder / RECEIPT_NAME)
     output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    drawing = _drawing_of(args, release, output=output)
     try:
-        sample.draw(drawing, pool)
+        sample.draw(drawing, output, pool)
     except UsageError as error:
         raise UsageError(str(error).replace("--output ", "--output_dir: ")) from None
     return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
 
 
-def _drawing_of(args: argparse.Namespace, release: Release, **more: Any) -> sample.Drawing:
-    return sample.Drawing(args.model, release.folder, release.pipeline, argparse.Namespace(**{**vars(args), **more}))
-
-
-def _drawing(args: argparse.Namespace, num_images: int) -> dict[str, Any]:
-    names = ("num_inference_steps", "solver", "guidance_scale", "seed")
-    return {"num_images": num_images, **{name: getattr(args, name) for name in names}}
-
-
 def curve_points(
-    args: argparse.Namespace, states: "list[KeptState]", release: Release, shape: "Shape", pool: WorkerPool
+    drawing: sample.Drawing, states: "list[KeptState]", extractor: str, shape: "Shape", pool: WorkerPool
 ) -> "Iterator[CurvePoint]":
     """One after the other, each in the place of the release's weights: the images of the release must have been drawn."""
     from ..evaluation.extractors import hash_weights
     from ..evaluation.training_curve import CurvePoint
     from ..runs.kept_states import load_state
 
-    large = args.extractors[0] in ("inception", "dinov2")
-    drawing = _drawing(args, min(CURVE_IMAGES_OF_LARGE_FEATURES if large else CURVE_IMAGES, args.num_images))
+    most = CURVE_IMAGES_OF_LARGE_FEATURES if extractor in ("inception", "dinov2") else CURVE_IMAGES
+    flags = replace(drawing.flags, num_images=min(most, drawing.flags.num_images))
     for state in states:
-        load_state(state, release.pipeline.unet)
-        work = StateImages(_drawing_of(args, release), state, shape)
-        draw = partial(_images_of, work, drawing["num_images"], pool)
-        yield CurvePoint(state, hash_weights(release.pipeline.unet), drawing, draw)
+        load_state(state, drawing.pipeline.unet)
+        draw = partial(_images_of, StateImages(replace(drawing, flags=flags), state, shape), pool)
+        yield CurvePoint(state, hash_weights(drawing.pipeline.unet), flags.facts, draw)
 
 
 @dataclass(frozen=True)
@@ -259,9 +234,9 @@ def _images_of_state(drawing: sample.Drawing, state: "KeptState", shape: "Shape"
     return StateImages(drawing, state, shape)
 
 
-def _images_of(work: StateImages, num_images: int, pool: WorkerPool) -> "np.ndarray":
+def _images_of(work: StateImages, pool: WorkerPool) -> "np.ndarray":
     import numpy as np
 
-    size = work.drawing.args.batch_size
+    size, num_images = work.drawing.flags.batch_size, work.drawing.flags.num_images
     parts = [range(start, min(start + size, num_images)) for start in range(0, num_images, size)]
     return np.concatenate(list(pool.map(work, parts)))

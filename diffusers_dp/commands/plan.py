@@ -88,7 +88,7 @@ def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
     num_classes = None if facts.class_names is None else len(facts.class_names)
     if getattr(config, "pretrained_model_name_or_path", None) is None:
         return count_parameters(facts.image_shape, num_classes, **config.network)
-    from ..runs.pretrained import starting_model
+    from ..runs.run import starting_model
 
     return sum(p.numel() for p in starting_model(config, facts).unet.parameters())
 

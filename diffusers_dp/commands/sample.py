@@ -31,6 +31,7 @@ from ..verify import receipt_digest
 
 
 if TYPE_CHECKING:
+    from ..evaluation.images import Shape
     from ..pipelines import DPImagePipeline
 
 PARAMETERS_NAME = "sampling.json"
@@ -68,42 +69,70 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, ...; auto: a GPU if there is one.")
 
 
+@dataclass(frozen=True)
+class DrawingFlags:
+    """What decides the images, besides the release; fields are the flags of these names."""
+
+    num_images: int
+    batch_size: int
+    num_inference_steps: int
+    solver: str
+    guidance_scale: float
+    seed: int
+    device: str
+    class_balance: str = UNIFORM
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, num_images: int) -> "DrawingFlags":
+        """Those of a command; one without `--class_balance` draws all classes alike."""
+        names = ("batch_size", "num_inference_steps", "solver", "guidance_scale", "seed", "device")
+        balance = getattr(args, "class_balance", UNIFORM)
+        return cls(num_images, **{name: getattr(args, name) for name in names}, class_balance=balance)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a reader has to know to draw the same images of uniform classes."""
+        names = ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
 def run(args: argparse.Namespace) -> None:
     lead(lambda pool: _sample(args, pool))
 
 
 def _sample(args: argparse.Namespace, pool: WorkerPool) -> None:
-    check(args)
+    flags = DrawingFlags.of(args, args.num_images)
+    check(flags)
     name = args.hub_dataset_id or args.output.resolve().name
     if args.push_to_hub:
         check_hub(name, "dataset")
     elif args.hub_dataset_id is not None or args.hub_private_repo:
         raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
     refuse_other_images(args.output)
-    draw(Drawing.of(args.release, args), pool)
+    draw(Drawing.of(args.release, flags), args.output, pool)
     print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
     if args.push_to_hub:
-        shards = [shard.relative_to(args.output).as_posix() for shard, _ in shards_of(args)]
+        shards = [shard.relative_to(args.output).as_posix() for shard, _ in shards_of(args.output, args.num_images)]
         names = [CARD_NAME, RECEIPT_NAME, PARAMETERS_NAME, *shards]
         address = push_folder(args.output, names, name, repo_type="dataset", private=args.hub_private_repo)
         print(f"Pushed to {address}")
 
 
-def check(args: argparse.Namespace) -> None:
+def check(flags: DrawingFlags) -> None:
     """Refuses what cannot be drawn. Raises `UsageError`."""
     for name in ("num_images", "batch_size", "num_inference_steps"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
+        if getattr(flags, name) < 1:
+            raise UsageError(f"--{name} is {getattr(flags, name)}; give an integer of at least 1.")
     for name, most in (("num_images", MOST_IMAGES), ("num_inference_steps", MOST_STEPS)):
-        if getattr(args, name) > most:
-            raise UsageError(f"--{name} is {getattr(args, name):,}; give {most:,} at most.")
-    balance = getattr(args, "class_balance", UNIFORM)
-    if balance != RELEASED:
-        parse_balance(balance, balance.count(",") + 1)  # whether it has a share for each class shows with the model
-    if not 0 <= args.guidance_scale <= 100:
-        raise UsageError(f"--guidance_scale is {args.guidance_scale}; give a number from 0 to 100.")
-    if args.seed < 0:
-        raise UsageError(f"--seed is {args.seed}; give an integer of at least 0.")
+        if getattr(flags, name) > most:
+            raise UsageError(f"--{name} is {getattr(flags, name):,}; give {most:,} at most.")
+    if flags.class_balance != RELEASED:
+        # Whether it has a share for each class shows with the model.
+        parse_balance(flags.class_balance, flags.class_balance.count(",") + 1)
+    if not 0 <= flags.guidance_scale <= 100:
+        raise UsageError(f"--guidance_scale is {flags.guidance_scale}; give a number from 0 to 100.")
+    if flags.seed < 0:
+        raise UsageError(f"--seed is {flags.seed}; give an integer of at least 0.")
 
 
 def refuse_other_images(output: Path) -> None:
@@ -124,44 +153,50 @@ class Drawing:
         name (`str`): Folder of the release, or Hub id.
         folder (`Path`): Where it lies.
         pipeline (`DPImagePipeline`): Loaded.
-        args (`argparse.Namespace`): What decides the images, and where shards go.
+        flags (`DrawingFlags`): What decides the images; the released class balance as its shares.
         bar (`tqdm`, *optional*): Of the images that this process draws.
     """
 
     name: str
     folder: Path
     pipeline: "DPImagePipeline"
-    args: argparse.Namespace
+    flags: DrawingFlags
     bar: Any = None
 
     @classmethod
-    def of(cls, name: str, args: argparse.Namespace) -> "Drawing":
+    def of(cls, name: str, flags: DrawingFlags) -> "Drawing":
         """Raises `UsageError` and `IntegrityError` as `load` does."""
         folder = fetch_release(name)
-        return cls(name, folder, load(folder, args), args)
+        return cls(name, folder, *load(folder, flags))
 
     def __reduce__(self) -> Any:
-        return Drawing.of, (self.name, self.args)
+        return Drawing.of, (self.name, self.flags)
+
+    @property
+    def shape(self) -> "Shape":
+        """(channels, height, width) of the images."""
+        patch, unet = self.pipeline.config.patch_size, self.pipeline.unet.config
+        side = (unet.sample_size, unet.sample_size) if isinstance(unet.sample_size, int) else unet.sample_size
+        return unet.in_channels // patch**2, side[0] * patch, side[1] * patch
 
     def images(self, indices: range) -> list[Any]:
         """Those of these numbers, as PIL makes them."""
-        return draw_images(self.pipeline, indices, self.args, self.bar)
+        return draw_images(self.pipeline, indices, self.flags, self.bar)
 
     def write(self, shard: tuple[Path, range]) -> None:
         """Makes the file of these images, there whole or not at all. Raises `UsageError` where the disk is full."""
         try:
-            write_shard(shard[0], self.pipeline, shard[1], self.args, self.bar)
+            write_shard(shard[0], self.pipeline, shard[1], self.flags, self.bar)
         except OSError as error:
             raise UsageError(
-                f"--output {self.args.output} cannot be written ({error.strerror}): make room, the same command goes on."
+                f"--output {shard[0].parents[1]} cannot be written ({error.strerror}): make room, the same command goes on."
             ) from None
 
 
-def draw(drawing: Drawing, pool: WorkerPool | None = None) -> None:
-    """Fills the folder `args.output`, or goes on with what the same arguments began there. Several processes share what is missing."""
-    pool, args = pool or WorkerPool(), drawing.args
-    begin(args, drawing.folder, drawing.pipeline)
-    missing = [shard for shard in shards_of(args) if not shard[0].exists()]
+def draw(drawing: Drawing, output: Path, pool: WorkerPool) -> None:
+    """Fills the folder `output`, or goes on with what the same flags began there. Several processes share what is missing."""
+    begin(drawing, output)
+    missing = [shard for shard in shards_of(output, drawing.flags.num_images) if not shard[0].exists()]
     own = sum(len(indices) for _, indices in missing[:: pool.count])
     title = "Sampling" if pool.count == 1 else f"Sampling (1 of {pool.count} processes)"
     with tqdm(total=own, unit="image", desc=title) as bar:
@@ -169,15 +204,16 @@ def draw(drawing: Drawing, pool: WorkerPool | None = None) -> None:
             pass
 
 
-def shards_of(args: argparse.Namespace) -> Iterator[tuple[Path, range]]:
+def shards_of(output: Path, num_images: int) -> Iterator[tuple[Path, range]]:
     """Each file, and the numbers of its images."""
-    starts = range(0, args.num_images, IMAGES_PER_SHARD)
+    starts = range(0, num_images, IMAGES_PER_SHARD)
     for i, start in enumerate(starts):
-        name = args.output / "data" / f"train-{i:05d}-of-{len(starts):05d}.parquet"
-        yield name, range(start, min(start + IMAGES_PER_SHARD, args.num_images))
+        name = output / "data" / f"train-{i:05d}-of-{len(starts):05d}.parquet"
+        yield name, range(start, min(start + IMAGES_PER_SHARD, num_images))
 
 
-def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
+def load(release: Path, flags: DrawingFlags) -> "tuple[DPImagePipeline, DrawingFlags]":
+    """The model of a release, and the flags with the released class balance as its shares."""
     import torch
     from diffusers import DDIMScheduler
     from diffusers.utils import logging as diffusers_logging
@@ -186,105 +222,101 @@ def load(release: Path, args: argparse.Namespace) -> "DPImagePipeline":
 
     keep_freed_memory()
     diffusers_logging.disable_progress_bar()  # of a second, for the two parts of a model
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if flags.device == "auto" else flags.device
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
         raise UsageError(f"--device {device} is not there; give --device cpu.") from None
     pipeline = load_verified(release).to(device)
-    if args.guidance_scale != 1 and pipeline.num_classes is None:
+    if flags.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
-    if getattr(args, "class_balance", UNIFORM) == RELEASED and pipeline.num_classes is not None:
+    if flags.class_balance == RELEASED and pipeline.num_classes is not None:
         receipt = json.loads((release / RECEIPT_NAME).read_bytes())
-        args.class_balance = released_balance(receipt, class_names(pipeline))
-    parse_balance(getattr(args, "class_balance", UNIFORM), pipeline.num_classes)
+        flags = replace(flags, class_balance=released_balance(receipt, class_names(pipeline)))
+    parse_balance(flags.class_balance, pipeline.num_classes)
     if isinstance(pipeline.scheduler, DDIMScheduler):
-        if args.solver == "heun":
+        if flags.solver == "heun":
             raise UsageError(
                 "--solver heun needs a model with EDM's noise levels, and this one has DDPM's steps; leave it out."
             )
-        if args.num_inference_steps > (most := pipeline.scheduler.config.num_train_timesteps):
-            raise UsageError(f"--num_inference_steps is {args.num_inference_steps}; this model has {most} at most.")
+        if flags.num_inference_steps > (most := pipeline.scheduler.config.num_train_timesteps):
+            raise UsageError(f"--num_inference_steps is {flags.num_inference_steps}; this model has {most} at most.")
     pipeline.set_progress_bar_config(disable=True)
-    return pipeline
+    return pipeline, flags
 
 
-def begin(args: argparse.Namespace, release: Path, pipeline: "DPImagePipeline") -> None:
+def begin(drawing: Drawing, output: Path) -> None:
     """The output folder with the receipt, the card and what was asked for, or the one that the same command began."""
+    release, pipeline, balance = drawing.folder, drawing.pipeline, drawing.flags.class_balance
     receipt = (release / RECEIPT_NAME).read_bytes()
-    asked: dict[str, Any] = {
-        name: getattr(args, name) for name in ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
-    }
-    balance = getattr(args, "class_balance", UNIFORM)
+    asked = drawing.flags.facts
     if balance != UNIFORM:
         asked["class_balance"] = balance
     asked |= {"images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": receipt_digest(release / RECEIPT_NAME)}
     card = dataset_card(
         json.loads(receipt),
-        num_images=args.num_images,
+        num_images=drawing.flags.num_images,
         class_names=None if pipeline.num_classes is None else class_names(pipeline),
         balance=balance,
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
-    if release.resolve() in (args.output.resolve(), *args.output.resolve().parents):
-        raise UsageError(f"--output {args.output} lies in the release, which holds nothing else; give another folder.")
-    parameters = args.output / PARAMETERS_NAME
+    if release.resolve() in (output.resolve(), *output.resolve().parents):
+        raise UsageError(f"--output {output} lies in the release, which holds nothing else; give another folder.")
+    parameters = output / PARAMETERS_NAME
     if os.path.isfile(parameters):  # `Path.is_file` raises where a name is too long
         if parameters.read_text() != canonical_json(asked):
-            raise UsageError(f"--output {args.output} holds images of another command; give another folder.")
+            raise UsageError(f"--output {output} holds images of another command; give another folder.")
         return
-    refuse_other_images(args.output)
+    refuse_other_images(output)
     try:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
+        output.parent.mkdir(parents=True, exist_ok=True)
         # There whole or not at all.
-        with tempfile.TemporaryDirectory(dir=args.output.parent, prefix=".sample-") as temporary:
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".sample-") as temporary:
             begun = Path(temporary, "begun")
             (begun / "data").mkdir(parents=True)
             (begun / RECEIPT_NAME).write_bytes(receipt)
             (begun / PARAMETERS_NAME).write_text(canonical_json(asked))
             (begun / CARD_NAME).write_text(card, encoding="utf-8")
-            os.replace(begun, args.output)
+            os.replace(begun, output)
     except OSError as error:
-        raise UsageError(
-            f"--output {args.output} cannot be written ({error.strerror}); give another folder."
-        ) from None
+        raise UsageError(f"--output {output} cannot be written ({error.strerror}); give another folder.") from None
 
 
-def draw_images(pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any = None) -> list[Any]:
+def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags, bar: Any = None) -> list[Any]:
     """The images of these numbers, as PIL makes them. Raises `UsageError` where the memory is too small for a batch."""
     from ..distributed.memory import is_out_of_memory
 
     images: list[Any] = []
-    labels = labels_of(pipeline, indices, args)
-    for start in range(0, len(indices), args.batch_size):
-        part = indices[start : start + args.batch_size]
+    labels = labels_of(pipeline, indices, flags)
+    for start in range(0, len(indices), flags.batch_size):
+        part = indices[start : start + flags.batch_size]
         try:
             images += pipeline(
                 batch_size=len(part),
-                class_labels=None if labels is None else labels[start : start + args.batch_size],
-                generator=generators(args.seed, part),
-                num_inference_steps=args.num_inference_steps,
-                solver=args.solver,
-                guidance_scale=args.guidance_scale,
+                class_labels=None if labels is None else labels[start : start + flags.batch_size],
+                generator=generators(flags.seed, part),
+                num_inference_steps=flags.num_inference_steps,
+                solver=flags.solver,
+                guidance_scale=flags.guidance_scale,
             ).images
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             raise UsageError(
-                f"--batch_size {args.batch_size} takes more memory than there is; give a smaller one, the same command goes on."
+                f"--batch_size {flags.batch_size} takes more memory than there is; give a smaller one, the same command goes on."
             ) from None
         if bar is not None:
             bar.update(len(part))
     return images
 
 
-def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace, bar: Any) -> None:
+def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags, bar: Any) -> None:
     """One parquet file with the columns `image` (PNG) and, if the model has classes, `label`; there whole or not at all."""
     import datasets
 
-    columns: dict[str, Any] = {"image": draw_images(pipeline, indices, args, bar)}
+    columns: dict[str, Any] = {"image": draw_images(pipeline, indices, flags, bar)}
     features = {"image": datasets.Image()}
-    labels = labels_of(pipeline, indices, args)
+    labels = labels_of(pipeline, indices, flags)
     if labels is not None:
         columns["label"] = labels
         features["label"] = datasets.ClassLabel(names=class_names(pipeline))
@@ -301,14 +333,14 @@ def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, args: a
         raise
 
 
-def labels_of(pipeline: "DPImagePipeline", indices: range, args: argparse.Namespace) -> list[int] | None:
+def labels_of(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags) -> list[int] | None:
     """Class ids of the images of these numbers; `None` for a model without classes."""
     if pipeline.num_classes is None:
         return None
-    shares = parse_balance(getattr(args, "class_balance", UNIFORM), pipeline.num_classes)
+    shares = parse_balance(flags.class_balance, pipeline.num_classes)
     if shares is None:
         return [i % pipeline.num_classes for i in indices]
-    return [int(label) for label in balanced_labels(shares, args.num_images)[indices.start : indices.stop]]
+    return [int(label) for label in balanced_labels(shares, flags.num_images)[indices.start : indices.stop]]
 
 
 def class_names(pipeline: "DPImagePipeline") -> list[str]:

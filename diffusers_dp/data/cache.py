@@ -19,7 +19,7 @@ import PIL
 from numpy.lib.format import open_memmap, write_array_header_1_0
 
 from ..errors import IntegrityError, UsageError
-from ..files.journal import sync_folder, write_synced
+from ..files.journal import put_in_place
 
 
 STATE_FILE = "state.json"
@@ -96,15 +96,9 @@ def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
         if shutil.disk_usage(temporary).free < num_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         yield temporary
-        files = sorted(temporary.glob("*.npy"))
-        for path in files:
-            with open(path, "r+b") as file:
-                os.fsync(file.fileno())
-        state = {"made_of": made_of, "bytes": {path.name: path.stat().st_size for path in files}}
-        write_synced(temporary / STATE_FILE, json.dumps(state, indent=2).encode())
-        sync_folder(temporary)
-        os.replace(temporary, folder)
-        sync_folder(folder.parent)
+        sizes = {path.name: path.stat().st_size for path in sorted(temporary.glob("*.npy"))}
+        (temporary / STATE_FILE).write_text(json.dumps({"made_of": made_of, "bytes": sizes}, indent=2))
+        put_in_place(temporary, folder)
     except OSError as error:
         raise UsageError(
             f"{folder.parent} cannot take the decoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make room on that disk, or "

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from PIL import Image
 
-from ..errors import UsageError
+from ..errors import UsageError, first_line
 
 
 #: An encoded image (or none), the index of its class (or none: absent, or not in the label set), and whose it is (or none).
@@ -76,7 +76,7 @@ class DatasetRecords:
             try:
                 row = next(rows)
             except Exception as error:  # of Arrow or the file system
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+                reason = first_line(error)
                 raise UsageError(
                     f"--dataset_name {self.dataset_name} could not be read ({reason}): a file of it is missing or damaged; restore it."
                 ) from None

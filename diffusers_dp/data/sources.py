@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from ..errors import UsageError
+from ..errors import UsageError, first_line
 from .decoding import IMAGE_SUFFIXES
 from .records import DatasetRecords, ListedRecords, Records
 from .source import DataSource
@@ -338,7 +338,7 @@ def _refuse(data: DataSource) -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         which = f" --dataset_config_name {data.dataset_config_name}" if data.dataset_config_name else ""
         raise UsageError(
             f"--dataset_name {data.dataset_name}{which} could not be opened ({reason}); "

@@ -21,7 +21,7 @@ LEARNING_RATE = 2e-3
 DIMENSION = 128
 
 
-class SmallCNN(nn.Module):
+class FeatureCNN(nn.Module):
     """Two convolutions, a pooled map of 4 x 4, a layer of 128, and the classes; it takes images of any size from 4 x 4."""
 
     def __init__(self, channels: int, num_classes: int):
@@ -43,7 +43,7 @@ class SmallCNN(nn.Module):
 
 
 class ClassifierExtractor:
-    """Penultimate features of a `SmallCNN` that is fitted on real images and **their labels**, here and now.
+    """Penultimate features of a `FeatureCNN` that is fitted on real images and **their labels**, here and now.
 
     A fixed number of steps of Adam with a seed of its own: the same images on the same machine give the same network.
 
@@ -96,11 +96,11 @@ class ClassifierExtractor:
         return in_batches(lambda batch: self._network(_scaled(batch, self._device)).softmax(dim=1), images, 500)
 
 
-def _fit(images: np.ndarray, labels: np.ndarray, num_classes: int, seed: int, device: str) -> SmallCNN:
+def _fit(images: np.ndarray, labels: np.ndarray, num_classes: int, seed: int, device: str) -> FeatureCNN:
     batches = np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):  # the caller's draws stay as they were
         torch.manual_seed(seed)
-        network = SmallCNN(images.shape[1], num_classes)
+        network = FeatureCNN(images.shape[1], num_classes)
     network.to(device).train()
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
     for _ in range(STEPS):

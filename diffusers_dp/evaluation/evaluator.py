@@ -34,7 +34,7 @@ MOST_POINTS = 1000  # of t-SNE, real and synthetic ones each
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """What is to be measured: the flags of `diffusers-dp evaluate`.
 
     Args:
@@ -107,7 +107,7 @@ class Evaluator:
     """Judges one set of synthetic images. It reads real images: private, unless these are declared public.
 
     Args:
-        plan (`Plan`): What is to be measured.
+        plan (`EvaluationPlan`): What is to be measured.
         folder (`Path`): For features and finished steps; as private as the images.
         sets (`dict[str, ImageSet]`): `synthetic`, `real training` and, where there are some, `real test` and `public`; of one shape and one
             label set.
@@ -117,7 +117,7 @@ class Evaluator:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: EvaluationPlan,
         folder: Path,
         sets: dict[str, ImageSet],
         networks: Mapping[str, FeatureExtractor] = {},
@@ -336,7 +336,7 @@ class _Training:
     sizes: Sequence[int | None]
     real: bool = False
 
-    def options(self, plan: Plan) -> dict[str, Any]:
+    def options(self, plan: EvaluationPlan) -> dict[str, Any]:
         """As `measure_utility` takes them."""
         return {
             "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)], "ensemble": plan.ensemble,
@@ -345,7 +345,11 @@ class _Training:
 
 
 def _fit(
-    plan: Plan, train: ImageSet, real_test: ImageSet, training: _Training, selection: PrivateSelection | None = None
+    plan: EvaluationPlan,
+    train: ImageSet,
+    real_test: ImageSet,
+    training: _Training,
+    selection: PrivateSelection | None = None,
 ) -> dict[str, Any]:
     options = training.options(plan)
     if training.real:

@@ -79,13 +79,7 @@ class Journal:
         self._check_untouched()
         content = b"".join(map(_line, entries))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
-        sync_folder(self.path.parent)
+        replace_file(self.path, content)
         self.size = len(content)
 
     def _check_untouched(self) -> None:
@@ -116,6 +110,14 @@ def write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put `data` at `path`: after a crash or a power cut there is either the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    write_synced(temporary, data)
+    os.replace(temporary, path)
+    sync_folder(path.parent)
 
 
 def sync_tree(folder: Path) -> None:

@@ -1,13 +1,13 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Results beside a run: each file is there whole or not at all, and only its owner can read it or its folder. No torch."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from .canonical import canonical_json
 from .file_modes import private_files
+from .journal import replace_file
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:
@@ -24,9 +24,7 @@ def write_text(content: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        temporary = path.with_name(f".{path.name}.tmp")
         with private_files():
-            temporary.write_text(content, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
+            replace_file(path, content.encode())
     except OSError as error:
         raise UsageError(f"--output_dir: {path} cannot be written ({error.strerror}); give another folder.") from None

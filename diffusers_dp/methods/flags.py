@@ -11,6 +11,7 @@ from ..data.decoding import MAX_IMAGE_PIXELS
 from ..data.source import DataSource
 from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
+from ..verify import ACCOUNTANTS
 
 
 #: What a training row may be taught with.
@@ -18,7 +19,6 @@ OBJECTIVES = ("edm", "ddpm")
 #: What may befall a training row: each keeps to its own image.
 AUGMENTATIONS = ("flip", "crop")
 #: Who may compute epsilon.
-ACCOUNTANTS = ("pld", "rdp", "prv")
 #: What `--report_to` may be: packages of these names.
 TRACKERS = ("tensorboard", "wandb")
 #: Of Diffusers' `get_scheduler`, those that need no other number.

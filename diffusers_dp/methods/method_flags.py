@@ -11,13 +11,12 @@ from ..queries.central_images import MeanImages, ModeImages
 from ..queries.frequency import FrequencyFeatures
 from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
+from ..schedulers.curricula import CURRICULA
 from .flags import PublicTraining, TrainingConfig, flag, parse_rate, run_folder, split_list
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
 AUXILIARIES = ("generator", "diffusion", "none")
-#: What `--curriculum` may be: FETA-Pro's order first, then the ablations of its Figure 5.
-CURRICULA = ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial", "none")
 #: What `--central_images` may be: DP-FETA's Algorithm 1, and its Algorithm 2.
 CENTRAL_IMAGES = ("mean", "mode")
 
@@ -206,7 +205,7 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig)
     @property
     def curriculum_stages(self) -> tuple[str, ...]:
         """`--curriculum` as its stages, in order; empty for `none`."""
-        return () if self.curriculum == "none" else split_list(self.curriculum)
+        return CURRICULA[self.curriculum]
 
     @property
     def asks_spatial(self) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import fields
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..randomness.timestep_mixture import TimestepMixture
+from ..verify import ACCOUNTANTS
 from .data_checks import validate_data
 from .flags import (
-    ACCOUNTANTS,
     AUGMENTATIONS,
     LARGEST_SEED,
     LR_SCHEDULERS,
@@ -87,7 +87,7 @@ _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
 _CHOICES = {
-    "curriculum": CURRICULA,
+    "curriculum": tuple(CURRICULA),
     "auxiliary": AUXILIARIES,
     "central_images": CENTRAL_IMAGES,
     "accountant": ACCOUNTANTS,

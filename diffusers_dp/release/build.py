@@ -2,7 +2,6 @@
 """The public folder: an allow-list of files, built aside and put in place at once."""
 
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
-from ..files.journal import put_in_place, remove_leftovers
+from ..files.journal import put_in_place, remove_leftovers, replace_file
 from ..randomness.private_generator import RNG_FACTS
 from .artefacts import Artefact, write_text
 from .hub import intact_receipt
@@ -90,10 +89,8 @@ def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
         raise ValueError("An audit that read private data stays in the house.")
     folder = Path(release)
     receipt = intact_receipt(folder, "--attach")
-    temporary = folder / f".{RECEIPT_NAME}.tmp"
     try:
         with public_files():
-            write_text(temporary, canonical_json({**receipt, "audit": summary}))
-        os.replace(temporary, folder / RECEIPT_NAME)
+            replace_file(folder / RECEIPT_NAME, canonical_json({**receipt, "audit": summary}).encode())
     except OSError as error:
         raise UsageError(f"--attach {folder} cannot be written ({error.strerror}).") from None

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
-from ..methods.flags import TrainingConfig
 from ..verify import NO_CARD, SIGNATURE_NAME, card_agrees, settled_digest
 from .allow_list import OPTIONAL_FILES, RELEASE_FILES
 from .hub import verify_here
@@ -133,34 +132,32 @@ def push_folder(folder: str | Path, names: Sequence[str], repo_id: str, *, repo_
     return str(address)
 
 
-def prepare_push(config: TrainingConfig) -> None:
-    """Of a training run, before an image is read: with `--push_to_hub` a dry run lists what would go, and a run makes sure that the Hub will
+def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
+    """Of a training run with `--push_to_hub`, before an image is read: a dry run lists what would go, and a run makes sure that the Hub will
     take it, for a push that cannot work should not show after hours.
 
     Raises:
         UsageError: See `check_hub`.
     """
-    if not config.push_to_hub:
+    check_name(repo_id)
+    if dry_run:
+        visibility = "private" if private else "public"
+        print(f"to {repo_id} ({visibility}) would go: {', '.join(RELEASE_FILES)}; nothing was sent")
         return
-    check_name(config.hub_name)
-    if config.dry_run:
-        visibility = "private" if config.hub_private_repo else "public"
-        print(f"to {config.hub_name} ({visibility}) would go: {', '.join(RELEASE_FILES)}; nothing was sent")
-        return
-    check_hub(config.hub_name)
+    check_hub(repo_id)
 
 
-def push_finished(config: TrainingConfig, release: Path) -> str:
-    """Uploads what a run released. Returns its address.
+def push_finished(release: Path, repo_id: str, *, private: bool) -> str:
+    """Uploads what a run released, as `push_release` does. Returns its address.
 
     Raises:
         UsageError: It did not work. The release is there all the same.
     """
     try:
-        return push_release(release, config.hub_name, private=config.hub_private_repo)
+        return push_release(release, repo_id, private=private)
     except DiffusersDPError as error:
         raise type(error)(
-            f"{error} {release} is finished: `diffusers-dp push {release} --hub_model_id {config.hub_name}` tries again."
+            f"{error} {release} is finished: `diffusers-dp push {release} --hub_model_id {repo_id}` tries again."
         ) from None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import IntegrityError, UsageError
+from ..files.journal import replace_file
 from ..verify import SIGNATURE_NAME, settled_content
 from .hub import verify_here
 
@@ -135,10 +136,8 @@ def sign_release(release: str | Path, key: str | Path) -> None:
     if made.returncode != 0:
         reason = (made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise UsageError(f"--key {key} cannot sign: ssh-keygen says '{reason}'. Give the file of a private key.")
-    temporary = folder / f".{SIGNATURE_NAME}.tmp"
     try:
-        temporary.write_bytes(made.stdout)
-        os.replace(temporary, folder / SIGNATURE_NAME)
+        replace_file(folder / SIGNATURE_NAME, made.stdout)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written ({error.strerror}): copy it to a folder that can.") from None
 

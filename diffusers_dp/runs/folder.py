@@ -14,7 +14,7 @@ from typing import TypeGuard
 from ..distributed.interruption import DISK_ERRORS, GO_ON, in_one_sentence
 from ..errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
 from ..files.file_modes import private_files
-from ..files.journal import sync_folder, write_synced
+from ..files.journal import replace_file, sync_folder
 from ..release.no_guarantee import FOLDER
 from ..verify import RECEIPT_NAME
 
@@ -173,11 +173,9 @@ class RunFolder:
         """
         if self._lock is None:
             return
-        temporary = self.private / ".status.json.tmp"
+        content = json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode()
         with private_files():
-            write_synced(temporary, json.dumps({"exit_code": exit_code, "message": message}, indent=2).encode())
-        os.replace(temporary, self.private / STATUS_FILE)
-        sync_folder(self.private)
+            replace_file(self.private / STATUS_FILE, content)
 
     def _lies_in_private(self, error: Exception) -> TypeGuard[OSError]:
         """Whether a file or folder in `private/` is of another kind, or closed; a full disk is told otherwise."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import IntegrityError, UsageError
-from ..files.journal import sync_folder
+from ..files.journal import replace_file
 
 
 IDENTITY_NAME = "run.json"
@@ -96,13 +96,7 @@ def _check_types(identity: RunIdentity) -> None:
 
 def save_identity(private: Path, identity: RunIdentity) -> None:
     """Writes `private/run.json`, durably: before the first question is asked."""
-    temporary = private / f".{IDENTITY_NAME}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(asdict(identity), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, private / IDENTITY_NAME)
-    sync_folder(private)
+    replace_file(private / IDENTITY_NAME, json.dumps(asdict(identity)).encode())
 
 
 def note_asked(private: Path, identity: RunIdentity) -> None:

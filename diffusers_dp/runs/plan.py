@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..accounting.epsilon import ACCOUNTANTS
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import Bound, Release, other_releases
 from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
@@ -16,7 +15,7 @@ from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.config import FETAProConfig, SamplingFacts, TrainingConfig, resolve
 from ..queries.query import Query
-from ..verify import delta_in_words, publishes_records
+from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
 from .identity import RunIdentity, note_asked, read_identity
 from .verifiable import refuse_unverifiable
 
@@ -149,14 +148,23 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     cap = sampling.truncated_batch_size
     sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
     later = {row.name: row for row in ledger.set_aside}
-    later["dp_sgd"] = _row("dp_sgd", sigma, sampling.sample_rate, config.max_train_steps, cap)
+    step = gradient_row(
+        max_grad_norm=config.max_grad_norm,
+        noise_multiplier=sigma,
+        sample_rate=sampling.sample_rate,
+        normaliser=sampling.normaliser,
+        noise_multiplicity=config.noise_multiplicity,
+        truncated_batch_size=cap,
+        max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
+    )
+    later["dp_sgd"] = replace(step, steps=config.max_train_steps)
     if config.restart_slack:
         later["restart_slack"] = _row("restart_slack", sigma, sampling.sample_rate, config.restart_slack, cap)
     for row in later.values():
         ledger.reserve(row)
     rows |= later
     if ledger.has_guarantee:
-        refuse_unverifiable(config, ledger)
+        refuse_unverifiable(ledger, config.queries)
     return Plan(sampling, rows, ledger, config.queries)
 
 
@@ -240,23 +248,14 @@ def dp_sgd_row(config: TrainingConfig, plan: Plan, ledger: PrivacyLedger) -> Led
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
     """
-    sampling = plan.sampling
+    planned = plan.rows["dp_sgd"]
     earlier = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
     if earlier:
         sigma = earlier[-1]["noise_multiplier"]
     else:
-        sigma = ledger.calibrate(
-            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size
-        )
-    row = gradient_row(
-        max_grad_norm=config.max_grad_norm,
-        noise_multiplier=sigma,
-        sample_rate=sampling.sample_rate,
-        normaliser=sampling.normaliser,
-        noise_multiplicity=config.noise_multiplicity,
-        truncated_batch_size=sampling.truncated_batch_size,
-        max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
-    )
+        cap = planned.truncated_batch_size
+        sigma = ledger.calibrate(planned.sampling_probability, config.counted_steps, truncated_batch_size=cap)
+    row = replace(planned, noise_multiplier=sigma, steps=1)
     if earlier:
         _check_same(earlier[-1], row)
     return row

@@ -6,7 +6,6 @@ Nothing of it is run: weights are safetensors, its pipeline class is not loaded,
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,14 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 from diffusers.utils import logging
 from torch import nn
 
-from ..data.images import PublicFacts
 from ..data.public_images import PublicImages, licence_of, load_public_images
-from ..errors import IntegrityError, UsageError
+from ..data.source import DataSource
+from ..errors import IntegrityError, UsageError, first_line
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
-from ..files.journal import sync_tree
+from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
-from ..methods.flags import TrainingConfig
+from ..methods.flags import PublicTraining
 from ..models import Scheduler, noise_schedule, unet_config
 from ..pipelines import DPImagePipeline
 from ..release.components import (
@@ -45,7 +44,7 @@ from ..release.hub import fetch_release
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
 from ..verify import RECEIPT_NAME
-from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
+from .prior_release import facts_of_release, receipt_of
 
 
 FLAG = "--pretrained_model_name_or_path"
@@ -80,42 +79,28 @@ class StartingModel:
     receipt: dict[str, Any] | None = None
 
 
-@public_files()  # what is downloaded is shared by all who use that cache
-def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
-    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
-    nothing as the flags describe it.
+def new_model(
+    image_shape: tuple[int, int, int],
+    num_classes: int | None,
+    network: dict[str, Any],
+    *,
+    objective: str,
+    sigma_min: float,
+    sigma_data: float,
+) -> StartingModel:
+    """A model that begins from nothing.
 
     Args:
-        facts (`PublicFacts`): Of the sensitive images.
-
-    Raises:
-        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
+        image_shape (`tuple[int, int, int]`), num_classes (`int`, *optional*): As for `load_pretrained`.
+        network (`dict`): As `models.unet_config` takes it.
+        objective (`str`), sigma_min, sigma_data (`float`): As for `models.noise_schedule`.
     """
-    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
-    name = getattr(config, "pretrained_model_name_or_path", None)
-    if name is None:
-        unet = UNet2DModel(**unet_config(image_shape, num_classes, **config.network))
-        scheduler = noise_schedule(
-            config.objective or config.default_objective, sigma_min=config.sigma_min, sigma_data=config.sigma_data
-        )
-        objective = "ddpm" if isinstance(scheduler, DDIMScheduler) else "edm"
-        return StartingModel(unet, scheduler, objective, config.patch_size, None)
-    revision = getattr(config, "pretrained_model_revision", None)
-    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
-    if model.receipt is not None:
-        refuse_the_same_images(model.receipt, config, facts, f"{FLAG} {name}")
-    if config.objective not in (None, model.objective):
-        raise UsageError(
-            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
-        )
-    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
-        raise UsageError(
-            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
-            "generator, or another model."
-        )
-    return model
+    scheduler = noise_schedule(objective, sigma_min=sigma_min, sigma_data=sigma_data)
+    unet = UNet2DModel(**unet_config(image_shape, num_classes, **network))
+    return StartingModel(unet, scheduler, objective, network["patch_size"], None)
 
 
+@public_files()  # what is downloaded is shared by all who use that cache
 def load_pretrained(
     name: str, *, image_shape: tuple[int, int, int], num_classes: int | None, revision: str | None = None
 ) -> StartingModel:
@@ -241,7 +226,7 @@ def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Sch
         # Few steps are taken from the last one on, where images are noise, as the sampler starts.
         return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
     except (NotImplementedError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise UsageError(
             f"{FLAG} {name} has a {kind} whose noise levels cannot be sampled here ({reason}); choose another."
         ) from None
@@ -268,7 +253,7 @@ def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, 
             place, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
         )
     except (*WRONG, WrongModel, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None
     finally:
         logging.set_verbosity(level)
@@ -310,28 +295,36 @@ def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
 
 
 def starting_point(
-    config: TrainingConfig, model: StartingModel, private: Path, checkpoint: Path | None
+    model: StartingModel,
+    private: Path,
+    checkpoint: Path | None,
+    *,
+    sensitive: DataSource,
+    public: PublicTraining | None,
+    mix_public_images: bool,
 ) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
     """What training begins with: the model, with what an earlier start taught it, its origin, and the public images that are to teach it.
 
     Args:
-        model (`StartingModel`): See `starting_model`; its weights are replaced where an earlier start kept others.
+        model (`StartingModel`): See `run.starting_model`; its weights are replaced where an earlier start kept others.
         private (`Path`): The run's private folder.
         checkpoint (`Path`, *optional*): Where DP-SGD goes on.
+        sensitive (`DataSource`): The sensitive images, which public ones must not be.
+        public (`PublicTraining`, *optional*): What the model learns from public images.
+        mix_public_images (`bool`): Whether it learns from them and from central images together.
 
     Raises:
         UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model public images alone.
     """
-    public = config.public_training
     origin = model.origin if public is None else kept_pretrained(private, model.unet)
-    if getattr(config, "mix_public_images", False) and checkpoint is None and origin is not None:
+    if mix_public_images and checkpoint is None and origin is not None:
         raise UsageError(
             "--mix_public_images was not given at this run's first start, which has taught its model public images already; leave it out, or "
             "start anew."
         )
     if public is None or origin is not None or checkpoint is not None:
         return model, origin, None
-    images = load_public_images(public.images, config.data, private / "cache", training=public.facts)
+    images = load_public_images(public.images, sensitive, private / "cache", training=public.facts)
     return model, origin, images
 
 
@@ -347,8 +340,7 @@ def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, 
     shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
     pipeline.save_pretrained(private / f".{KEPT_NAME}")
     (private / f".{KEPT_NAME}" / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
-    sync_tree(private / f".{KEPT_NAME}")
-    os.replace(private / f".{KEPT_NAME}", private / KEPT_NAME)
+    put_in_place(private / f".{KEPT_NAME}", private / KEPT_NAME)
 
 
 def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:

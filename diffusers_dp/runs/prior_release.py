@@ -12,7 +12,6 @@ from typing import Any
 from ..accounting.ledger_file import Release, facts_of, other_releases
 from ..data.images import PublicFacts
 from ..errors import UsageError
-from ..methods.flags import TrainingConfig
 from ..verify import RECEIPT_NAME, Unreadable, read_receipt, settled_digest
 from .identity import read_identity
 
@@ -55,7 +54,16 @@ def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, facts: PublicFacts, what: str) -> None:
+def refuse_the_same_images(
+    receipt: dict[str, Any],
+    facts: PublicFacts,
+    what: str,
+    *,
+    private: Path,
+    ledger_path: Path,
+    dataset_id: str | None,
+    unit_of_privacy: str,
+) -> None:
     """Refuses a release that has the number of units and the classes of this run, so that both were probably trained on the same images: the
     epsilon of an image in both is the sum, and this run's receipt would state its own part alone.
 
@@ -65,23 +73,23 @@ def refuse_the_same_images(receipt: dict[str, Any], config: TrainingConfig, fact
     assumed of it.
 
     Args:
+        facts (`PublicFacts`): Of this run's images.
         what (`str`): The flag and its value, for the message.
+        private, ledger_path (`Path`): This run's private folder and the file of its ledger.
+        dataset_id, unit_of_privacy (`str`): Of this run, as for `PrivacyLedger`.
 
     Raises:
         UsageError: They are, or the ledger of the data set does not hold the release.
     """
     dataset = receipt.get("dataset")
-    if config.dataset_id is not None and isinstance(dataset, dict) and dataset.get("id") == config.dataset_id:
-        identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
+    if dataset_id is not None and isinstance(dataset, dict) and dataset.get("id") == dataset_id:
+        release_id = str(read_identity(private, dataset_id, ledger_path).release_id)
         others = other_releases(
-            config.ledger_path,
-            dataset_id=config.dataset_id,
-            release_id=str(identity.release_id),
-            unit_of_privacy=config.unit_of_privacy,
+            ledger_path, dataset_id=dataset_id, release_id=release_id, unit_of_privacy=unit_of_privacy
         )
         if not _hold(others, receipt):
             raise UsageError(
-                f"{what} is a release of --dataset_id {config.dataset_id}, but {config.ledger_path} does not hold all "
+                f"{what} is a release of --dataset_id {dataset_id}, but {ledger_path} does not hold all "
                 "questions that its receipt lists, so they would not be counted: give the --ledger_dir where it was made."
             )
         return

@@ -5,6 +5,7 @@ a method ask questions, run DP-SGD and release."""
 import sys
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from ..data.shares import load_share
 from ..distributed.interruption import stoppable
 from ..distributed.processes import Processes, start_processes, tell
 from ..distributed.shared_ledger import shared_ledger
-from ..errors import DiffusersDPError, Interrupted
+from ..errors import DiffusersDPError, Interrupted, UsageError
 from ..evaluation.charged import charged_evaluation
 from ..methods.config import TrainingConfig, load_config
 from ..methods.registry import METHODS
@@ -38,7 +39,16 @@ from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from .folder import RunFolder
 from .identity import read_identity, save_identity
 from .plan import Plan, dp_sgd_row, new_ledger, plan_run
-from .pretrained import StartingModel, fit_class_table, keep_pretrained, starting_model, starting_point
+from .pretrained import (
+    FLAG,
+    StartingModel,
+    fit_class_table,
+    keep_pretrained,
+    load_pretrained,
+    new_model,
+    starting_point,
+)
+from .prior_release import refuse_the_same_images
 from .stages import StageTable
 from .trackers import Tracker
 from .warm_up import warm_up
@@ -83,7 +93,14 @@ class TrainingRun(Generic[Config]):
         config, processes, private = self.config, self.processes, self.folder.private
         self.checkpoint = processes.on_first(lambda: find_checkpoint(private, config.resume_from_checkpoint))
         self.model, origin, self.public = processes.on_first(
-            lambda: starting_point(config, starting_model(config, self.facts), private, self.checkpoint)
+            lambda: starting_point(
+                starting_model(config, self.facts),
+                private,
+                self.checkpoint,
+                sensitive=config.data,
+                public=config.public_training,
+                mix_public_images=getattr(config, "mix_public_images", False),
+            )
         )
         cache = private / "cache"
         arrays = load_share(processes, lambda: load_images(config.data, self.facts, cache), cache)
@@ -250,7 +267,45 @@ class TrainingRun(Generic[Config]):
         print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
         if config.push_to_hub:
-            print(f"Pushed to {push_finished(config, release)}")
+            address = push_finished(release, config.hub_name, private=config.hub_private_repo)
+            print(f"Pushed to {address}")
+
+
+def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
+    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
+    nothing as the flags describe it.
+
+    Args:
+        facts (`PublicFacts`): Of the sensitive images.
+
+    Raises:
+        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
+    """
+    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
+    name = getattr(config, "pretrained_model_name_or_path", None)
+    if name is None:
+        objective = config.objective or config.default_objective
+        return new_model(
+            image_shape, num_classes, config.network, objective=objective, sigma_min=config.sigma_min,
+            sigma_data=config.sigma_data,
+        )  # fmt: skip
+    revision = getattr(config, "pretrained_model_revision", None)
+    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
+    if model.receipt is not None:
+        refuse_the_same_images(
+            model.receipt, facts, f"{FLAG} {name}", private=Path(config.output_dir, "private"),
+            ledger_path=config.ledger_path, dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
+        )  # fmt: skip
+    if config.objective not in (None, model.objective):
+        raise UsageError(
+            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
+        )
+    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
+        raise UsageError(
+            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
+            "generator, or another model."
+        )
+    return model
 
 
 def build_denoiser(
@@ -295,7 +350,9 @@ def run_method(
         processes.on_first(lambda: check_public_images(public.images))
     plan = processes.on_first(lambda: plan_run(config, facts))
     processes.print(plan.table)
-    processes.on_first(lambda: prepare_push(config))
+    if config.push_to_hub:
+        private, dry_run = config.hub_private_repo, config.dry_run
+        processes.on_first(lambda: prepare_push(config.hub_name, private=private, dry_run=dry_run))
     if config.dry_run:
         return
     folder, resume = RunFolder(config.output_dir), config.resume_from_checkpoint is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..accounting.ledger import PrivacyLedger
-from ..errors import UsageError
+from ..errors import UsageError, first_line
 
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Tracker:
         try:
             self._tracker.start()
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            reason = first_line(error)
             raise UsageError(
                 f"--report_to {self._name} could not be started ({reason}): set it up, or leave it out."
             ) from None

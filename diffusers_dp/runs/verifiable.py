@@ -2,28 +2,29 @@
 """A plan whose release `verify` would refuse is refused first, while nothing is spent. No torch, but for PRV."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from .. import verify
 from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
-from ..methods.flags import TrainingConfig
+from ..queries.query import Query
 from ..release.receipt import accounting_facts
 
 
-MAYBE_FINE = (
-    0.15  # PLD's epsilon may be below 0.1 where another accountant's is below this, and then its grid is finer
-)
+# PLD's epsilon may be below `FINE_BELOW` where another accountant's is below this, and then its grid is finer.
+MAYBE_FINE = 0.15
 
 
-def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
+def refuse_unverifiable(ledger: PrivacyLedger, queries: Sequence[Query]) -> None:
     """Refuses what `verify` would refuse, by its own checks and bounds.
 
     Epsilon is not computed again as `verify` computes it, for the ledger counted it with the same library.
 
     Args:
         ledger (`PrivacyLedger`): In memory, with all rows of the plan.
+        queries (sequence of `Query`): What the run asks before DP-SGD, for the remedy.
 
     Raises:
         UsageError: The release of this plan would not verify.
@@ -35,7 +36,7 @@ def refuse_unverifiable(config: TrainingConfig, ledger: PrivacyLedger) -> None:
         for problem in verify.check_numbers({**facts, "events": [event], "prior_releases": []}):
             sigma, steps = event["noise_multiplier"], event["steps_reserved"]
             what = f"{event['stage']} would have noise multiplier {sigma:.4g} and {steps} step(s)"
-            raise _refusal(f"{what}. {problem}", _remedy(config, ledger, event))
+            raise _refusal(f"{what}. {problem}", _remedy(ledger, queries, event))
     for problem in verify.check_numbers(facts):
         raise _refusal(problem, "lower --max_train_steps, or give other data another --dataset_id")
     _check_claims(ledger, facts)
@@ -58,12 +59,13 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
             )
             raise _refusal(problem, "lower --target_delta, or raise --train_batch_size")
     events = [event for prior in facts["prior_releases"] for event in prior["events"]]
-    interval = accounting.PLD_FINE_INTERVAL if min(claims.values()) < MAYBE_FINE else accounting.PLD_INTERVAL
-    wide = ledger.target_epsilon >= 0.2  # see `accounting.cost`
+    interval = accounting.interval_of(ledger.target_epsilon)
+    if min(claims.values()) < MAYBE_FINE:
+        interval = accounting.PLD_FINE_INTERVAL
     for listed, remedy in (([], "lower --target_epsilon"), (events, "lower --dataset_epsilon")):
         counted = [*facts["events"], *listed]
         try:
-            verify.grid_of({**facts, "claims_version": 1}, counted, interval if wide else accounting.PLD_FINE_INTERVAL)
+            verify.grid_of({**facts, "claims_version": 1}, counted, interval)
         except ValueError as error:
             raise _refusal(f"Epsilon cannot be computed at {delta}: {error}.", remedy) from None
 
@@ -76,13 +78,13 @@ def _distance(event: dict[str, Any]) -> float:
     return float(event["sampling_probability"]) * math.erf(1 / (math.sqrt(8) * event["noise_multiplier"]))
 
 
-def _remedy(config: TrainingConfig, ledger: PrivacyLedger, event: dict[str, Any]) -> str:
+def _remedy(ledger: PrivacyLedger, queries: Sequence[Query], event: dict[str, Any]) -> str:
     """Which flag to change, and in which direction."""
     stage, sigma = event["stage"], event["noise_multiplier"]
-    flags = {asked.name: asked.flags for asked in config.queries}
-    given = {asked.name for asked in config.queries if asked.noise_multiplier is not None}
+    flags = {asked.name: asked.flags for asked in queries}
+    given = {asked.name for asked in queries if asked.noise_multiplier is not None}
     if ledger.num_images > verify.MOST_COUNTED:
-        number = "num_train_units" if config.unit_column is not None else "num_train_images"
+        number = "num_train_units" if "max_images_per_unit" in ledger.header["public_facts"] else "num_train_images"
         return f"lower --{number} to at most {verify.MOST_COUNTED}"
     if event["steps_reserved"] > verify.MOST_STEPS:
         names = {"dp_sgd": "max_train_steps", "restart_slack": "restart_slack"}

@@ -1,4 +1,17 @@
-from .scheduling_frequency_warmup import FrequencyWarmupScheduler, WarmupStage
+"""The scheduler of the warm-up. It is loaded when it is first used: the list of curricula beside it needs no torch."""
 
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from .scheduling_frequency_warmup import FrequencyWarmupScheduler, WarmupStage
 
 __all__ = ["FrequencyWarmupScheduler", "WarmupStage"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import scheduling_frequency_warmup
+
+    return getattr(scheduling_frequency_warmup, name)

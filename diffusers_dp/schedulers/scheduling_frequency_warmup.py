@@ -6,15 +6,7 @@ from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.schedulers.scheduling_utils import SchedulerMixin
 from diffusers.utils import BaseOutput
 
-
-CURRICULA: dict[str, tuple[str, ...]] = {
-    "spatial,frequency": ("spatial", "frequency"),
-    "frequency,spatial": ("frequency", "spatial"),
-    "mix": ("mix",),
-    "frequency": ("frequency",),
-    "spatial": ("spatial",),
-    "none": (),
-}
+from .curricula import CURRICULA
 
 
 @dataclass

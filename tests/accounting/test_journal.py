@@ -42,7 +42,7 @@ def test_a_row_is_synced_before_it_is_granted(tmp_path, monkeypatch):
     ledger.executed(1, 1)
     content, directory = syncs.seen
     assert content == ledger.path.read_text() and directory == "directory"
-    assert not ledger.path.with_name("ledger.jsonl.tmp").exists()
+    assert list(ledger.path.parent.iterdir()) == [ledger.path]
 
 
 @pytest.mark.parametrize("earlier", [0, 1])

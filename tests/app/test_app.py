@@ -172,8 +172,10 @@ class TestDrawing:
         assert all(isinstance(found, Preview) for found in previews)
         assert Image.open(io.BytesIO(previews[0].sheet)).size == (16, 16)  # three of 8x8, two in a row
         pipeline = load_verified(opened.folder)
-        args = server.argparse.Namespace(batch_size=3, seed=5, num_inference_steps=4, solver="dpm", guidance_scale=1.0)
-        others = np.stack([np.asarray(image) for image in sample.draw_images(pipeline, range(3), args)])
+        flags = sample.DrawingFlags(
+            3, 3, num_inference_steps=4, solver="dpm", guidance_scale=1.0, seed=5, device="cpu"
+        )
+        others = np.stack([np.asarray(image) for image in sample.draw_images(pipeline, range(3), flags)])
         assert np.abs(pixels(drawn).astype(int) - others).max() <= 1 and drawn.labels == (0, 1, 2)
 
     def test_the_noise_of_a_preview_falls(self, shelf, opened):

@@ -103,20 +103,19 @@ def plan_of_units(*flags):
 
 def test_a_run_of_units_is_probed_with_units():
     """Also where --max_images_per_unit is left at its default."""
-    config, _, plan = plan_of_units()
-    assert Mechanism.of(plan, config).max_images_per_unit == 8
+    assert Mechanism.of(plan_of_units()[2]).max_images_per_unit == 8
     digits = load_config([*TINY, "--accountant", "rdp"])
-    assert Mechanism.of(plan, digits).max_images_per_unit is None
+    assert Mechanism.of(plan_run(digits, public_facts(digits.data))).max_images_per_unit is None
 
 
 def test_it_asks_as_the_run_will():
     """Of units or images, with the leaky log or without, of truncated samples or plain ones."""
     for flags, leaky in (((), False), (("--leaky_logs",), True)):
         config, _, plan = plan_of_units(*flags)
-        assert cell_of(Mechanism.of(plan, config)) == Cell(units=True, leaky=leaky)
+        assert cell_of(Mechanism.of(plan, leaky_logs=config.leaky_logs)) == Cell(units=True, leaky=leaky)
     digits = load_config([*TINY, "--accountant", "rdp"])
     plan = plan_run(digits, public_facts(digits.data))
-    mechanism = Mechanism.of(plan, digits)
+    mechanism = Mechanism.of(plan)
     assert cell_of(mechanism) == Cell() and cell_of(replace(mechanism, truncated=True)) == Cell(truncated=True)
 
 

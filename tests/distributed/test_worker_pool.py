@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Commands in several processes: the numbers, images and files of one, each part done once, and what ends one ends all."""
 
-import argparse
 import pickle
 import re
 import stat
@@ -115,10 +114,10 @@ def test_a_wrong_flag_is_told_by_the_first_process_of_a_machine(rank, monkeypatc
 
 def test_a_kept_state_is_drawn_from_elsewhere(honest, tmp_path):
     """Its weights are not those of the release, which is what is loaded there."""
-    args = argparse.Namespace(
+    flags = sample.DrawingFlags(
         num_images=3, batch_size=2, num_inference_steps=1, solver="dpm", guidance_scale=1.0, seed=0, device="cpu"
     )
-    drawing = sample.Drawing.of(str(honest), args)
+    drawing = sample.Drawing.of(str(honest), flags)
     released = np.stack([np.asarray(image) for image in drawing.images(range(3))])
     with torch.no_grad():
         drawing.pipeline.unet.conv_out.weight.add_(0.5)

@@ -224,8 +224,8 @@ DATA_SETS = (
     Fault(
         "what a run asked itself stands for the release that it began with",
         PRIOR_RELEASE,
-        "            release_id=str(identity.release_id),",
-        '            release_id="",',
+        "release_id=release_id, unit_of_privacy=unit_of_privacy",
+        'release_id="", unit_of_privacy=unit_of_privacy',
         ("runs/test_prior_release.py::test_what_the_run_itself_asked_does_not_stand_for_the_release",),
     ),
     Fault(
@@ -241,7 +241,7 @@ RELEASED = (
     Fault(
         "a plan is granted whose release does not verify",
         "diffusers_dp/runs/plan.py",
-        "        refuse_unverifiable(config, ledger)",
+        "        refuse_unverifiable(ledger, config.queries)",
         "        pass",
         ("runs/test_verifiable.py::test_what_verify_would_refuse_is_refused_by_its_flag",),
     ),

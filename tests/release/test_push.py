@@ -9,7 +9,7 @@ from diffusers_dp import cli, load_verified
 from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.config import FETAProConfig, load_config
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.push import files_to_push, prepare_push, push_finished, push_release
@@ -147,26 +147,23 @@ def test_a_folder_that_is_none(tmp_path, capsys):
 
 
 class TestTrainingFlags:
-    def config(self, *flags):
-        return load_config(["--output_dir", "runs/mine", *flags], FETAProConfig)
-
     def test_a_run_asks_the_hub_before_it_reads_an_image(self, hub, monkeypatch, capsys):  # noqa: F811
-        prepare_push(self.config())
-        prepare_push(self.config("--push_to_hub", "--dry_run"))
+        prepare_push("mine", private=False, dry_run=True)
         assert hub.calls == [] and "to mine (public) would go: README.md" in capsys.readouterr().out
-        prepare_push(self.config("--push_to_hub"))
+        prepare_push("mine", private=False, dry_run=False)
         assert hub.calls == ["GET /api/whoami-v2"] and hub.repositories == {}
         monkeypatch.delenv("HF_TOKEN")
         with pytest.raises(UsageError, match="--hub_model_id mine needs a token"):
-            prepare_push(self.config("--push_to_hub"))
+            prepare_push("mine", private=False, dry_run=False)
 
     def test_it_pushes_what_it_released_or_says_how_to(self, hub, release):  # noqa: F811
-        config = self.config("--push_to_hub", "--hub_private_repo")
+        assert load_config(["--output_dir", "runs/mine"]).hub_name == "mine"
         hub.refuse = "POST .*/commit/"
         with pytest.raises(UsageError, match="release is finished: `diffusers-dp push .* --hub_model_id mine` tries"):
-            push_finished(config, release)
+            push_finished(release, "mine", private=True)
         hub.refuse = None
-        assert push_finished(config, release) == f"{hub.url}/{OWNER}/mine" and f"models/{OWNER}/mine" in hub.private
+        address = push_finished(release, "mine", private=True)
+        assert address == f"{hub.url}/{OWNER}/mine" and f"models/{OWNER}/mine" in hub.private
 
     def test_a_whole_training_ends_on_the_hub(self, hub, script, tmp_path, capsys):  # noqa: F811
         flags = [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]

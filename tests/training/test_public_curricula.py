@@ -134,10 +134,11 @@ def test_central_and_public_images_in_one_set(method, script, flags, tmp_path, m
 def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
     """The first start had no --mix_public_images and was interrupted after its pre-training: no images would be left to mix."""
     config = DPFETAConfig(public_data_dir="public", mix_public_images=True)
+    given = {"sensitive": config.data, "public": config.public_training, "mix_public_images": True}
     model = StartingModel(make_unet(), DDIMScheduler(), "ddpm", 1, None)
     keep_pretrained(tmp_path, DPImagePipeline(model.unet, model.scheduler), {"kind": "public images"})
     with pytest.raises(UsageError, match="--mix_public_images was not given at this run's first start"):
-        starting_point(config, model, tmp_path, None)
+        starting_point(model, tmp_path, None, **given)
 
 
 def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):

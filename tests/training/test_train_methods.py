@@ -240,9 +240,9 @@ def test_an_audit_of_another_method_is_not_attached():
     query = {"clip_norm": config.max_grad_norm, "normaliser": 64, "noise_multiplicity": config.noise_multiplicity}
     event = {"stage": "dp_sgd", "dataset_size": 1437, "sampling_probability": 64 / 1437, "query": query}
     receipt = {"unit_of_privacy": "image", "events": [event], "method": {"name": "DPDM"}}
-    check_same_run(Path("release"), receipt, "run", config, plan)
+    check_same_run(Path("release"), receipt, "run", "dpdm", plan)
     with pytest.raises(UsageError, match="made with method DP-FETA, and these flags mean DPDM"):
-        check_same_run(Path("release"), {**receipt, "method": {"name": "DP-FETA"}}, "run", config, plan)
+        check_same_run(Path("release"), {**receipt, "method": {"name": "DP-FETA"}}, "run", "dpdm", plan)
 
 
 def test_an_audit_asks_for_mode_images_as_the_run_does():
