@@ -24,7 +24,8 @@ class DPImagePipeline(DiffusionPipeline):
     r"""
     Pipeline for image generation with a `UNet2DModel` that was trained with differential privacy in the EDM
     formulation of [Karras et al. 2022](https://huggingface.co/papers/2206.00364), or in that of
-    [DDPM](https://huggingface.co/papers/2006.11239). The scheduler tells which.
+    [DDPM](https://huggingface.co/papers/2006.11239), or as a generator that makes an image of noise in one step. The
+    scheduler tells which.
 
     Drawing images costs no privacy: whatever is computed from the released weights is post-processing.
 
@@ -35,7 +36,8 @@ class DPImagePipeline(DiffusionPipeline):
         unet ([`UNet2DModel`]):
             With an EDM scheduler the network `F` of Karras et al. 2022, Equation 7, called as
             `F(c_in(sigma) x, ln(sigma) / 4, class_labels)`; with a [`DDIMScheduler`] a predictor of its
-            `prediction_type`, called as `unet(x_t, t, class_labels)`. If `unet.config.num_class_embeds` is set, the model is
+            `prediction_type`, called as `unet(x_t, t, class_labels)`. A one-step generator is a `DDIMScheduler` of a single
+            training step that predicts the sample: the UNet is called once, with noise and `t = 0`. If `unet.config.num_class_embeds` is set, the model is
             class-conditional: the last row is the null label that label dropout trained, so that there is one class
             less than rows.
         scheduler ([`EDMDPMSolverMultistepScheduler`], [`EDMEulerScheduler`] or [`DDIMScheduler`]):
@@ -71,6 +73,11 @@ class DPImagePipeline(DiffusionPipeline):
         """Number of classes without the null label; `None` for an unconditional model."""
         rows = self.unet.config.num_class_embeds
         return None if rows is None else rows - 1
+
+    @property
+    def is_one_step(self) -> bool:
+        """Whether the UNet makes an image of noise in one call, whatever the number of inference steps."""
+        return isinstance(self.scheduler, DDIMScheduler) and self.scheduler.config.num_train_timesteps == 1
 
     def get_label_ids(self, class_labels: int | str | list | torch.Tensor) -> list[int]:
         """Class ids of labels given as ids or names.
@@ -139,6 +146,8 @@ class DPImagePipeline(DiffusionPipeline):
             raise ValueError(f"`guidance_scale` has to be at least 0, but is {guidance_scale}.")
         if guidance_scale != 1.0 and self.num_classes is None:
             raise ValueError("`guidance_scale` has to be 1.0: this model is unconditional.")
+        if guidance_scale != 1.0 and self.is_one_step:
+            raise ValueError("`guidance_scale` has to be 1.0: this model makes an image in one step.")
         if solver not in ("dpm", "heun"):
             raise ValueError(f"`solver` has to be 'dpm' or 'heun', but is {solver!r}.")
         if solver == "heun" and isinstance(self.scheduler, DDIMScheduler):
@@ -294,7 +303,7 @@ class DPImagePipeline(DiffusionPipeline):
                 Makes generation deterministic. With one generator per image, an image does not depend on the others in
                 its batch.
             num_inference_steps (`int`, *optional*, defaults to 20):
-                The number of noise levels, >= 1. The UNet is called once per step by `"dpm"` and twice by `"heun"`
+                The number of noise levels, >= 1; a one-step generator takes one whatever is asked. The UNet is called once per step by `"dpm"` and twice by `"heun"`
                 (once in the last step), and on twice as many rows with guidance.
             guidance_scale (`float`, *optional*, defaults to 1.0):
                 Classifier-free guidance, >= 0: 1.0 is none, larger values follow the label more closely at the expense
@@ -355,6 +364,8 @@ class DPImagePipeline(DiffusionPipeline):
         latents = self.prepare_latents(batch_size, generator)
         labels = self.prepare_class_labels(batch_size, class_labels, generator)
 
+        if self.is_one_step:
+            num_inference_steps = 1
         self.scheduler.set_timesteps(num_inference_steps, device=self._execution_device)
         if solver == "heun":
             # Algorithm 2 differences close noise levels over many steps: keep its state in full precision.

@@ -14,13 +14,14 @@ Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPDiffusionConfig
-from diffusers_dp.runs.run import TrainingRun, launch, run_method
+from diffusers_dp.runs.diffusion_run import DiffusionRun
+from diffusers_dp.runs.run import launch, run_method
 
 
-def train(run: TrainingRun[DPDiffusionConfig]) -> None:
+def train(run: DiffusionRun[DPDiffusionConfig]) -> None:
     run.pretrain()
     run.dp_sgd()
-    run.release()
+    run.release_model()
 
 
 def main(argv: list[str] | None = None) -> None:

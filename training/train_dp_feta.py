@@ -14,11 +14,12 @@ Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image 
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPFETAConfig
-from diffusers_dp.runs.run import TrainingRun, launch, run_method
+from diffusers_dp.runs.diffusion_run import DiffusionRun
+from diffusers_dp.runs.run import launch, run_method
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 
 
-def train(run: TrainingRun[DPFETAConfig]) -> None:
+def train(run: DiffusionRun[DPFETAConfig]) -> None:
     # 1. What the model learns from public images alone.
     if not run.config.mix_public_images:
         run.pretrain()
@@ -32,10 +33,10 @@ def train(run: TrainingRun[DPFETAConfig]) -> None:
 
     # 3. DP-SGD on the sensitive images, and the release.
     run.dp_sgd()
-    run.release(run.config.warm_up_facts)
+    run.release_model(run.config.warm_up_facts)
 
 
-def warm_up(run: TrainingRun[DPFETAConfig], central: CentralImages) -> None:
+def warm_up(run: DiffusionRun[DPFETAConfig], central: CentralImages) -> None:
     """Ordinary training on the central images, or on them and the public images as one set."""
     if run.config.mix_public_images:
         run.learn_from(MixedImages(central, run.public, len(run.facts.class_names or ())))

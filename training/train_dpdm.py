@@ -13,12 +13,13 @@ Paper: "Differentially Private Diffusion Models".
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPDMConfig
-from diffusers_dp.runs.run import TrainingRun, launch, run_method
+from diffusers_dp.runs.diffusion_run import DiffusionRun
+from diffusers_dp.runs.run import launch, run_method
 
 
-def train(run: TrainingRun[DPDMConfig]) -> None:
+def train(run: DiffusionRun[DPDMConfig]) -> None:
     run.dp_sgd()
-    run.release()
+    run.release_model()
 
 
 def main(argv: list[str] | None = None) -> None:

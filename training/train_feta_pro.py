@@ -21,13 +21,14 @@ from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import FETAProConfig
 from diffusers_dp.models import DDIMGenerator, FeatureGenerator
 from diffusers_dp.queries.frequency import RandomFourierFeatures
-from diffusers_dp.runs.run import TrainingRun, build_denoiser, launch, run_method
+from diffusers_dp.runs.diffusion_run import DiffusionRun, build_denoiser
+from diffusers_dp.runs.run import launch, run_method
 from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
 from diffusers_dp.runs.warm_up_images import AuxiliaryImages, CentralImages
 from diffusers_dp.schedulers import FrequencyWarmupScheduler
 
 
-Run = TrainingRun[FETAProConfig]
+Run = DiffusionRun[FETAProConfig]
 
 
 def train(run: Run) -> None:
@@ -42,7 +43,7 @@ def train(run: Run) -> None:
 
     # 3. DP-SGD on the sensitive images, and the release.
     run.dp_sgd()
-    run.release({**scheduler.config, "auxiliary": run.config.auxiliary})
+    run.release_model({**scheduler.config, "auxiliary": run.config.auxiliary})
 
 
 def curriculum_of(config: FETAProConfig) -> FrequencyWarmupScheduler:

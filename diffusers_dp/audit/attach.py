@@ -24,6 +24,9 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
         UsageError: They differ; names the first difference.
     """
     events = [event for event in receipt.get("events", []) if event.get("stage") == "dp_sgd"]
+    if "dp_sgd" not in plan.rows:
+        _check_same_queries(folder, receipt, plan)
+        return
     if not events:
         raise UsageError(
             f"--attach {folder}: the release was made without DP-SGD, which is what is audited; leave --attach out."
@@ -43,7 +46,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
         }
         row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
-            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.sampling.num_units, row.sampling_probability,
+            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images, row.sampling_probability,
             row.truncated_batch_size, asked["clip_norm"], asked["normaliser"], asked["noise_multiplicity"],
             asked.get("max_images_per_unit"),
         ]  # fmt: skip
@@ -56,6 +59,23 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
                     f"--attach {folder}: this release was made with {name} {there}, and these flags mean {here}, so that the audit would be of "
                     "another run; repeat the flags of the run that made it."
                 )
+
+
+def _check_same_queries(folder: Path, receipt: dict[str, Any], plan: Plan) -> None:
+    """Of a method without DP-SGD: names, noise and number of images of all questions."""
+    keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved", "dataset_size")
+    made = [[event.get(key) for key in keys] for event in receipt.get("events", [])]
+    audited = [[event[key] for key in keys] for event in plan.ledger.rows]
+    same = len(made) == len(audited) and all(
+        _same(there, here)
+        for event, row in zip(made, audited, strict=True)
+        for there, here in zip(event, row, strict=True)
+    )
+    if not same:
+        raise UsageError(
+            f"--attach {folder}: this release was made by other questions than these flags mean, so that the audit would be of another "
+            "run; repeat the flags of the run that made it."
+        )
 
 
 def _same(there: Any, here: Any) -> bool:

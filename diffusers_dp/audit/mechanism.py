@@ -59,7 +59,7 @@ class Mechanism:
         row, query = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         return cls(
             row.sampling_probability, row.noise_multiplier, query["clip_norm"], query["normaliser"],
-            query["noise_multiplicity"], row.truncated_batch_size is not None, plan.sampling.target_delta,
+            query["noise_multiplicity"], row.truncated_batch_size is not None, plan.ledger.target_delta,
             query.get("max_images_per_unit"), leaky_logs,
         )  # fmt: skip
 

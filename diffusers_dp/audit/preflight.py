@@ -40,9 +40,53 @@ def audit_mechanism(
         `Audit`: With a verdict.
     """
     start = time.perf_counter()
-    mechanism = Mechanism.of(plan, leaky_logs=config.leaky_logs)
-    num_records, steps = size_of_audit(mechanism, quick)
-    own, units = model or stand_in(), mechanism.max_images_per_unit is not None
+    mechanism = Mechanism.of(plan, leaky_logs=config.has_leaky_logs) if "dp_sgd" in plan.rows else None
+    probes: list[Callable[[], list[Check]]] = []
+    num_records, steps = 0, list[int]()
+    if mechanism is not None:
+        num_records, steps = size_of_audit(mechanism, quick)
+        probes = _probes(mechanism, model, model_tolerance(config.precision == "bf16"), quick=quick)
+    queries = _queries(facts, plan)
+    checks: list[Check] = []
+    total = sum(steps) + STAGES * len(queries) + len(probes)
+    with (
+        _one_thread(),
+        tqdm(total=total, desc="Pre-flight" if quick else "Mechanism", unit="step", leave=False) as bar,
+    ):
+        outcomes = {}
+        if mechanism is not None:
+            outcomes["dp_sgd"] = canary_runs(mechanism, quick=quick, progress=bar.update)
+        for query in queries:
+            outcomes[query.row.name] = query_runs(
+                query, facts.image_shape, facts.class_names,
+                delta=plan.ledger.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
+                accountant="rdp" if quick else "pld", units=config.unit_column is not None, progress=bar.update,
+            )  # fmt: skip
+        for probe in probes:
+            checks += probe()
+            bar.update()
+    settings: dict[str, Any] = {"delta": plan.ledger.target_delta}
+    if mechanism is not None:
+        settings = {
+            "sample_rate": mechanism.sample_rate,
+            "noise_multiplier": mechanism.noise_multiplier,
+            "max_grad_norm": mechanism.max_grad_norm,
+            "normaliser": mechanism.normaliser,
+            "noise_multiplicity": mechanism.noise_multiplicity,
+            "truncated_poisson": mechanism.truncated,
+            "delta": mechanism.delta,
+            "stand_in_records": num_records,
+            "num_canaries": num_records // 2,
+            "steps": steps,
+        }
+    return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
+
+
+def _probes(
+    mechanism: Mechanism, model: AuditedModel | None, tolerance: float, *, quick: bool
+) -> list[Callable[[], list[Check]]]:
+    """Of DP-SGD alone."""
+    own = model or stand_in()
     probes: list[Callable[[], list[Check]]] = [
         lambda: sensitivity_checks(mechanism, stand_in(), tight=True, thorough=not quick),
         lambda: additivity_checks(mechanism, stand_in(), "stand-in"),
@@ -51,42 +95,15 @@ def audit_mechanism(
     ]
     if model is not None:
         probes += [
-            lambda: additivity_checks(mechanism, own, "the model", model_tolerance(config.precision == "bf16")),
+            lambda: additivity_checks(mechanism, own, "the model", tolerance),
             lambda: sensitivity_checks(mechanism, own, tight=False, thorough=False),
         ]
-    queries = _queries(facts, plan)
-    checks: list[Check] = []
-    total = sum(steps) + STAGES * len(queries) + len(probes)
-    with (
-        _one_thread(),
-        tqdm(total=total, desc="Pre-flight" if quick else "Mechanism", unit="step", leave=False) as bar,
-    ):
-        outcomes = {"dp_sgd": canary_runs(mechanism, quick=quick, progress=bar.update)}
-        for query in queries:
-            outcomes[query.row.name] = query_runs(
-                query, facts.image_shape, facts.class_names,
-                delta=plan.sampling.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
-                accountant="rdp" if quick else "pld", units=units, progress=bar.update,
-            )  # fmt: skip
-        for probe in probes:
-            checks += probe()
-            bar.update()
-    settings: dict[str, Any] = {
-        "sample_rate": mechanism.sample_rate,
-        "noise_multiplier": mechanism.noise_multiplier,
-        "max_grad_norm": mechanism.max_grad_norm,
-        "normaliser": mechanism.normaliser,
-        "noise_multiplicity": mechanism.noise_multiplicity,
-        "truncated_poisson": mechanism.truncated,
-        "delta": mechanism.delta,
-        "stand_in_records": num_records,
-        "num_canaries": num_records // 2,
-        "steps": steps,
-    }
-    return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
+    return probes
 
 
-def preflight(config: TrainingConfig, facts: PublicFacts, plan: Plan, denoiser: Any, loss: RowLoss) -> None:
+def preflight(
+    config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: tuple[Any, RowLoss] | None = None
+) -> None:
     """A short `audit_mechanism` with the run's own model, before anything is spent; says in one line that it passed. Of a run without
     guarantee there is nothing to audit.
 
@@ -95,9 +112,8 @@ def preflight(config: TrainingConfig, facts: PublicFacts, plan: Plan, denoiser: 
     """
     if not config.has_guarantee:
         return
-    audit = audit_mechanism(
-        config, facts, plan, AuditedModel(denoiser, loss, facts.image_shape, facts.class_names), quick=True
-    )
+    model = None if trained is None else AuditedModel(*trained, facts.image_shape, facts.class_names)
+    audit = audit_mechanism(config, facts, plan, model, quick=True)
     if audit.reasons:
         raise IntegrityError(
             f"The pre-flight audit found the mechanism broken ({'; '.join(audit.reasons)}): nothing was spent; repair the library, and "

@@ -22,10 +22,10 @@ from ..accounting.ledger import PrivacyLedger
 from ..data.images import PublicFacts
 from ..errors import UsageError
 from ..methods.config import SamplingFacts
-from ..methods.flags import TrainingConfig
+from ..methods.flags import DPSGDConfig
+from ..runs.diffusion_run import build_denoiser
 from ..runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from ..runs.plan import Plan, dp_sgd_row
-from ..runs.run import build_denoiser
 from .additivity import additivity_checks, model_tolerance
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import Check, Declared, exact_check, judge
@@ -40,10 +40,10 @@ LARGEST_SHARE = 0.8  # of the records that are canaries
 BROKEN_SHARE = 0.4  # of the honest run's steps: noise that is missing shows in few
 
 
-Build = Callable[[TrainingConfig, PublicFacts, str], Trained]
+Build = Callable[[DPSGDConfig, PublicFacts, str], Trained]
 
 
-def diffusion_model(config: TrainingConfig, facts: PublicFacts, device: str) -> Trained:
+def diffusion_model(config: DPSGDConfig, facts: PublicFacts, device: str) -> Trained:
     """What the shipped training scripts train."""
     denoiser, loss = build_denoiser(config, facts, device)
     return Trained(denoiser.unet, denoiser, loss)
@@ -89,7 +89,7 @@ class RunAudit:
 
     build: Build
     name: str
-    config: TrainingConfig
+    config: DPSGDConfig
     facts: PublicFacts
     plan: Plan
     num_canaries: int
@@ -103,7 +103,7 @@ class RunAudit:
             announce (`Callable`): Is told, after the second of all steps, how many seconds the steps will take.
         """
         start = time.perf_counter()
-        facts, sampling = self.facts, self.plan.sampling
+        facts, sampling = self.facts, self.sampling
         num_records = sampling.num_units
         taken, readable = flip_coins(num_records, self.num_canaries)
         images = np.random.default_rng().integers(0, 256, (num_records, *facts.image_shape), dtype=np.uint8)
@@ -147,6 +147,11 @@ class RunAudit:
         }
         return Audit("run", settings, {"dp_sgd": outcomes}, checks, time.perf_counter() - start)
 
+    @property
+    def sampling(self) -> SamplingFacts:
+        assert self.plan.sampling is not None  # the plan of a `DPSGDConfig`
+        return self.plan.sampling
+
     def _probes(self) -> list[Check]:
         trained = self.build(self.config, self.facts, self.device)
         mechanism = Mechanism.of(self.plan, leaky_logs=self.config.leaky_logs)
@@ -161,13 +166,13 @@ class RunAudit:
 
     def _ledger(self) -> PrivacyLedger:
         return PrivacyLedger(
-            None, target_epsilon=AUDIT_EPSILON, target_delta=self.plan.sampling.target_delta,
-            num_images=self.plan.sampling.num_units,
+            None, target_epsilon=AUDIT_EPSILON, target_delta=self.plan.ledger.target_delta,
+            num_images=self.plan.ledger.num_images,
         )  # fmt: skip
 
     def _train(self, door: WatchedImages, ledger: PrivacyLedger, steps: int) -> None:
         """The loop of every training, from a new model, in a folder that is thrown away."""
-        config, sampling = replace(self.config, max_train_steps=steps, restart_slack=0), self.plan.sampling
+        config, sampling = replace(self.config, max_train_steps=steps, restart_slack=0), self.sampling
         settings = DPSGDSettings(**{**config.dp_sgd_settings, "checkpointing_steps": steps})
         row = dp_sgd_row(config, self.plan, ledger)
         with tempfile.TemporaryDirectory() as temporary:
@@ -179,7 +184,7 @@ class RunAudit:
 
     def _declared(self, ledger: PrivacyLedger, steps: int) -> tuple[Declared, list[Check]]:
         """What the ledger says that was asked; it must be one kind of step, with the plan's sampling."""
-        rows, sampling = ledger.rows, self.plan.sampling
+        rows, sampling = ledger.rows, self.sampling
         last = rows[-1]
         kinds = {(row["noise_multiplier"], row["sampling_probability"], str(row["query"])) for row in rows}
         checks = [

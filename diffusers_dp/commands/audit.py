@@ -137,6 +137,7 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
 
     from ..audit.training_run import Build, RunAudit, broken_steps, default_canaries, diffusion_model, load_own
     from ..distributed.memory import keep_freed_memory
+    from ..methods.flags import DPSGDConfig
 
     method: str | None = own.method
     build: Build = diffusion_model
@@ -146,6 +147,10 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
         method = method_of(own.script)
     config, facts, plan = _planned("run", own.attach, flags, method)
     name = own.script if build is not diffusion_model else f"train_{config.method}.py"
+    if plan.sampling is None or not isinstance(config, DPSGDConfig):
+        raise UsageError(
+            f"{config.method} has no DP-SGD, whose loop is audited here; `audit mechanism` audits its questions."
+        )
     canaries = default_canaries(plan.sampling, own.num_canaries)
     steps = own.audit_steps or config.max_train_steps
     broken = broken_steps(steps)

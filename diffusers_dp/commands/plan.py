@@ -12,7 +12,16 @@ from pathlib import Path
 
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
-from ..methods.config import CONFIGS, FETAProConfig, TrainingConfig, config_class_of, load_config, nearest
+from ..methods.config import (
+    CONFIGS,
+    DPSGDConfig,
+    FETAProConfig,
+    SamplingFacts,
+    TrainingConfig,
+    config_class_of,
+    load_config,
+    nearest,
+)
 from ..runs.plan import Plan, plan_run
 
 
@@ -64,7 +73,9 @@ def run(args: argparse.Namespace) -> None:
     print(describe_images(config, facts), plan.table, sep="\n", flush=True)  # what follows loads torch
     if not config.has_guarantee:
         return
-    print(describe_total(plan), describe_step(plan, parameters(config, facts)), sep="\n")
+    print(describe_total(plan))
+    if plan.sampling is not None:
+        print(describe_step(plan, plan.sampling, parameters(config, facts)))
     if args.picture is not None:
         from .plan_picture import draw_plan
 
@@ -82,13 +93,15 @@ def read(training_flags: list[str], method: str | None = None) -> tuple[Training
 
 
 def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
-    """The number of parameters that DP-SGD trains."""
+    """The number of parameters that DP-SGD trains; 0 of a method without it."""
+    if not isinstance(config, DPSGDConfig):
+        return 0
     from ..models import count_parameters  # loads torch
 
     num_classes = None if facts.class_names is None else len(facts.class_names)
     if getattr(config, "pretrained_model_name_or_path", None) is None:
         return count_parameters(facts.image_shape, num_classes, **config.network)
-    from ..runs.run import starting_model
+    from ..runs.diffusion_run import starting_model
 
     return sum(p.numel() for p in starting_model(config, facts).unet.parameters())
 
@@ -128,15 +141,17 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
         raise UsageError(" ".join(notes))
     notes = [*filter(None, dict.fromkeys(plan.about_delta for plan, _ in plans.values())), *notes]
     stages = list(dict.fromkeys(stage for plan, _ in plans.values() for stage in plan.rows))
-    stages = [*(stage for stage in stages if stage not in LAST), "dp_sgd"]
-    head = [name, "epsilon", *stages, "batch", "steps", "signal/noise"]
+    steps = "dp_sgd" in stages
+    stages = [stage for stage in stages if stage not in LAST] + ["dp_sgd"] * steps
+    head = [name, "epsilon", *stages, *(["batch", "steps", "signal/noise"] if steps else [])]
     lines = [
         [value, *(_cells(*plans[value], stages) if value in plans else ["-"] * (len(head) - 1))] for value in values
     ]
     legend = (
-        "Under each stage: its noise multiplier, and its share of the RDP spent. epsilon: by the run's --accountant. batch: images "
-        "expected in a\nstep of DP-SGD. signal/noise: of one of its steps, at most."
+        "Under each stage: its noise multiplier, and its share of the RDP spent. epsilon: by the run's --accountant."
     )
+    if steps:
+        legend += " batch: images expected in a\nstep of DP-SGD. signal/noise: of one of its steps, at most."
     return "\n".join([*aligned([head, *lines]), legend, *notes])
 
 
@@ -146,6 +161,8 @@ def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
     if plan.ledger.has_guarantee:
         noise = {name: f"{row.noise_multiplier:.4f} ({shares[name]:.1%})" for name, row in plan.rows.items()}
     cells = [noise.get(name, "-") for name in stages]
+    if plan.sampling is None:
+        return [f"{plan.epsilon:.4f}", *cells]
     return [
         f"{plan.epsilon:.4f}",
         *cells,
@@ -173,9 +190,9 @@ def describe_total(plan: Plan) -> str:
     return "\n".join(aligned(lines))
 
 
-def describe_step(plan: Plan, num_parameters: int) -> str:
+def describe_step(plan: Plan, sampling: SamplingFacts, num_parameters: int) -> str:
     """One step of DP-SGD: its images, and how far their gradients stand out from the noise."""
-    sampling, sigma = plan.sampling, plan.rows["dp_sgd"].noise_multiplier
+    sigma = plan.rows["dp_sgd"].noise_multiplier
     return (
         f"a step of DP-SGD: {sampling.expected_batch_size:,.1f} {plan.unit}s expected, their gradient sum divided by "
         f"{sampling.normaliser:,}; {num_parameters:,} parameters\n"

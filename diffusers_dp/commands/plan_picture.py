@@ -59,9 +59,12 @@ def picture_of(plan: Plan) -> bytes:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
-    shares, curve = figure.subplots(1, 2, width_ratios=(1, 1.1))
+    if "dp_sgd" in plan.rows:
+        shares, curve = figure.subplots(1, 2, width_ratios=(1, 1.1))
+        _draw_curve(curve, plan)
+    else:
+        shares = figure.subplots()
     _draw_shares(shares, plan)
-    _draw_curve(curve, plan)
     budget = plan.ledger
     figure.suptitle(
         f"Total epsilon {plan.epsilon:.4g} by {budget.accountant.upper()} at delta {budget.target_delta:.2e}, "

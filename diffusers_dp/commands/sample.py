@@ -230,6 +230,10 @@ def load(release: Path, flags: DrawingFlags) -> "tuple[DPImagePipeline, DrawingF
     pipeline = load_verified(release).to(device)
     if flags.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
+    if flags.guidance_scale != 1 and pipeline.is_one_step:
+        raise UsageError(
+            "--guidance_scale needs a diffusion model, and this one makes an image in one step; leave it out."
+        )
     if flags.class_balance == RELEASED and pipeline.num_classes is not None:
         receipt = json.loads((release / RECEIPT_NAME).read_bytes())
         flags = replace(flags, class_balance=released_balance(receipt, class_names(pipeline)))
@@ -239,7 +243,8 @@ def load(release: Path, flags: DrawingFlags) -> "tuple[DPImagePipeline, DrawingF
             raise UsageError(
                 "--solver heun needs a model with EDM's noise levels, and this one has DDPM's steps; leave it out."
             )
-        if flags.num_inference_steps > (most := pipeline.scheduler.config.num_train_timesteps):
+        most = pipeline.scheduler.config.num_train_timesteps
+        if flags.num_inference_steps > most and not pipeline.is_one_step:
             raise UsageError(f"--num_inference_steps is {flags.num_inference_steps}; this model has {most} at most.")
     pipeline.set_progress_bar_config(disable=True)
     return pipeline, flags

@@ -12,8 +12,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
 from .data_checks import refuse_columns_without_a_dataset
-from .flags import TrainingConfig, parse_rate
-from .method_flags import CONFIGS, DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
+from .flags import DPSGDConfig, TrainingConfig, parse_rate
+from .mean_embedding import MeanEmbeddingConfig
+from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .registry import METHODS
 from .validation import validate
 
@@ -23,6 +24,7 @@ __all__ = [
     "DPDMConfig",
     "DPDiffusionConfig",
     "DPFETAConfig",
+    "DPSGDConfig",
     "FETAProConfig",
     "SamplingFacts",
     "TrainingConfig",
@@ -30,9 +32,16 @@ __all__ = [
     "load_config",
     "nearest",
     "resolve",
+    "sampling_of",
+    "target_delta",
     "validate",
 ]
 
+#: The configuration of each method that has a training script.
+CONFIGS: dict[str, type[TrainingConfig]] = {
+    config.method: config
+    for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig, MeanEmbeddingConfig)
+}
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
 
@@ -238,14 +247,14 @@ def nearest(name: str, names: list[str]) -> str:
     return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
 
 
-def resolve(config: TrainingConfig, num_units: int) -> SamplingFacts:
+def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
     """
     Works out the public numbers of DP-SGD's sampling.
 
     With `--train_batch_size` B the sample rate is B/N and the normaliser B; with `--sample_rate` q it is floor(qN).
 
     Args:
-        config (`TrainingConfig`): The configuration.
+        config (`DPSGDConfig`): The configuration.
         num_units (`int`): N, the declared number of units: images, or what `--unit_column` tells apart.
 
     Returns:
@@ -271,10 +280,24 @@ def resolve(config: TrainingConfig, num_units: int) -> SamplingFacts:
                 f"--train_batch_size {normaliser} is more than the {num_units} {config.unit_of_privacy}s; give at most {num_units}."
             )
         sample_rate, expected = normaliser / num_units, float(normaliser)
-    delta = config.target_delta
-    if delta is None:
-        if num_units < 2:
-            raise UsageError(f"--target_delta has no default for a single {config.unit_of_privacy}; give it.")
-        delta = 1 / (num_units * math.log(num_units))
+    delta = target_delta(config, num_units)
     cap = truncated_batch_size(num_units, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
     return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, config.images_per_unit)
+
+
+def sampling_of(config: TrainingConfig, num_units: int) -> SamplingFacts | None:
+    """`resolve`; `None` of a method without DP-SGD."""
+    return resolve(config, num_units) if isinstance(config, DPSGDConfig) else None
+
+
+def target_delta(config: TrainingConfig, num_units: int) -> float:
+    """`--target_delta` with its default filled in, 1/(N ln N).
+
+    Raises:
+        `UsageError`: N is too small for the default.
+    """
+    if config.target_delta is not None:
+        return config.target_delta
+    if num_units < 2:
+        raise UsageError(f"--target_delta has no default for a single {config.unit_of_privacy}; give it.")
+    return 1 / (num_units * math.log(num_units))

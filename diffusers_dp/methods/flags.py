@@ -183,10 +183,10 @@ class DPSGDFlags:
 
 
 @dataclass
-class ModelFlags:
-    """The denoiser, and how its weights are averaged."""
+class NetworkFlags:
+    """The UNet."""
 
-    _argument_group_name = "model"
+    _argument_group_name = "network"
 
     block_out_channels: str = flag("16,32", "Channels per level, comma-separated (a list in a recipe).")
     layers_per_block: int = flag(1, "Residual blocks per level.")
@@ -194,6 +194,34 @@ class ModelFlags:
         "", "Feature-map sizes (after patching) that get self-attention, comma-separated (a list in a recipe)."
     )
     patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
+
+    @property
+    def channels_per_level(self) -> tuple[int, ...]:
+        """`--block_out_channels` as integers. Raises `ValueError` where they are none."""
+        return tuple(int(item) for item in split_list(self.block_out_channels))
+
+    @property
+    def attention_sizes(self) -> tuple[int, ...]:
+        """`--attention_resolutions` as integers. Raises `ValueError` where they are none."""
+        return tuple(int(item) for item in split_list(self.attention_resolutions))
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """The UNet of a model that begins from nothing, as `models.unet_config` takes it."""
+        return {
+            "channels_per_level": self.channels_per_level,
+            "layers_per_block": self.layers_per_block,
+            "attention_sizes": self.attention_sizes,
+            "patch_size": self.patch_size,
+        }
+
+
+@dataclass
+class ModelFlags(NetworkFlags):
+    """The denoiser, and how its weights are averaged."""
+
+    _argument_group_name = "model"
+
     objective: str | None = flag(
         None,
         "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps, linear schedule); unset: that of the pre-trained model, else "
@@ -223,6 +251,16 @@ class RunFlags:
     skip_preflight: bool = flag(
         False, "Leave out the pre-flight: some seconds in which the mechanism is audited on stand-in records."
     )
+    resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.")
+    num_inference_steps: int = flag(20, "Sampling steps for samples.png.")
+
+
+@dataclass
+class CheckpointFlags:
+    """What DP-SGD leaves behind on its way."""
+
+    _argument_group_name = "run of DP-SGD"
+
     checkpointing_steps: int | None = flag(
         None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
     )
@@ -230,8 +268,6 @@ class RunFlags:
         2,
         "Checkpoints of DP-SGD that stay in private/; with more, `diffusers-dp evaluate --training_curve` shows the way.",
     )
-    resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.")
-    num_inference_steps: int = flag(20, "Sampling steps for samples.png.")
     report_to: str | None = flag(
         None,
         f"Tracker, one of {', '.join(TRACKERS)}: is told step, learning rate and epsilon at each checkpoint, and the speed of the whole "
@@ -283,7 +319,7 @@ class PublicTraining:
 
 
 @dataclass
-class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, RunFlags):
+class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     """
     The flags of every training script. Fields are the flags as given; properties are what they mean. A method's own configuration adds
     its groups of flags (`method_flags.py`).
@@ -291,13 +327,14 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
 
     #: Name in the registry of methods, and of the script, the folder of recipes and the default folder of a run.
     method: ClassVar[str]
-    #: Where neither `--objective` nor a pre-trained model says one.
-    default_objective: ClassVar[str] = "edm"
 
     @property
     def queries(self) -> tuple[Query, ...]:
         """What is asked, and paid for, before DP-SGD, in this order."""
         return ()
+
+    def check(self) -> None:
+        """Refuses what the method's own flags cannot be together. Raises `UsageError`."""
 
     @property
     def asked_shares(self) -> dict[str, float]:
@@ -305,7 +342,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
         shares = {
             f"--{asked.flags}_budget_share": asked.budget_share
             for asked in self.queries
-            if asked.noise_multiplier is None
+            if asked.noise_multiplier is None and asked.budget_share is not None
         }
         return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})
 
@@ -318,11 +355,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
     def has_guarantee(self) -> bool:
         """False with `--target_epsilon inf`, and with nothing else."""
         return self.target_epsilon != math.inf
-
-    @property
-    def counted_steps(self) -> int:
-        """DP-SGD steps that the noise is calibrated for: those that are trained, and those that may be lost."""
-        return self.max_train_steps + self.restart_slack
 
     @property
     def unit_of_privacy(self) -> str:
@@ -363,28 +395,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
         return None if self.class_names is None else split_list(self.class_names)
 
     @property
-    def channels_per_level(self) -> tuple[int, ...]:
-        """`--block_out_channels` as integers. Raises `ValueError` where they are none."""
-        return tuple(int(item) for item in split_list(self.block_out_channels))
-
-    @property
-    def attention_sizes(self) -> tuple[int, ...]:
-        """`--attention_resolutions` as integers. Raises `ValueError` where they are none."""
-        return tuple(int(item) for item in split_list(self.attention_resolutions))
-
-    @property
-    def physical_batch_size(self) -> int | None:
-        """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
-        return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
-
-    @property
-    def mixture(self) -> TimestepMixture | None:
-        """`--timestep_mixture`, read. Raises `UsageError` where it is none."""
-        if self.timestep_mixture is None:
-            return None
-        return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
-
-    @property
     def data(self) -> DataSource:
         """The sensitive images."""
         names = (
@@ -397,15 +407,47 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
             declared_only=self.dry_run and self.num_train_images is not None,
         )
 
+    # Of a method without DP-SGD.
+
     @property
-    def network(self) -> dict[str, Any]:
-        """The UNet of a model that begins from nothing, as `models.unet_config` takes it."""
-        return {
-            "channels_per_level": self.channels_per_level,
-            "layers_per_block": self.layers_per_block,
-            "attention_sizes": self.attention_sizes,
-            "patch_size": self.patch_size,
-        }
+    def precision(self) -> str:
+        """Of what is computed for the door."""
+        return "no"
+
+    @property
+    def has_leaky_logs(self) -> bool:
+        """Whether something is written that no guarantee covers."""
+        return False
+
+    @property
+    def tracker(self) -> str | None:
+        """Who is told how DP-SGD goes on."""
+        return None
+
+
+@dataclass
+class DPSGDConfig(DPSGDFlags, ModelFlags, CheckpointFlags, TrainingConfig):
+    """The flags of a method that ends with DP-SGD on a diffusion model."""
+
+    #: Where neither `--objective` nor a pre-trained model says one.
+    default_objective: ClassVar[str] = "edm"
+
+    @property
+    def counted_steps(self) -> int:
+        """DP-SGD steps that the noise is calibrated for: those that are trained, and those that may be lost."""
+        return self.max_train_steps + self.restart_slack
+
+    @property
+    def physical_batch_size(self) -> int | None:
+        """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
+        return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
+
+    @property
+    def mixture(self) -> TimestepMixture | None:
+        """`--timestep_mixture`, read. Raises `UsageError` where it is none."""
+        if self.timestep_mixture is None:
+            return None
+        return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
 
     @property
     def row_settings(self) -> dict[str, Any]:
@@ -437,6 +479,16 @@ class TrainingConfig(DataFlags, PrivacyFlags, DPSGDFlags, ModelFlags, HubFlags, 
     def precision(self) -> str:
         """`--mixed_precision`, or what Accelerate's launcher was told."""
         return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+
+    @property
+    def has_leaky_logs(self) -> bool:
+        """`--leaky_logs`."""
+        return self.leaky_logs
+
+    @property
+    def tracker(self) -> str | None:
+        """`--report_to`."""
+        return self.report_to
 
 
 def split_list(text: str) -> tuple[str, ...]:

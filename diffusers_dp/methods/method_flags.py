@@ -12,7 +12,7 @@ from ..queries.frequency import FrequencyFeatures
 from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
-from .flags import PublicTraining, TrainingConfig, flag, parse_rate, run_folder, split_list
+from .flags import DPSGDConfig, PublicTraining, flag, parse_rate, run_folder, split_list
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -147,7 +147,7 @@ class PublicFlags:
 
 
 @dataclass
-class PublicConfig(PublicFlags, TrainingConfig):
+class PublicConfig(PublicFlags, DPSGDConfig):
     """What methods share that may begin with public images or a public model."""
 
     @property
@@ -244,7 +244,7 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig)
 
 
 @dataclass
-class DPDMConfig(TrainingConfig):
+class DPDMConfig(DPSGDConfig):
     """All flags of `training/train_dpdm.py`: those that every script has."""
 
     method: ClassVar[str] = "dpdm"
@@ -292,9 +292,3 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     def bins(self) -> int:
         """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
         return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
-
-
-#: The configuration of each method that has a training script.
-CONFIGS: dict[str, type[TrainingConfig]] = {
-    config.method: config for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig)
-}

@@ -70,7 +70,7 @@ _ALL = (
     ),
     Method(
         "dp_merf", "DP-MERF", "Harder et al. 2021, Differentially Private Mean Embeddings", "proven_with_assumptions",
-        None, (_SUM,),
+        "training/train_mean_embedding.py", (_SUM,),
         "One noisy sum of random features of norm 1; the generator is fitted to the answer.",
     ),
     Method(

@@ -17,6 +17,8 @@ from .flags import (
     LR_SCHEDULERS,
     OBJECTIVES,
     TRACKERS,
+    DPSGDConfig,
+    NetworkFlags,
     TrainingConfig,
     parse_rate,
 )
@@ -48,6 +50,7 @@ _AT_LEAST = {
     "spatial_steps": 1,
     "spatial_batch_size": 1,
     "num_frequency_features": 2,
+    "num_features": 2,
     "frequency_steps": 1,
     "frequency_batch_size": 1,
     "generator_steps": 1,
@@ -77,6 +80,8 @@ _POSITIVE = (
     "spatial_noise_multiplier",
     "spatial_learning_rate",
     "frequency_noise_multiplier",
+    "features_noise_multiplier",
+    "length_scale",
     "frequency_length_scale",
     "frequency_learning_rate",
     "generator_learning_rate",
@@ -118,15 +123,6 @@ def validate(config: TrainingConfig) -> None:
             raise UsageError(f"--{name} is {value}; give a number from {_SMALLEST_SHARE:g} to below 1.")
     if config.target_delta is not None and not 0 < config.target_delta < 1:
         raise UsageError(f"--target_delta is {config.target_delta}; give a number between 0 and 1, both excluded.")
-    for name in ("label_dropout", "ema_decay"):
-        if not 0 <= getattr(config, name) < 1:
-            raise UsageError(f"--{name} is {getattr(config, name)}; give a number from 0 to below 1.")
-    if not -10 <= config.p_mean <= 10:
-        raise UsageError(f"--p_mean is {config.p_mean}; give a number from -10 to 10.")
-    if not 0 < config.p_std <= 5:
-        raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
-    if not 0 < config.sigma_min < SIGMA_MAX:
-        raise UsageError(f"--sigma_min is {config.sigma_min}; give a number above 0 and below {SIGMA_MAX:g}.")
     for name in _RATES:
         text = getattr(config, name, None)
         if text is not None and not _is_rate(text):
@@ -137,6 +133,37 @@ def validate(config: TrainingConfig) -> None:
     _validate_sum_of_shares(config)
     if config.seed > LARGEST_SEED:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {LARGEST_SEED}.")
+    if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
+        name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"
+        raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")
+    if isinstance(config, FETAProConfig):
+        _validate_frequency(config)
+    if isinstance(config, PublicConfig):
+        _validate_public(config)
+    if isinstance(config, DPFETAConfig):
+        _validate_bins(config)
+    if not config.has_guarantee:
+        _validate_without_guarantee(config)
+    validate_data(config)
+    _validate_units(config)
+    _validate_ledger(config)
+    if isinstance(config, NetworkFlags):
+        _validate_network(config, config.image_shape[1])
+    if isinstance(config, DPSGDConfig):
+        _validate_dp_sgd(config)
+    config.check()
+
+
+def _validate_dp_sgd(config: DPSGDConfig) -> None:
+    for name in ("label_dropout", "ema_decay"):
+        if not 0 <= getattr(config, name) < 1:
+            raise UsageError(f"--{name} is {getattr(config, name)}; give a number from 0 to below 1.")
+    if not -10 <= config.p_mean <= 10:
+        raise UsageError(f"--p_mean is {config.p_mean}; give a number from -10 to 10.")
+    if not 0 < config.p_std <= 5:
+        raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
+    if not 0 < config.sigma_min < SIGMA_MAX:
+        raise UsageError(f"--sigma_min is {config.sigma_min}; give a number above 0 and below {SIGMA_MAX:g}.")
     if config.lr_warmup_steps and config.lr_scheduler == "constant":
         raise UsageError(
             "--lr_warmup_steps has no effect with --lr_scheduler constant; give --lr_scheduler constant_with_warmup."
@@ -146,16 +173,7 @@ def validate(config: TrainingConfig) -> None:
             f"--lr_warmup_steps is {config.lr_warmup_steps}; give fewer than --max_train_steps {config.max_train_steps}."
         )
     _validate_tracker(config.report_to)
-    if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
-        name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"
-        raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")
-    if isinstance(config, FETAProConfig):
-        _validate_frequency(config)
-    if isinstance(config, PublicConfig):
-        _validate_public(config)
     _validate_rows(config)
-    if isinstance(config, DPFETAConfig):
-        _validate_bins(config)
     if not _is_physical_batch_size(config):
         raise UsageError(
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
@@ -169,12 +187,22 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(
             f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."
         )
-    if not config.has_guarantee:
-        _validate_without_guarantee(config)
-    validate_data(config)
-    _validate_units(config)
-    _validate_ledger(config)
-    _validate_model(config)
+    _validate_steps_of_units(config)
+
+
+def _validate_steps_of_units(config: DPSGDConfig) -> None:
+    if config.unit_column is None:
+        return
+    if config.truncated_poisson:
+        raise UsageError(
+            "--truncated_poisson and --unit_column exclude each other: units have no common number of images."
+        )
+    size = config.physical_batch_size
+    if size is not None and size < config.images_per_unit:
+        raise UsageError(
+            f"--max_images_per_unit {config.images_per_unit} is more than --max_physical_batch_size {size}, and a unit is never "
+            "split: lower the one or raise the other."
+        )
 
 
 def _validate_tracker(name: str | None) -> None:
@@ -228,7 +256,7 @@ def _validate_frequency(config: FETAProConfig) -> None:
         )
 
 
-def _validate_rows(config: TrainingConfig) -> None:
+def _validate_rows(config: DPSGDConfig) -> None:
     """What befalls a training row."""
     if config.objective not in (None, *OBJECTIVES):
         raise UsageError(f"--objective '{config.objective}' is unknown; give one of {' | '.join(OBJECTIVES)}.")
@@ -273,7 +301,7 @@ def _validate_bins(config: DPFETAConfig) -> None:
         raise UsageError(f"--num_bins is {config.num_bins}, but a value of an image is one of 256; give at most that.")
 
 
-def _is_physical_batch_size(config: TrainingConfig) -> bool:
+def _is_physical_batch_size(config: DPSGDConfig) -> bool:
     try:
         return config.physical_batch_size is None or config.physical_batch_size >= 1
     except ValueError:
@@ -310,16 +338,6 @@ def _validate_units(config: TrainingConfig) -> None:
             f"--num_train_units {config.num_train_units} is more than --num_train_images {config.num_train_images}, and each unit has an "
             "image: lower the one or raise the other."
         )
-    if config.truncated_poisson:
-        raise UsageError(
-            "--truncated_poisson and --unit_column exclude each other: units have no common number of images."
-        )
-    size = config.physical_batch_size
-    if size is not None and size < config.images_per_unit:
-        raise UsageError(
-            f"--max_images_per_unit {config.images_per_unit} is more than --max_physical_batch_size {size}, and a unit is never "
-            "split: lower the one or raise the other."
-        )
 
 
 def _validate_ledger(config: TrainingConfig) -> None:
@@ -335,7 +353,7 @@ def _validate_ledger(config: TrainingConfig) -> None:
             raise UsageError(f"--{name} needs --dataset_id, the name under which the releases of a data set add up.")
 
 
-def _validate_model(config: TrainingConfig) -> None:
+def _validate_network(config: NetworkFlags, side: int) -> None:
     try:
         levels = config.channels_per_level
     except ValueError:
@@ -344,7 +362,6 @@ def _validate_model(config: TrainingConfig) -> None:
         raise UsageError(
             f"--block_out_channels is '{config.block_out_channels}'; give a positive integer per level, such as 32,64."
         )
-    side = config.image_shape[1]
     factor = config.patch_size * 2 ** (len(levels) - 1)
     if side % factor:
         raise UsageError(

@@ -3,6 +3,7 @@ from .ddpm import DDPMDenoiser, DDPMImageDenoiser, DDPMLoss, linear_schedule
 from .denoiser import Denoiser, EDMDenoiser, EDMLoss
 from .feature_generator import FeatureGenerator, frequency_matching_loss
 from .objective import Scheduler, TrainingLoss, build_objective, noise_schedule
+from .one_step import OneStepGenerator, one_step_scheduler
 from .row_augmentation import AugmentedLoss
 from .unet import count_parameters, unet_config
 
@@ -17,6 +18,7 @@ __all__ = [
     "EDMDenoiser",
     "EDMLoss",
     "FeatureGenerator",
+    "OneStepGenerator",
     "Scheduler",
     "TrainingLoss",
     "build_objective",
@@ -25,5 +27,6 @@ __all__ = [
     "frequency_matching_loss",
     "linear_schedule",
     "noise_schedule",
+    "one_step_scheduler",
     "unet_config",
 ]

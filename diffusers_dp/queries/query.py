@@ -28,7 +28,8 @@ class Query:
 
     Args:
         noise_multiplier (`float`, *optional*): As a flag gave it; `None`: calibrated to the share.
-        budget_share (`float`, defaults to 0): Share of the composed RDP.
+        budget_share (`float`, *optional*): Share of the composed RDP; `None`: what all others leave. One query at most, of a
+            method without DP-SGD.
         flags (`str`): What its flags begin with: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
         sample_rate (`float`, defaults to 1): q of each Poisson sample; 1 takes all images.
         repeats (`int`, defaults to 1): How often it is asked.
@@ -44,7 +45,7 @@ class Query:
     by_label: ClassVar[bool] = True
 
     noise_multiplier: float | None = None
-    budget_share: float = 0.0
+    budget_share: float | None = None
     flags: str = ""
     sample_rate: float = 1.0
     repeats: int = 1

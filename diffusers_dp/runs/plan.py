@@ -13,7 +13,7 @@ from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
 from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
-from ..methods.config import FETAProConfig, SamplingFacts, TrainingConfig, resolve
+from ..methods.config import DPSGDConfig, FETAProConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
 from ..queries.query import Query
 from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
 from .identity import RunIdentity, note_asked, read_identity
@@ -29,14 +29,14 @@ class Plan:
     """The questions of a run in their order, and what follows from them.
 
     Args:
-        sampling (`SamplingFacts`): N, delta, and DP-SGD's sample rate and divisor.
+        sampling (`SamplingFacts`, *optional*): DP-SGD's sample rate and divisor, of a method that has it.
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, `evaluation_reserve`, with
             that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
         queries (`tuple[Query, ...]`): What is asked before DP-SGD, in this order.
     """
 
-    sampling: SamplingFacts
+    sampling: SamplingFacts | None
     rows: dict[str, LedgerRow]
     ledger: PrivacyLedger
     queries: tuple[Query, ...] = ()
@@ -106,7 +106,7 @@ class Plan:
         Args:
             num_parameters (`int`): d, the number of trained parameters.
         """
-        if not self.ledger.has_guarantee:
+        if not self.ledger.has_guarantee or self.sampling is None:
             return math.inf
         return self.sampling.expected_batch_size / (self.rows["dp_sgd"].noise_multiplier * math.sqrt(num_parameters))
 
@@ -119,23 +119,22 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         UsageError: delta is 1/N or more without `--allow_large_delta`, the queries alone exceed the budget, other releases
             of the data set leave too little of it, `verify` would refuse the release, or a flag is out of range.
     """
-    sampling = resolve(config, facts.num_units)
+    sampling = sampling_of(config, facts.num_units)
     if config.has_guarantee and not config.allow_large_delta:
-        _refuse_large_delta(sampling, config.unit_of_privacy)
+        _refuse_large_delta(target_delta(config, facts.num_units), facts.num_units, config.unit_of_privacy)
     ledger = new_ledger(
         None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
     )
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
+    main = _main_query(config)
     for asked in config.queries:
-        given = asked.noise_multiplier if ledger.has_guarantee else None
-        sigma = given or ledger.calibrate_gaussian(
-            asked.budget_share, sampling_probability=asked.sample_rate, steps=asked.repeats
-        )
-        rows[asked.name] = _row(asked.name, sigma, asked.sample_rate, asked.repeats)
+        if main is None or asked.name != main.name:
+            rows[asked.name] = _query_row(asked, ledger, asked.budget_share)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
-    if ledger.has_guarantee and spent >= config.target_epsilon:
+    takes_rest = sampling is not None or main is not None
+    if ledger.has_guarantee and (spent >= config.target_epsilon if takes_rest else spent > config.target_epsilon):
         fixed = [rows[asked.name] for asked in config.queries if asked.noise_multiplier is not None]
         raise UsageError(_over_budget(config, spent, ledger.epsilon(extra=fixed)))
     for row in rows.values():
@@ -145,9 +144,39 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
             raise UsageError(
                 f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of the queries."
             ) from None
+    later = {row.name: row for row in ledger.set_aside}
+    if main is not None:
+        later = {main.name: _query_row(main, ledger), **later}
+    if isinstance(config, DPSGDConfig) and sampling is not None:
+        later |= _dp_sgd_rows(config, ledger, sampling)
+    for row in later.values():
+        ledger.reserve(row)
+    rows |= later
+    if ledger.has_guarantee:
+        refuse_unverifiable(ledger, config.queries)
+    return Plan(sampling, rows, ledger, config.queries)
+
+
+def _main_query(config: TrainingConfig) -> Query | None:
+    """The query that gets what all others leave, of a method without DP-SGD."""
+    rest = [query for query in config.queries if query.noise_multiplier is None and query.budget_share is None]
+    return rest[0] if rest else None
+
+
+def _query_row(query: Query, ledger: PrivacyLedger, budget_share: float | None = None) -> LedgerRow:
+    """With the given noise multiplier, that of the share, or that of what the ledger has left."""
+    sigma = query.noise_multiplier if ledger.has_guarantee else None
+    if sigma is None and budget_share is not None:
+        sigma = ledger.calibrate_gaussian(budget_share, sampling_probability=query.sample_rate, steps=query.repeats)
+    if sigma is None:
+        sigma = ledger.calibrate(query.sample_rate, query.repeats)
+    return _row(query.name, sigma, query.sample_rate, query.repeats)
+
+
+def _dp_sgd_rows(config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> dict[str, LedgerRow]:
+    """DP-SGD, with the noise that what is left asks for, and its slack."""
     cap = sampling.truncated_batch_size
     sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
-    later = {row.name: row for row in ledger.set_aside}
     step = gradient_row(
         max_grad_norm=config.max_grad_norm,
         noise_multiplier=sigma,
@@ -157,15 +186,10 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         truncated_batch_size=cap,
         max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
     )
-    later["dp_sgd"] = replace(step, steps=config.max_train_steps)
+    rows = {"dp_sgd": replace(step, steps=config.max_train_steps)}
     if config.restart_slack:
-        later["restart_slack"] = _row("restart_slack", sigma, sampling.sample_rate, config.restart_slack, cap)
-    for row in later.values():
-        ledger.reserve(row)
-    rows |= later
-    if ledger.has_guarantee:
-        refuse_unverifiable(ledger, config.queries)
-    return Plan(sampling, rows, ledger, config.queries)
+        rows["restart_slack"] = _row("restart_slack", sigma, sampling.sample_rate, config.restart_slack, cap)
+    return rows
 
 
 def new_ledger(
@@ -180,7 +204,8 @@ def new_ledger(
     Raises:
         IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that has asked.
     """
-    sampling = resolve(config, facts.num_units)
+    sampling = sampling_of(config, facts.num_units)
+    delta = target_delta(config, facts.num_units)
     release_id = None if identity is None else identity.release_id
     others: list[Release] = []
     if path is None and config.dataset_id is not None and release_id is not None:
@@ -194,15 +219,16 @@ def new_ledger(
         "image_shape": list(facts.image_shape),
         "class_names": None if facts.class_names is None else list(facts.class_names),
         "value_range": [0, 1],
-        "normaliser": sampling.normaliser,
     }
+    if sampling is not None:
+        public_facts["normaliser"] = sampling.normaliser
     if config.unit_column is not None:
         public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
     if config.evaluation_reserve is not None:
         public_facts["evaluation_reserve"] = config.evaluation_reserve
     if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise
         unprotected = UnprotectedLedger(
-            path, target_delta=sampling.target_delta, num_images=facts.num_units, accountant=config.accountant,
+            path, target_delta=delta, num_images=facts.num_units, accountant=config.accountant,
             public_facts=public_facts, unit_of_privacy=config.unit_of_privacy,
         )  # fmt: skip
         _bind(unprotected, config, identity)
@@ -210,7 +236,7 @@ def new_ledger(
     ledger = PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
-        target_delta=sampling.target_delta,
+        target_delta=delta,
         num_images=facts.num_units,
         accountant=config.accountant,
         public_facts=public_facts,
@@ -241,7 +267,7 @@ def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity |
     ledger.after_first_row = lambda: note_asked(private, identity)
 
 
-def dp_sgd_row(config: TrainingConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
+def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
     """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of the
     budget asks for.
 
@@ -279,9 +305,8 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
             )
 
 
-def _refuse_large_delta(sampling: SamplingFacts, unit: str) -> None:
+def _refuse_large_delta(delta: float, number: int, unit: str) -> None:
     """Raises `UsageError` where delta is 1/N or more, as its default is for N = 2."""
-    delta, number = sampling.target_delta, sampling.num_units
     if publishes_records(delta, number, unit):
         raise UsageError(
             f"--target_delta {delta:.4g} is not below 1 / {number:,} {unit}s and allows to publish some of them outright: "
@@ -289,18 +314,24 @@ def _refuse_large_delta(sampling: SamplingFacts, unit: str) -> None:
         )
 
 
-def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> float:
-    """Epsilon that a release can spend at most: what DP-SGD alone would get under both bounds.
+def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts | None) -> float:
+    """Epsilon that a release can spend at most: what DP-SGD alone, or the query that gets the rest, would get under both bounds.
 
     Raises:
         UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has spent some of it
             already, and goes on.
     """
+    main = _main_query(config)
     if not ledger.dataset_bounds:
         return config.target_epsilon
-    cap = sampling.truncated_batch_size
-    sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
-    alone = [_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)]
+    if isinstance(config, DPSGDConfig) and sampling is not None:
+        cap = sampling.truncated_batch_size
+        sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
+        alone = [_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)]
+    elif main is not None:
+        alone = [_query_row(main, ledger)]
+    else:  # what is asked is given, and fits or does not
+        return config.target_epsilon
     left = ledger.epsilon(extra=alone)
     if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
         raise UsageError(
@@ -388,7 +419,7 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
         )
     if "restart_slack" in rows:
         lines.append("restart_slack: steps of DP-SGD that are taken, and spent, only in the place of lost ones")
-    cap = rows["dp_sgd"].truncated_batch_size
+    cap = rows["dp_sgd"].truncated_batch_size if "dp_sgd" in rows else None
     if cap is not None:
         lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")
     if not ledger.has_guarantee:

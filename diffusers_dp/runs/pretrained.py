@@ -216,6 +216,8 @@ def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Sch
     except WrongModel as error:
         raise UsageError(f"{FLAG} {name} is not taken: {error}; choose another.") from None
     objective = "ddpm" if kind in DDPM_SCHEDULERS else "edm"
+    if objective == "ddpm" and config.get("num_train_timesteps") == 1:
+        raise UsageError(f"{FLAG} {name} makes images in one step and is no diffusion model; choose another.")
     if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
         raise UsageError(
             f"{FLAG} {name} predicts {config['prediction_type']!r}; choose a model that predicts one of {', '.join(PREDICTIONS[objective])}."

@@ -3,32 +3,29 @@
 a method ask questions, run DP-SGD and release."""
 
 import sys
-from collections.abc import Callable
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from accelerate.utils import set_seed
 
 from ..data.images import PublicFacts, load_images, public_facts
-from ..data.public_images import PublicImages, check_public_images
+from ..data.public_images import check_public_images
 from ..data.shares import load_share
 from ..distributed.interruption import stoppable
 from ..distributed.processes import Processes, start_processes, tell
 from ..distributed.shared_ledger import shared_ledger
-from ..errors import DiffusersDPError, Interrupted, UsageError
+from ..errors import DiffusersDPError, Interrupted
 from ..evaluation.charged import charged_evaluation
-from ..methods.config import TrainingConfig, load_config
+from ..methods.config import DPSGDConfig, TrainingConfig, load_config
 from ..methods.registry import METHODS
-from ..models import Denoiser, TrainingLoss, build_objective
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.query import Query
 from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
-from ..release.artefacts import PipelineArtefact
+from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
 from ..release.no_guarantee import save_without_guarantee
 from ..release.push import prepare_push, push_finished
@@ -39,27 +36,15 @@ from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from .folder import RunFolder
 from .identity import read_identity, save_identity
 from .plan import Plan, dp_sgd_row, new_ledger, plan_run
-from .pretrained import (
-    FLAG,
-    StartingModel,
-    fit_class_table,
-    keep_pretrained,
-    load_pretrained,
-    new_model,
-    starting_point,
-)
-from .prior_release import refuse_the_same_images
 from .stages import StageTable
 from .trackers import Tracker
-from .warm_up import warm_up
-from .warm_up_images import MixedImages
 
 
 if TYPE_CHECKING:
     from ..queries.query import Finish
 
 Config = TypeVar("Config", bound=TrainingConfig)
-Preflight = Callable[[TrainingConfig, PublicFacts, Plan, Any, TrainingLoss], None]
+Preflight = Callable[..., None]
 
 
 class TrainingRun(Generic[Config]):
@@ -76,9 +61,7 @@ class TrainingRun(Generic[Config]):
         images (`SensitiveImages`): The door.
         ledger (`PrivacyLedger`): The run's own, or that of `--dataset_id`.
         answers (`NoisyAnswers`): What was asked once and stored.
-        model (`StartingModel`): The diffusion model that training begins with, on the run's device.
-        public (`PublicImages`, *optional*): Public images that are to teach it, unless an earlier start did.
-        resumes_dp_sgd (`bool`): Whether a checkpoint is there: all that comes before DP-SGD is over.
+        checkpoint (`Path`, *optional*): Of DP-SGD, where an earlier start left one: all that comes before is over.
     """
 
     def __init__(self, config: Config, facts: PublicFacts, plan: Plan, processes: Processes, folder: RunFolder):
@@ -87,21 +70,17 @@ class TrainingRun(Generic[Config]):
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
         set_seed(config.seed, device_specific=True)
         with folder.discarded_on_error():
-            self._open()
-
-    def _open(self) -> None:
-        config, processes, private = self.config, self.processes, self.folder.private
-        self.checkpoint = processes.on_first(lambda: find_checkpoint(private, config.resume_from_checkpoint))
-        self.model, origin, self.public = processes.on_first(
-            lambda: starting_point(
-                starting_model(config, self.facts),
-                private,
-                self.checkpoint,
-                sensitive=config.data,
-                public=config.public_training,
-                mix_public_images=getattr(config, "mix_public_images", False),
+            self.checkpoint = processes.on_first(
+                lambda: find_checkpoint(folder.private, config.resume_from_checkpoint)
             )
-        )
+            self._open(self._begin())
+
+    def _begin(self) -> list[dict[str, Any]]:
+        """What a kind of run makes before the images are read; returns the public inputs that it begins with."""
+        return []
+
+    def _open(self, public_inputs: list[dict[str, Any]]) -> None:
+        config, processes, private = self.config, self.processes, self.folder.private
         cache = private / "cache"
         arrays = load_share(processes, lambda: load_images(config.data, self.facts, cache), cache)
         self.identity = processes.on_first(lambda: read_identity(private, config.dataset_id, config.ledger_path))
@@ -112,75 +91,27 @@ class TrainingRun(Generic[Config]):
             self.identity.resumes.append(
                 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
             )
-        self.identity.leaky_logs |= config.leaky_logs
+        self.identity.leaky_logs |= config.has_leaky_logs
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
-            origin = origin if self.public is None else self.public.origin
-            self.identity.public_inputs = [] if origin is None else [origin]
+            self.identity.public_inputs = public_inputs
         processes.on_first(lambda: save_identity(private, self.identity))
-        self.tracker = Tracker(config.report_to, private)
+        self.tracker = Tracker(config.tracker, private)
         processes.on_first(self.tracker.start)
         self.answers = NoisyAnswers(private / "answers", processes)
+        leaky_log = None
+        if isinstance(config, DPSGDConfig) and config.leaky_logs:
+            leaky_log = LeakyLog(private, config.max_grad_norm)
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
             num_images=self.facts.num_images, image_shape=self.facts.image_shape, class_names=self.facts.class_names,
             units=arrays.units, num_units=self.facts.declared_units, max_images_per_unit=config.images_per_unit,
-            leaky_log=LeakyLog(private, config.max_grad_norm) if config.leaky_logs else None,
-            device=processes.device, processes=processes,
+            leaky_log=leaky_log, device=processes.device, processes=processes,
         )  # fmt: skip
-        self.model.unet.to(processes.device)
 
     @property
     def resumes_dp_sgd(self) -> bool:
         return self.checkpoint is not None
-
-    @cached_property
-    def diffusion(self) -> tuple[Denoiser, TrainingLoss]:
-        """The denoiser around the model's UNet, and the loss of its training rows."""
-        return build_objective(
-            self.model.unet, self.model.scheduler, self.model.patch_size, **self.config.row_settings
-        )
-
-    @property
-    def pipeline(self) -> DPImagePipeline:
-        """The model as it is now."""
-        return build_pipeline(self.model, self.facts)
-
-    def pretrain(self) -> None:
-        """Teaches the model the public images, where flags name some, and keeps what came of it in `private/pretrained`."""
-        if self.public is None:
-            return
-        self.learn_from(self.public)
-        origin = self.public.origin
-        self.processes.on_first(lambda: keep_pretrained(self.folder.private, self.pipeline, origin))
-        self.public = None
-        self.done("public pre-training")
-
-    def learn_from(self, images: PublicImages | MixedImages) -> None:
-        """Ordinary training on public images, with their own classes, by the flags of the pre-training. The averaged weights
-        go on, with the sensitive images' classes."""
-        config, unet, labelled = self.config, self.model.unet, self.facts.class_names is not None
-        public = config.public_training
-        assert public is not None
-        if labelled and images.num_classes is not None:
-            fit_class_table(unet, images.num_classes)
-        settings = {**config.row_settings, "mixture": public.mixture}
-        denoiser, loss = build_objective(unet, self.model.scheduler, self.model.patch_size, **settings)
-        size = self.processes.part(public.batch_size)
-        warm_up(
-            denoiser, loss, lambda: images.batch(size), num_steps=public.num_steps,
-            learning_rate=public.learning_rate, lr_warmup_steps=public.lr_warmup_steps, ema_decay=config.ema_decay,
-            processes=self.processes, title="Public pre-training",
-        )  # fmt: skip
-        fit_class_table(unet, None if self.facts.class_names is None else len(self.facts.class_names))
-
-    def warm_up(self, stage: str, batch: Callable[[], Any], *, num_steps: int, learning_rate: float) -> None:
-        """Ordinary training on images made from noisy answers, see `warm_up.warm_up`."""
-        denoiser, loss = self.diffusion
-        warm_up(
-            denoiser, loss, batch, num_steps=num_steps, learning_rate=learning_rate,
-            ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
-        )  # fmt: skip
 
     def ask(self, query: Query, features: Features | None = None, finish: "Finish | None" = None) -> torch.Tensor:
         """
@@ -215,47 +146,68 @@ class TrainingRun(Generic[Config]):
         """Notes the end of a stage, for the table that a run ends with."""
         self.stages.done(stage, self.ledger)
 
-    def dp_sgd(self) -> None:
-        """DP-SGD on the sensitive images, from the last checkpoint on."""
-        denoiser, loss = self.diffusion
-        config, plan = self.config, self.plan
-        row = self.processes.on_first(lambda: dp_sgd_row(config, plan, self.ledger))
+    def dp_sgd(self, trained: Trained) -> None:
+        """DP-SGD on the sensitive images, from the last checkpoint on.
+
+        Args:
+            trained (`Trained`): What is trained, and the loss of its rows.
+
+        Raises:
+            BudgetExceeded: No step is left.
+        """
+        config, sampling = self.config, self.plan.sampling
+        assert isinstance(config, DPSGDConfig) and sampling is not None
+        row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         run_dp_sgd(
-            self.images, Trained(denoiser.unet, denoiser, loss), row, DPSGDSettings(**config.dp_sgd_settings),
-            ledger=self.ledger, private=self.folder.private, largest_batch_size=plan.sampling.largest_batch_size,
-            expected_batch_size=plan.sampling.expected_batch_size, checkpoint=self.checkpoint, tracker=self.tracker,
+            self.images, trained, row, DPSGDSettings(**config.dp_sgd_settings),
+            ledger=self.ledger, private=self.folder.private, largest_batch_size=sampling.largest_batch_size,
+            expected_batch_size=sampling.expected_batch_size, checkpoint=self.checkpoint, tracker=self.tracker,
         )  # fmt: skip
         self.done("DP-SGD")
 
-    def release(self, curriculum: dict[str, Any] | None = None) -> None:
-        """Asks what was set aside for evaluation, and publishes the model. Of a run without noise there is no release, for it
+    def release_pipeline(self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None) -> None:
+        """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no release, for it
         would claim a guarantee.
 
         Args:
-            curriculum (`dict`, *optional*): Public facts about the warm-up, for the receipt.
+            pipeline (`DPImagePipeline`): With its final weights.
+            curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
         """
-        config, processes, ledger = self.config, self.processes, self.ledger
-        self.model.unet.eval()
-        pipeline, evaluation = self.pipeline, []
+        config, evaluation = self.config, []
+        pipeline.unet.eval()
         if config.evaluation_reserve is not None:
             evaluation = charged_evaluation(
-                pipeline, self.images, self.plan.rows["evaluation_reserve"], ledger, self.answers,
+                pipeline, self.images, self.plan.rows["evaluation_reserve"], self.ledger, self.answers,
                 num_images=config.num_evaluation_images, num_inference_steps=config.num_inference_steps,
                 seed=config.seed,
             )  # fmt: skip
             self.done("evaluation")
-        if not processes.first_goes_on():
+        if not self.processes.first_goes_on():
             return
-        method = METHODS[config.method]
-        if not ledger.has_guarantee:
-            saved = save_without_guarantee(self.folder.output_dir, pipeline, method)
+        if not self.ledger.has_guarantee:
+            saved = save_without_guarantee(self.folder.output_dir, pipeline, METHODS[config.method])
             print(self.stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
             return
         artefact = PipelineArtefact(pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps)
-        self.model.unet.to("cpu")
+        pipeline.unet.to("cpu")
+        self.release(artefact, curriculum, evaluation)
+
+    def release(
+        self,
+        artefact: Artefact,
+        curriculum: dict[str, Any] | None = None,
+        evaluation: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """Publishes an artefact, with the run's receipt. The first process does.
+
+        Args:
+            curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
+            evaluation (sequence of `dict`): Numbers that were paid for.
+        """
+        config, ledger = self.config, self.ledger
         release = build_release(self.folder.output_dir, artefact, RunRecord(
             ledger=ledger,
-            method=method,
+            method=METHODS[config.method],
             curriculum=curriculum,
             resumes=self.identity.resumes,
             leaky_outputs=[LEAKY_OUTPUT] if self.identity.leaky_logs else [],
@@ -269,58 +221,6 @@ class TrainingRun(Generic[Config]):
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo)
             print(f"Pushed to {address}")
-
-
-def starting_model(config: TrainingConfig, facts: PublicFacts) -> StartingModel:
-    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
-    nothing as the flags describe it.
-
-    Args:
-        facts (`PublicFacts`): Of the sensitive images.
-
-    Raises:
-        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
-    """
-    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
-    name = getattr(config, "pretrained_model_name_or_path", None)
-    if name is None:
-        objective = config.objective or config.default_objective
-        return new_model(
-            image_shape, num_classes, config.network, objective=objective, sigma_min=config.sigma_min,
-            sigma_data=config.sigma_data,
-        )  # fmt: skip
-    revision = getattr(config, "pretrained_model_revision", None)
-    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
-    if model.receipt is not None:
-        refuse_the_same_images(
-            model.receipt, facts, f"{FLAG} {name}", private=Path(config.output_dir, "private"),
-            ledger_path=config.ledger_path, dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
-        )  # fmt: skip
-    if config.objective not in (None, model.objective):
-        raise UsageError(
-            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
-        )
-    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
-        raise UsageError(
-            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
-            "generator, or another model."
-        )
-    return model
-
-
-def build_denoiser(
-    config: TrainingConfig, facts: PublicFacts, device: torch.device | str = "cpu"
-) -> tuple[Denoiser, TrainingLoss]:
-    """The model that a run with these flags begins with, and the loss of its training rows."""
-    model = starting_model(config, facts)
-    return build_objective(model.unet.to(device), model.scheduler, model.patch_size, **config.row_settings)
-
-
-def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
-    id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
-    pipeline = DPImagePipeline(model.unet, model.scheduler, id2label=id2label, patch_size=model.patch_size)
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline
 
 
 @stoppable()
@@ -341,8 +241,10 @@ def run_method(
     Raises:
         DiffusersDPError: See there; `Interrupted` at SIGTERM.
     """
+    from .diffusion_run import model_to_audit, run_of
+
     config = load_config(argv, config_class)
-    processes = start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.leaky_logs)
+    processes = start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.has_leaky_logs)
     facts = processes.on_first(lambda: public_facts(config.data))
     public = config.public_training
     # A dry run that looks for no sensitive images looks for no public ones; a run that goes on may have learned from them.
@@ -358,11 +260,11 @@ def run_method(
     folder, resume = RunFolder(config.output_dir), config.resume_from_checkpoint is not None
     processes.on_first(lambda: folder.refuse_another_run(resume=resume))
     if not config.skip_preflight:
-        processes.on_first(lambda: preflight(config, facts, plan, *build_denoiser(config, facts, processes.device)))
+        processes.on_first(lambda: preflight(config, facts, plan, model_to_audit(config, facts, processes.device)))
 
     processes.on_first(lambda: folder.create(resume=resume))
     with folder.at_work():
-        method(TrainingRun(config, facts, plan, processes, folder))
+        method(run_of(config)(config, facts, plan, processes, folder))
 
 
 def launch(main: Callable[[], None]) -> None:

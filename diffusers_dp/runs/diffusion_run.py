@@ -1,0 +1,179 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A run that trains a diffusion model: what it begins with, what it learns from public images and from noisy answers, and DP-SGD."""
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from ..data.images import PublicFacts
+from ..data.public_images import PublicImages
+from ..errors import UsageError
+from ..methods.config import DPSGDConfig, TrainingConfig
+from ..models import Denoiser, TrainingLoss, build_objective
+from ..pipelines import DPImagePipeline
+from .dp_sgd import Trained
+from .pretrained import (
+    FLAG,
+    StartingModel,
+    fit_class_table,
+    keep_pretrained,
+    load_pretrained,
+    new_model,
+    starting_point,
+)
+from .prior_release import refuse_the_same_images
+from .run import TrainingRun
+from .warm_up import warm_up
+from .warm_up_images import MixedImages
+
+
+Config = TypeVar("Config", bound=DPSGDConfig)
+
+
+class DiffusionRun(TrainingRun[Config]):
+    """One run of a method that ends with DP-SGD on a diffusion model.
+
+    Attributes:
+        model (`StartingModel`): The diffusion model that training begins with, on the run's device.
+        public (`PublicImages`, *optional*): Public images that are to teach it, unless an earlier start did.
+    """
+
+    def _begin(self) -> list[dict[str, Any]]:
+        config = self.config
+        self.model, origin, self.public = self.processes.on_first(
+            lambda: starting_point(
+                starting_model(config, self.facts),
+                self.folder.private,
+                self.checkpoint,
+                sensitive=config.data,
+                public=config.public_training,
+                mix_public_images=getattr(config, "mix_public_images", False),
+            )
+        )
+        self.model.unet.to(self.processes.device)
+        origin = origin if self.public is None else self.public.origin
+        return [] if origin is None else [origin]
+
+    @cached_property
+    def diffusion(self) -> tuple[Denoiser, TrainingLoss]:
+        """The denoiser around the model's UNet, and the loss of its training rows."""
+        return build_objective(
+            self.model.unet, self.model.scheduler, self.model.patch_size, **self.config.row_settings
+        )
+
+    @property
+    def pipeline(self) -> DPImagePipeline:
+        """The model as it is now."""
+        return build_pipeline(self.model, self.facts)
+
+    def pretrain(self) -> None:
+        """Teaches the model the public images, where flags name some, and keeps what came of it in `private/pretrained`."""
+        if self.public is None:
+            return
+        self.learn_from(self.public)
+        origin = self.public.origin
+        self.processes.on_first(lambda: keep_pretrained(self.folder.private, self.pipeline, origin))
+        self.public = None
+        self.done("public pre-training")
+
+    def learn_from(self, images: PublicImages | MixedImages) -> None:
+        """Ordinary training on public images, with their own classes, by the flags of the pre-training. The averaged weights
+        go on, with the sensitive images' classes."""
+        config, unet, labelled = self.config, self.model.unet, self.facts.class_names is not None
+        public = config.public_training
+        assert public is not None
+        if labelled and images.num_classes is not None:
+            fit_class_table(unet, images.num_classes)
+        settings = {**config.row_settings, "mixture": public.mixture}
+        denoiser, loss = build_objective(unet, self.model.scheduler, self.model.patch_size, **settings)
+        size = self.processes.part(public.batch_size)
+        warm_up(
+            denoiser, loss, lambda: images.batch(size), num_steps=public.num_steps,
+            learning_rate=public.learning_rate, lr_warmup_steps=public.lr_warmup_steps, ema_decay=config.ema_decay,
+            processes=self.processes, title="Public pre-training",
+        )  # fmt: skip
+        fit_class_table(unet, None if self.facts.class_names is None else len(self.facts.class_names))
+
+    def warm_up(self, stage: str, batch: Callable[[], Any], *, num_steps: int, learning_rate: float) -> None:
+        """Ordinary training on images made from noisy answers, see `warm_up.warm_up`."""
+        denoiser, loss = self.diffusion
+        warm_up(
+            denoiser, loss, batch, num_steps=num_steps, learning_rate=learning_rate,
+            ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
+        )  # fmt: skip
+
+    def dp_sgd(self, trained: Trained | None = None) -> None:
+        """DP-SGD on the sensitive images, from the last checkpoint on; of the diffusion model, unless something else is given."""
+        denoiser, loss = self.diffusion
+        super().dp_sgd(trained or Trained(denoiser.unet, denoiser, loss))
+
+    def release_model(self, curriculum: dict[str, Any] | None = None) -> None:
+        """Publishes the diffusion model, see `release_pipeline`."""
+        self.release_pipeline(self.pipeline, curriculum)
+
+
+def starting_model(config: DPSGDConfig, facts: PublicFacts) -> StartingModel:
+    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
+    nothing as the flags describe it.
+
+    Args:
+        facts (`PublicFacts`): Of the sensitive images.
+
+    Raises:
+        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
+    """
+    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
+    name = getattr(config, "pretrained_model_name_or_path", None)
+    if name is None:
+        objective = config.objective or config.default_objective
+        return new_model(
+            image_shape, num_classes, config.network, objective=objective, sigma_min=config.sigma_min,
+            sigma_data=config.sigma_data,
+        )  # fmt: skip
+    revision = getattr(config, "pretrained_model_revision", None)
+    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
+    if model.receipt is not None:
+        refuse_the_same_images(
+            model.receipt, facts, f"{FLAG} {name}", private=Path(config.output_dir, "private"),
+            ledger_path=config.ledger_path, dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
+        )  # fmt: skip
+    if config.objective not in (None, model.objective):
+        raise UsageError(
+            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
+        )
+    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
+        raise UsageError(
+            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
+            "generator, or another model."
+        )
+    return model
+
+
+def build_denoiser(
+    config: DPSGDConfig, facts: PublicFacts, device: torch.device | str = "cpu"
+) -> tuple[Denoiser, TrainingLoss]:
+    """The model that a run with these flags begins with, and the loss of its training rows."""
+    model = starting_model(config, facts)
+    return build_objective(model.unet.to(device), model.scheduler, model.patch_size, **config.row_settings)
+
+
+def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
+    id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
+    pipeline = DPImagePipeline(model.unet, model.scheduler, id2label=id2label, patch_size=model.patch_size)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def run_of(config: TrainingConfig) -> type[TrainingRun[Any]]:
+    """The kind of run that a method's flags ask for."""
+    return DiffusionRun if isinstance(config, DPSGDConfig) else TrainingRun
+
+
+def model_to_audit(
+    config: TrainingConfig, facts: PublicFacts, device: torch.device | str
+) -> tuple[Denoiser, TrainingLoss] | None:
+    """What DP-SGD will train, for the pre-flight; `None` of a method without DP-SGD."""
+    return build_denoiser(config, facts, device) if isinstance(config, DPSGDConfig) else None
