@@ -12,12 +12,18 @@ touch the sensitive images, through `SensitiveImages`; each writes its row to th
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
 
+from typing import TYPE_CHECKING
+
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPDiffusionConfig
-from diffusers_dp.runs.run import TrainingRun, launch, run_method
+from diffusers_dp.runs.launch import launch, run_method
 
 
-def train(run: TrainingRun[DPDiffusionConfig]) -> None:
+if TYPE_CHECKING:
+    from diffusers_dp.runs.run import TrainingRun
+
+
+def train(run: "TrainingRun[DPDiffusionConfig]") -> None:
     run.pretrain()
     run.dp_sgd()
     run.release()

@@ -11,12 +11,18 @@ label that classifier-free guidance needs: the released pipeline takes a `guidan
 Paper: "Differentially Private Diffusion Models".
 """
 
+from typing import TYPE_CHECKING
+
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPDMConfig
-from diffusers_dp.runs.run import TrainingRun, launch, run_method
+from diffusers_dp.runs.launch import launch, run_method
 
 
-def train(run: TrainingRun[DPDMConfig]) -> None:
+if TYPE_CHECKING:
+    from diffusers_dp.runs.run import TrainingRun
+
+
+def train(run: "TrainingRun[DPDMConfig]") -> None:
     run.dp_sgd()
     run.release()
 

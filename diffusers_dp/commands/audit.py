@@ -109,9 +109,9 @@ def _planned(
 
 
 def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
-    from ..audit.preflight import audit_mechanism
-
     config, facts, plan = _planned("mechanism", own.attach, flags, own.method)
+    from ..audit.mechanism_audit import audit_mechanism  # loads torch
+
     return audit_mechanism(config, facts, plan), config
 
 

@@ -1,8 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The owner of a run: it plans, refuses what cannot be, holds folder, lock, ledger, door, processes and checkpoints, and lets
-a method ask questions, run DP-SGD and release."""
+"""The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask questions, run
+DP-SGD and release. What comes before, in `launch.py`, loads no torch."""
 
-import sys
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from accelerate.utils import set_seed
 
-from ..data.images import PublicFacts, load_images, public_facts
-from ..data.public_images import PublicImages, check_public_images
+from ..data.images import PublicFacts, load_images
+from ..data.public_images import PublicImages
 from ..data.shares import load_share
-from ..distributed.interruption import stoppable
-from ..distributed.processes import Processes, start_processes, tell
+from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
-from ..errors import DiffusersDPError, Interrupted
 from ..evaluation.charged import charged_evaluation
-from ..methods.config import TrainingConfig, load_config
+from ..methods.config import TrainingConfig
 from ..methods.registry import METHODS
 from ..models import Denoiser, TrainingLoss, build_objective
 from ..pipelines import DPImagePipeline
@@ -29,13 +26,13 @@ from ..queries.query import Query
 from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
 from ..release.build import build_release, sample_grid
 from ..release.no_guarantee import save_without_guarantee
-from ..release.push import prepare_push, push_finished
+from ..release.push import push_finished
 from ..release.unreleased import save_unreleased
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from .folder import RunFolder
 from .identity import read_identity, save_identity
-from .plan import Plan, dp_sgd_row, new_ledger, plan_run
+from .plan import Plan, dp_sgd_row, new_ledger
 from .pretrained import StartingModel, fit_class_table, keep_pretrained, starting_model, starting_point
 from .stages import StageTable
 from .trackers import Tracker
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from ..queries.query import Finish
 
 Config = TypeVar("Config", bound=TrainingConfig)
-Preflight = Callable[[TrainingConfig, PublicFacts, Plan, Any, TrainingLoss], None]
 
 
 class TrainingRun(Generic[Config]):
@@ -269,55 +265,3 @@ def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
     pipeline = DPImagePipeline(model.unet, model.scheduler, id2label=id2label, patch_size=model.patch_size)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
-
-
-@stoppable()
-def run_method(
-    config_class: type[Config],
-    method: Callable[[TrainingRun[Config]], None],
-    preflight: Preflight,
-    argv: list[str] | None = None,
-) -> None:
-    """Reads the flags, plans, refuses what cannot be, and lets the method train.
-
-    Args:
-        config_class (`type[TrainingConfig]`): The method's flags.
-        method (`Callable`): What is particular to it.
-        preflight (`Callable`): Audits the mechanism before anything is spent.
-        argv (`list[str]`, *optional*): The command line without the program's name.
-
-    Raises:
-        DiffusersDPError: See there; `Interrupted` at SIGTERM.
-    """
-    config = load_config(argv, config_class)
-    processes = start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.leaky_logs)
-    facts = processes.on_first(lambda: public_facts(config.data))
-    public = config.public_training
-    # A dry run that looks for no sensitive images looks for no public ones; a run that goes on may have learned from them.
-    if public is not None and not config.data.declared_only and config.resume_from_checkpoint is None:
-        processes.on_first(lambda: check_public_images(public.images))
-    plan = processes.on_first(lambda: plan_run(config, facts))
-    processes.print(plan.table)
-    processes.on_first(lambda: prepare_push(config))
-    if config.dry_run:
-        return
-    folder, resume = RunFolder(config.output_dir), config.resume_from_checkpoint is not None
-    processes.on_first(lambda: folder.refuse_another_run(resume=resume))
-    if not config.skip_preflight:
-        processes.on_first(lambda: preflight(config, facts, plan, *build_denoiser(config, facts, processes.device)))
-
-    processes.on_first(lambda: folder.create(resume=resume))
-    with folder.at_work():
-        method(TrainingRun(config, facts, plan, processes, folder))
-
-
-def launch(main: Callable[[], None]) -> None:
-    """Runs a training script: one sentence on stderr, and the exit code, where it ends early."""
-    try:
-        main()
-    except (DiffusersDPError, Interrupted) as error:
-        tell(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
-        sys.exit(130)

@@ -225,7 +225,7 @@ def test_public_data_that_cannot_be_is_refused_before_anything_is_planned(script
         planned.append(True)
         raise UsageError("planned")
 
-    monkeypatch.setattr("diffusers_dp.runs.run.plan_run", plan_run)
+    monkeypatch.setattr("diffusers_dp.runs.launch.plan_run", plan_run)
     flags = [*flags, "--public_data_dir", *given.format(tmp=tmp_path).split()]
     declared = flags.index("--num_train_images")
     for argv in (flags, ["--dry_run", *flags[:declared], *flags[declared + 2 :]]):
