@@ -28,10 +28,10 @@ from diffusers_dp.privacy.stored_answers import NoisyAnswers
 from diffusers_dp.queries.query import Query
 from diffusers_dp.release.unreleased import save_unreleased
 from diffusers_dp.runs.checkpoints import find_checkpoint, position_of, save_checkpoint
+from diffusers_dp.runs.diffusion_run import build_denoiser, build_pipeline, starting_model
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.runs.identity import read_identity, save_identity
 from diffusers_dp.runs.plan import new_ledger, plan_run
-from diffusers_dp.runs.run import build_denoiser, build_pipeline, starting_model
 from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator, warm_up
 from diffusers_dp.runs.warm_up_images import AuxiliaryImages, CentralImages
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "push": "Upload a release to the Hub, after a look at its receipt.",
     "sample": "Draw images from a release, as a dataset.",
     "sign": "Vouch for a release with an SSH key of your own.",
+    "train": "Train on sensitive images by a method's script, and release the model.",
     "verify": "Compare a release with its privacy receipt.",
 }
 

@@ -12,13 +12,18 @@ touch the sensitive images, through `SensitiveImages`; each writes its row to th
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
 
+from typing import TYPE_CHECKING
+
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPDiffusionConfig
-from diffusers_dp.runs.diffusion_run import DiffusionRun
-from diffusers_dp.runs.run import launch, run_method
+from diffusers_dp.runs.launch import launch, run_method
 
 
-def train(run: DiffusionRun[DPDiffusionConfig]) -> None:
+if TYPE_CHECKING:
+    from diffusers_dp.runs.diffusion_run import DiffusionRun
+
+
+def train(run: "DiffusionRun[DPDiffusionConfig]") -> None:
     run.pretrain()
     run.dp_sgd()
     run.release_model()

@@ -12,14 +12,22 @@ central ones (`--mix_public_images`). Only the query, DP-SGD and the question of
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
 """
 
+from typing import TYPE_CHECKING
+
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPFETAConfig
-from diffusers_dp.runs.diffusion_run import DiffusionRun
-from diffusers_dp.runs.run import launch, run_method
-from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
+from diffusers_dp.runs.launch import launch, run_method
 
 
-def train(run: DiffusionRun[DPFETAConfig]) -> None:
+if TYPE_CHECKING:
+    import torch
+
+    from diffusers_dp.runs.diffusion_run import DiffusionRun
+
+    Run = DiffusionRun[DPFETAConfig]
+
+
+def train(run: "Run") -> None:
     # 1. What the model learns from public images alone.
     if not run.config.mix_public_images:
         run.pretrain()
@@ -27,7 +35,7 @@ def train(run: DiffusionRun[DPFETAConfig]) -> None:
     # 2. One question, answered once, and a warm-up that reads its noisy answer only.
     if not run.resumes_dp_sgd:
         central = run.ask(run.config.central_images_query)
-        warm_up(run, CentralImages(central, run.facts.image_shape, run.config.seed + run.processes.index))
+        warm_up(run, central)
         run.keep("warmed_up_spatial", run.pipeline)
         run.done("warm-up (spatial)")
 
@@ -36,8 +44,11 @@ def train(run: DiffusionRun[DPFETAConfig]) -> None:
     run.release_model(run.config.warm_up_facts)
 
 
-def warm_up(run: DiffusionRun[DPFETAConfig], central: CentralImages) -> None:
+def warm_up(run: "Run", noisy: "torch.Tensor") -> None:
     """Ordinary training on the central images, or on them and the public images as one set."""
+    from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
+
+    central = CentralImages(noisy, run.facts.image_shape, run.config.seed + run.processes.index)
     if run.config.mix_public_images:
         run.learn_from(MixedImages(central, run.public, len(run.facts.class_names or ())))
         return

@@ -11,13 +11,18 @@ label that classifier-free guidance needs: the released pipeline takes a `guidan
 Paper: "Differentially Private Diffusion Models".
 """
 
+from typing import TYPE_CHECKING
+
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import DPDMConfig
-from diffusers_dp.runs.diffusion_run import DiffusionRun
-from diffusers_dp.runs.run import launch, run_method
+from diffusers_dp.runs.launch import launch, run_method
 
 
-def train(run: DiffusionRun[DPDMConfig]) -> None:
+if TYPE_CHECKING:
+    from diffusers_dp.runs.diffusion_run import DiffusionRun
+
+
+def train(run: "DiffusionRun[DPDMConfig]") -> None:
     run.dp_sgd()
     run.release_model()
 

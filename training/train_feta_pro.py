@@ -14,24 +14,25 @@ Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Th
 """
 
 from dataclasses import replace
-
-import torch
+from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import FETAProConfig
-from diffusers_dp.models import DDIMGenerator, FeatureGenerator
-from diffusers_dp.queries.frequency import RandomFourierFeatures
-from diffusers_dp.runs.diffusion_run import DiffusionRun, build_denoiser
-from diffusers_dp.runs.run import launch, run_method
-from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
-from diffusers_dp.runs.warm_up_images import AuxiliaryImages, CentralImages
-from diffusers_dp.schedulers import FrequencyWarmupScheduler
+from diffusers_dp.runs.launch import launch, run_method
 
 
-Run = DiffusionRun[FETAProConfig]
+if TYPE_CHECKING:
+    import torch
+
+    from diffusers_dp.queries.frequency import RandomFourierFeatures
+    from diffusers_dp.runs.diffusion_run import DiffusionRun
+    from diffusers_dp.runs.warm_up_images import AuxiliaryImages
+    from diffusers_dp.schedulers import FrequencyWarmupScheduler
+
+    Run = DiffusionRun[FETAProConfig]
 
 
-def train(run: Run) -> None:
+def train(run: "Run") -> None:
     # 1. What the model learns from public images, and its curriculum.
     run.pretrain()
     scheduler = curriculum_of(run.config)
@@ -46,7 +47,9 @@ def train(run: Run) -> None:
     run.release_model({**scheduler.config, "auxiliary": run.config.auxiliary})
 
 
-def curriculum_of(config: FETAProConfig) -> FrequencyWarmupScheduler:
+def curriculum_of(config: FETAProConfig) -> "FrequencyWarmupScheduler":
+    from diffusers_dp.schedulers import FrequencyWarmupScheduler
+
     return FrequencyWarmupScheduler(
         curriculum=config.curriculum,
         spatial_steps=config.spatial_steps,
@@ -58,8 +61,12 @@ def curriculum_of(config: FETAProConfig) -> FrequencyWarmupScheduler:
     )
 
 
-def warm_up(run: Run, scheduler: FrequencyWarmupScheduler) -> None:
+def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     """The stages of the curriculum, in its order; the auxiliary images are made when the first stage needs them."""
+    from diffusers_dp.models import DDIMGenerator
+    from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
+    from diffusers_dp.runs.warm_up_images import CentralImages
+
     config, sources = run.config, {}
     if scheduler.needs("spatial"):
         central = run.ask(config.central_images_query)
@@ -87,8 +94,13 @@ def warm_up(run: Run, scheduler: FrequencyWarmupScheduler) -> None:
         run.done(f"warm-up ({stage.name})")
 
 
-def auxiliary_images(run: Run, features: RandomFourierFeatures, embedding: torch.Tensor) -> AuxiliaryImages:
+def auxiliary_images(run: "Run", features: "RandomFourierFeatures", embedding: "torch.Tensor") -> "AuxiliaryImages":
     """Images of a one-step generator, or of another diffusion model, that is fitted to the noisy frequency features."""
+    from diffusers_dp.models import DDIMGenerator, FeatureGenerator
+    from diffusers_dp.runs.diffusion_run import build_denoiser
+    from diffusers_dp.runs.warm_up import fit_generator
+    from diffusers_dp.runs.warm_up_images import AuxiliaryImages
+
     config = run.config
     if config.auxiliary == "diffusion":
         from_nothing = replace(config, pretrained_model_name_or_path=None)

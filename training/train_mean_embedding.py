@@ -12,12 +12,23 @@ Paper, with `--features rff`: "DP-MERF: Differentially Private Mean Embeddings w
 Generation".
 """
 
+from typing import TYPE_CHECKING
+
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.mean_embedding import MeanEmbeddingConfig
-from diffusers_dp.runs.run import TrainingRun, launch, run_method
+from diffusers_dp.runs.launch import launch, run_method
 
 
-def train(run: TrainingRun[MeanEmbeddingConfig]) -> None:
+if TYPE_CHECKING:
+    import torch
+
+    from diffusers_dp.pipelines import DPImagePipeline
+    from diffusers_dp.runs.run import TrainingRun
+
+    Run = TrainingRun[MeanEmbeddingConfig]
+
+
+def train(run: "Run") -> None:
     # 1. One question, answered once (Section 4).
     query = run.config.embedding_query
     embedding = run.ask(query).to(run.processes.device)
@@ -31,7 +42,7 @@ def train(run: TrainingRun[MeanEmbeddingConfig]) -> None:
     run.release_pipeline(pipeline, {"features": run.config.features, **query.meaning})
 
 
-def one_step_pipeline(run):
+def one_step_pipeline(run: "Run") -> "DPImagePipeline":
     """An untrained UNet that makes an image of noise in one call."""
     from diffusers import UNet2DModel
 
@@ -48,7 +59,8 @@ def one_step_pipeline(run):
     return pipeline
 
 
-def fit(run, pipeline, embedding) -> None:
+def fit(run: "Run", pipeline: "DPImagePipeline", embedding: "torch.Tensor") -> None:
+    """Ordinary training, on the noisy answer alone."""
     from diffusers_dp.models import OneStepGenerator
     from diffusers_dp.runs.warm_up import fit_generator
 

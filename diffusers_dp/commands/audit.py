@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..methods.registry import METHODS
 from ..release.hub import intact_receipt
 
 
@@ -109,9 +110,9 @@ def _planned(
 
 
 def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
-    from ..audit.preflight import audit_mechanism
-
     config, facts, plan = _planned("mechanism", own.attach, flags, own.method)
+    from ..audit.mechanism_audit import audit_mechanism  # loads torch
+
     return audit_mechanism(config, facts, plan), config
 
 
@@ -120,9 +121,9 @@ def method_of(script: str) -> str:
     from ..methods.config import CONFIGS
 
     for method in CONFIGS:
-        if Path(script).name == f"train_{method}.py":
+        if Path(script).stem == METHODS[method].script_name:
             return method
-    known = " | ".join(f"train_{method}.py" for method in CONFIGS)
+    known = " | ".join(f"{METHODS[method].script_name}.py" for method in CONFIGS)
     raise UsageError(
         f"--script {script} is no training script of this library ({known}); give module:function for your own."
     )
@@ -146,7 +147,7 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
     elif own.script is not None:
         method = method_of(own.script)
     config, facts, plan = _planned("run", own.attach, flags, method)
-    name = own.script if build is not diffusion_model else f"train_{config.method}.py"
+    name = own.script if build is not diffusion_model else f"{METHODS[config.method].script_name}.py"
     if plan.sampling is None or not isinstance(config, DPSGDConfig):
         raise UsageError(
             f"{config.method} has no DP-SGD, whose loop is audited here; `audit mechanism` audits its questions."

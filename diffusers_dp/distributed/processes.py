@@ -9,7 +9,6 @@ import contextlib
 import functools
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -17,12 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
-from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, get_int_from_env, is_bf16_available
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, is_bf16_available
 from torch import distributed, nn
 from tqdm.auto import tqdm
 
-from ..errors import DiffusersDPError, Interrupted, ProcessLost, UsageError
+from ..errors import DiffusersDPError, ProcessLost, UsageError
 from .interruption import GO_ON
+from .launcher import LOCAL_SIZES, SIZES, number_of
 from .memory import keep_freed_memory
 
 
@@ -32,12 +32,8 @@ Tensors = dict[str, torch.Tensor]
 
 # The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after this.
 LONGEST_WAIT = timedelta(days=1)
-TELLING = timedelta(seconds=10)
 BUCKET = 2**25  # numbers that are sent at once
 LOST = f"Another process of this run ended, see what it said: {GO_ON}"
-_SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
-_LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
 _REWRITERS = {"DEEPSPEED": "DeepSpeed", "FSDP": "FSDP", "MEGATRON_LM": "Megatron-LM"}
 
 
@@ -60,7 +56,7 @@ class Processes:
         self.accelerator, self.lost = accelerator, lost
         self.count: int = 1 if accelerator is None else accelerator.num_processes
         self.index: int = 0 if accelerator is None else accelerator.process_index
-        self.local_count: int = get_int_from_env(_LOCAL_SIZES, 1) if self.count > 1 else 1
+        self.local_count: int = number_of(LOCAL_SIZES, 1) if self.count > 1 else 1
         self.device: torch.device = torch.device("cpu") if accelerator is None else accelerator.device
         self._alone = self.count == 1  # nobody else is to be asked
 
@@ -255,7 +251,7 @@ def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes
         UsageError: Fewer started than were asked for, the device has no bf16, or Accelerate or a flag asks for what several processes, or
             DP-SGD, cannot do.
     """
-    asked = get_int_from_env(_SIZES, 1)
+    asked = number_of(SIZES, 1)
     _refuse(asked, precision, seed, leaky_logs)
     options: dict[str, Any] = {}
     if asked > 1:  # without `cpu` each would take itself for one alone, where there is no GPU
@@ -305,7 +301,7 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
                 "`torchrun --nproc_per_node N training/...`, or give --num_processes 1 (and unset MASTER_ADDR)."
             )
         return
-    local, gpus = get_int_from_env(_LOCAL_SIZES, 1), torch.cuda.device_count()
+    local, gpus = number_of(LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
     most = np.iinfo(np.uint32).max + 1 - asked  # numpy takes no larger seed
@@ -318,25 +314,3 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
         raise UsageError(
             "--leaky_logs works with one process (each sees a part of a step): leave it out, or start a single process."
         )
-
-
-def tell(error: DiffusersDPError | Interrupted) -> None:
-    """The one sentence of an error on stderr, once where all processes raise the same, or end because one did."""
-    everywhere = not distributed.is_initialized() and get_int_from_env(_LOCAL_RANKS, 0) > 0  # flags: all read the same
-    if everywhere or error.is_told:
-        return
-    if error.exit_code != Interrupted.exit_code or _is_first_to_tell():
-        print(f"error: {error}", file=sys.stderr)
-
-
-def _is_first_to_tell() -> bool:
-    """SIGTERM reaches each process by itself, and each notices by itself that another one is gone: who comes here first says so. They can no longer
-    ask each other; where they met first is still there, or it is the first process's and gone."""
-    if not distributed.is_initialized():
-        return True
-    try:
-        store = distributed.distributed_c10d._get_default_store()
-        store.set_timeout(TELLING)
-        return bool(store.add("diffusers_dp_told", 1) == 1)
-    except RuntimeError:  # better twice than never
-        return True

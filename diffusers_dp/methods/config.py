@@ -6,7 +6,6 @@ import math
 import sys
 import types
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from ..accounting.epsilon import truncated_batch_size
@@ -15,6 +14,7 @@ from .data_checks import refuse_columns_without_a_dataset
 from .flags import DPSGDConfig, TrainingConfig, parse_rate
 from .mean_embedding import MeanEmbeddingConfig
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
+from .recipes import find_recipe, method_of_recipe
 from .registry import METHODS
 from .validation import validate
 
@@ -127,7 +127,8 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
 
 def config_class_of(argv: list[str], method: str | None = None) -> type[TrainingConfig]:
     """
-    The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's where neither does.
+    The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's where
+    neither does. The name of a shipped recipe says whose it is: of methods that share it, the first of `CONFIGS`.
 
     Args:
         argv (`list[str]`): Training flags.
@@ -140,7 +141,9 @@ def config_class_of(argv: list[str], method: str | None = None) -> type[Training
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config", nargs="?")
         path = parser.parse_known_args(argv)[0].config
-        method = (_read_yaml(path) if path else {}).get("method", FETAProConfig.method)
+        method = FETAProConfig.method
+        if path:
+            method = method_of_recipe(path, CONFIGS) or _read_yaml(path, method).get("method", method)
         if str(method) not in CONFIGS:
             raise UsageError(f"--config {path}: method {method!r} is unknown; it is one of {', '.join(CONFIGS)}.")
     if method not in CONFIGS:
@@ -156,7 +159,7 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> 
     groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
     parser = HfArgumentParser(
         groups,
-        prog=f"train_{config_class.method}.py",
+        prog=f"{METHODS[config_class.method].script_name}.py",
         description=f"Trains a diffusion model on sensitive images with {METHODS[config_class.method].title}, under one total "
         "(epsilon, delta).",
         allow_abbrev=False,
@@ -180,7 +183,7 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> 
 
 
 def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any]:
-    recipe = _read_yaml(path)
+    recipe = _read_yaml(path, config_class.method)
     method = recipe.pop("method", config_class.method)
     if method != config_class.method:
         raise UsageError(
@@ -194,11 +197,11 @@ def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any
     return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
 
 
-def _read_yaml(path: str) -> dict[Any, Any]:
+def _read_yaml(path: str, method: str) -> dict[Any, Any]:
     import yaml
 
     try:
-        recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        recipe = yaml.safe_load(find_recipe(path, method).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UsageError(f"--config {path} cannot be read ({reason}); give the path of a recipe.") from None

@@ -244,7 +244,11 @@ class RunFlags:
 
     _argument_group_name = "run"
 
-    config: str | None = flag(None, "Recipe: a YAML file with flags that differ from the defaults.")
+    config: str | None = flag(
+        None,
+        "Recipe, flags that differ from the defaults: the path of a YAML file, or the name of one that comes with the "
+        "package, such as mnist_cpu; a file of that name in the current folder wins.",
+    )
     output_dir: str = run_folder("runs")
     seed: int = flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
     dry_run: bool = flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")

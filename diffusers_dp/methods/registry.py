@@ -7,6 +7,7 @@ that a receipt lists. A method whose published proof does not hold is listed as 
 """
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 
 STATUSES = {
@@ -38,6 +39,13 @@ class Method:
     script: str | None
     mechanisms: tuple[str, ...]
     note: str
+
+    @property
+    def script_name(self) -> str:
+        """Of the training script, without folder and suffix. Raises `ValueError` while there is none."""
+        if self.script is None:
+            raise ValueError(f"{self.title} has no training script.")
+        return PurePosixPath(self.script).stem
 
 
 _SUM, _SAMPLED_SUM, _DP_SGD = "Noisy sum", "Poisson-sampled noisy sum", "DP-SGD"

@@ -1,23 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The owner of a run: it plans, refuses what cannot be, holds folder, lock, ledger, door, processes and checkpoints, and lets
-a method ask questions, run DP-SGD and release."""
+"""The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask questions, run
+DP-SGD and release. What comes before, in `launch.py`, loads no torch."""
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from accelerate.utils import set_seed
 
-from ..data.images import PublicFacts, load_images, public_facts
-from ..data.public_images import check_public_images
+from ..data.images import PublicFacts, load_images
 from ..data.shares import load_share
-from ..distributed.interruption import stoppable
-from ..distributed.processes import Processes, start_processes, tell
+from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
-from ..errors import DiffusersDPError, Interrupted
 from ..evaluation.charged import charged_evaluation
-from ..methods.config import DPSGDConfig, TrainingConfig, load_config
+from ..methods.config import DPSGDConfig, TrainingConfig
 from ..methods.registry import METHODS
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
@@ -28,14 +24,14 @@ from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
 from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
 from ..release.no_guarantee import save_without_guarantee
-from ..release.push import prepare_push, push_finished
+from ..release.push import push_finished
 from ..release.receipt import RunRecord
 from ..release.unreleased import save_unreleased
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from .folder import RunFolder
 from .identity import read_identity, save_identity
-from .plan import Plan, dp_sgd_row, new_ledger, plan_run
+from .plan import Plan, dp_sgd_row, new_ledger
 from .stages import StageTable
 from .trackers import Tracker
 
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
     from ..queries.query import Finish
 
 Config = TypeVar("Config", bound=TrainingConfig)
-Preflight = Callable[..., None]
 
 
 class TrainingRun(Generic[Config]):
@@ -221,59 +216,3 @@ class TrainingRun(Generic[Config]):
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo)
             print(f"Pushed to {address}")
-
-
-@stoppable()
-def run_method(
-    config_class: type[Config],
-    method: Callable[[TrainingRun[Config]], None],
-    preflight: Preflight,
-    argv: list[str] | None = None,
-) -> None:
-    """Reads the flags, plans, refuses what cannot be, and lets the method train.
-
-    Args:
-        config_class (`type[TrainingConfig]`): The method's flags.
-        method (`Callable`): What is particular to it.
-        preflight (`Callable`): Audits the mechanism before anything is spent.
-        argv (`list[str]`, *optional*): The command line without the program's name.
-
-    Raises:
-        DiffusersDPError: See there; `Interrupted` at SIGTERM.
-    """
-    from .diffusion_run import model_to_audit, run_of
-
-    config = load_config(argv, config_class)
-    processes = start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.has_leaky_logs)
-    facts = processes.on_first(lambda: public_facts(config.data))
-    public = config.public_training
-    # A dry run that looks for no sensitive images looks for no public ones; a run that goes on may have learned from them.
-    if public is not None and not config.data.declared_only and config.resume_from_checkpoint is None:
-        processes.on_first(lambda: check_public_images(public.images))
-    plan = processes.on_first(lambda: plan_run(config, facts))
-    processes.print(plan.table)
-    if config.push_to_hub:
-        private, dry_run = config.hub_private_repo, config.dry_run
-        processes.on_first(lambda: prepare_push(config.hub_name, private=private, dry_run=dry_run))
-    if config.dry_run:
-        return
-    folder, resume = RunFolder(config.output_dir), config.resume_from_checkpoint is not None
-    processes.on_first(lambda: folder.refuse_another_run(resume=resume))
-    if not config.skip_preflight:
-        processes.on_first(lambda: preflight(config, facts, plan, model_to_audit(config, facts, processes.device)))
-
-    processes.on_first(lambda: folder.create(resume=resume))
-    with folder.at_work():
-        method(run_of(config)(config, facts, plan, processes, folder))
-
-
-def launch(main: Callable[[], None]) -> None:
-    """Runs a training script: one sentence on stderr, and the exit code, where it ends early."""
-    try:
-        main()
-    except (DiffusersDPError, Interrupted) as error:
-        tell(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
-        sys.exit(130)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from diffusers_dp import cli, verify
-from diffusers_dp.audit import preflight, training_run
+from diffusers_dp.audit import mechanism_audit, training_run
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.training_run import RunAudit, diffusion_model, load_own
 from diffusers_dp.commands import audit as audit_command
@@ -217,7 +217,7 @@ def trained(folder, *flags):
     ],
 )
 def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, monkeypatch, capsys):
-    for audit_of in ("preflight.audit_mechanism", "training_run.RunAudit.__call__"):
+    for audit_of in ("mechanism_audit.audit_mechanism", "training_run.RunAudit.__call__"):
         monkeypatch.setattr(f"diffusers_dp.audit.{audit_of}", lambda *_, **__: pytest.fail("too late"))
     release = trained(tmp_path / "run")
     attach = [tier, *FLAGS, *flags, "--output_dir", tmp_path, "--attach", release]
@@ -230,7 +230,7 @@ def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, m
 def test_the_audit_of_a_mechanism_is_attached_to_its_run(tmp_path, monkeypatch):
     release = trained(tmp_path / "run")
     settings = {"sample_rate": 0.125, "truncated_poisson": False, "steps": [3, 2, 2], "script": "a.py"}
-    monkeypatch.setattr(preflight, "audit_mechanism", lambda *_: Audit("mechanism", settings, {}, [], 1.0))
+    monkeypatch.setattr(mechanism_audit, "audit_mechanism", lambda *_: Audit("mechanism", settings, {}, [], 1.0))
     assert command("mechanism", *FLAGS, "--output_dir", tmp_path, "--attach", release) == 4
     receipt, problems = verify.verify(release)
     assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"

@@ -9,18 +9,19 @@ import pytest
 import torch
 from tqdm.auto import tqdm
 
-from diffusers_dp.audit import preflight as preflight_module
+from diffusers_dp.audit import mechanism_audit
 from diffusers_dp.audit.cells import Cell, cell_of
 from diffusers_dp.audit.mechanism import AuditedModel, Mechanism
-from diffusers_dp.audit.preflight import audit_mechanism
+from diffusers_dp.audit.mechanism_audit import audit_mechanism
+from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.runs.diffusion_run import build_denoiser
 from diffusers_dp.runs.plan import plan_run
-from diffusers_dp.runs.run import build_denoiser
 
 
 TINY = (
@@ -148,7 +149,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, s
             bars.append((self.n, self.total))
             super().close()
 
-    monkeypatch.setattr(preflight_module, "tqdm", Bar)
+    monkeypatch.setattr(mechanism_audit, "tqdm", Bar)
     if where is None:
         audit = audit_mechanism(
             config, facts, plan, AuditedModel(denoiser, loss, facts.image_shape, facts.class_names), quick=True
@@ -161,7 +162,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, s
     else:
         halved(monkeypatch, where)
         with pytest.raises(IntegrityError, match=re.escape(named)):
-            preflight_module.preflight(config, facts, plan, denoiser, loss)
+            preflight(config, facts, plan, (denoiser, loss))
 
 
 def test_it_keeps_to_one_thread(monkeypatch):
@@ -170,9 +171,9 @@ def test_it_keeps_to_one_thread(monkeypatch):
     torch.set_num_threads(before + 1)
     try:
         config, facts, plan = plan_of_units()
-        watched = preflight_module.canary_runs
+        watched = mechanism_audit.canary_runs
         monkeypatch.setattr(
-            preflight_module, "canary_runs", lambda *a, **k: seen.append(torch.get_num_threads()) or watched(*a, **k)
+            mechanism_audit, "canary_runs", lambda *a, **k: seen.append(torch.get_num_threads()) or watched(*a, **k)
         )
         audit_mechanism(config, facts, plan, quick=True)
         assert seen == [1] and torch.get_num_threads() == before + 1

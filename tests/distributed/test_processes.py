@@ -17,7 +17,8 @@ import torch
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.audit.cells import noise_p_values
 from diffusers_dp.distributed.interruption import STOPPED
-from diffusers_dp.distributed.processes import LOST, Processes, start_processes, tell
+from diffusers_dp.distributed.launcher import tell
+from diffusers_dp.distributed.processes import LOST, Processes, start_processes
 from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
 from diffusers_dp.methods.config import DPDMConfig, load_config

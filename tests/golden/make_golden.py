@@ -29,7 +29,7 @@ from typing import Any
 
 from safetensors.numpy import save_file
 
-import diffusers_dp.audit.preflight  # noqa: F401  what scripts import, so that copies of this process have it
+import diffusers_dp.runs.run  # noqa: F401  what training loads, so that copies of this process have it
 
 from . import runs, stop_at
 

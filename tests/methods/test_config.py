@@ -1,6 +1,6 @@
 """Flags, recipes and their refusals: one sentence that names the flag, exit code 2, nothing written."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from diffusers_dp.methods.config import (
 )
 from diffusers_dp.methods.flags import TrainingConfig, parse_rate
 from diffusers_dp.methods.method_flags import CURRICULA
+from diffusers_dp.methods.registry import METHODS
 from support.places import ROOT
 
 
@@ -345,7 +346,10 @@ def test_a_method_has_flags_of_its_own_and_the_common_ones(config_class, capsys)
     assert type(config) is config_class and CONFIGS[config.method] is config_class
     assert config.output_dir == f"runs/{config.method}"
     text = help_of(config_class, capsys)
-    assert text.startswith(f"usage: train_{config.method}.py") and f"(default: runs/{config.method})" in text
+    assert (
+        text.startswith(f"usage: {METHODS[config.method].script_name}.py")
+        and f"(default: runs/{config.method})" in text
+    )
     for flag in (*fields(TrainingConfig), *fields(config_class)):
         assert f"--{flag.name} " in text
 
@@ -385,3 +389,47 @@ def test_the_method_is_that_of_the_command_line_then_of_the_recipe_then_feta_pro
     for method in ("pge", "[1]"):
         with pytest.raises(UsageError, match="--config recipe.yaml: method .* is unknown"):
             config_class_of(recipe(f"method: {method}\n"))
+
+
+# Recipes by name.
+
+
+def test_a_shipped_recipe_is_found_by_its_name():
+    for config_class in CONFIGS.values():
+        path = ROOT / "training" / "recipes" / config_class.method / "mnist_cpu.yaml"
+        by_name, by_path = (load_config(["--config", given], config_class) for given in ("mnist_cpu", str(path)))
+        assert by_name == replace(by_path, config="mnist_cpu")
+
+
+def test_a_recipe_s_name_says_its_method():
+    """Of those that share it, FETA-Pro; and --method has the last word."""
+    assert config_class_of(["--config", "cifar10_eps32"]) is DPDiffusionConfig
+    assert config_class_of(["--config", "mnist_cpu"]) is FETAProConfig
+    assert config_class_of(["--config", "mnist_cpu"], "dpdm") is DPDMConfig
+
+
+def test_a_file_of_that_name_wins():
+    file = Path("mnist_cpu")
+    file.write_text("method: dpdm\nmax_train_steps: 7\n")
+    assert config_class_of(["--config", "mnist_cpu"]) is DPDMConfig
+    assert load_config(["--config", "mnist_cpu"], DPDMConfig).max_train_steps == 7
+    file.unlink()
+    file.mkdir()  # a run's, say
+    assert load_config(["--config", "mnist_cpu"], DPDMConfig).max_train_steps != 7
+    file.rmdir()
+
+
+@pytest.mark.parametrize("name", ["mnist", "mnist_eps", "cifar10_eps32", ".."])
+def test_an_unknown_name_is_told_which_ones_there_are(name):
+    """Those of the method."""
+    said = refusal(["--config", name])
+    assert f"--config {name} is neither a file here nor a recipe of feta_pro (" in said
+    assert "folder_cpu, mnist_cpu" in said and said.count("cifar10_eps32") == (name == "cifar10_eps32")
+    if name != "cifar10_eps32":
+        with pytest.raises(UsageError, match="is neither a file here nor a recipe of feta_pro"):
+            config_class_of(["--config", name])
+
+
+@pytest.mark.parametrize("path", ["mnist_cpu.yaml", "mnist_cpu.yml", "./mnist_cpu", "feta_pro/mnist_cpu"])
+def test_a_path_is_not_taken_for_a_name(path):
+    assert f"--config {path} cannot be read (No such file or directory)" in refusal(["--config", path])

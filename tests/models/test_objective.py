@@ -9,7 +9,7 @@ from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.validation import SIGMA_MAX
 from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, build_objective
-from diffusers_dp.runs.run import build_denoiser, starting_model
+from diffusers_dp.runs.diffusion_run import build_denoiser, starting_model
 from support.models import make_ddpm
 
 

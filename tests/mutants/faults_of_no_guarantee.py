@@ -71,7 +71,7 @@ WITHOUT_GUARANTEE = (
     Fault(
         "a release written by an inf run",
         "diffusers_dp/runs/run.py",
-        "        if not ledger.has_guarantee:\n",
+        "        if not self.ledger.has_guarantee:\n",
         "        if False:\n",
         ("runs/test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dp_feta]",),
     ),

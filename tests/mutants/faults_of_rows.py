@@ -77,7 +77,7 @@ PUBLIC_INPUTS = (
     ),
     Fault(
         "a release of the same images begins a run, and its epsilon is not counted",
-        "diffusers_dp/runs/run.py",
+        "diffusers_dp/runs/diffusion_run.py",
         "    if model.receipt is not None:\n",
         "    if False:\n",
         ("runs/test_prior_release.py::test_as_many_images_of_the_same_classes_are_refused",),
@@ -150,8 +150,8 @@ PUBLIC_INPUTS = (
     Fault(
         "a resumed run forgets what it began with",
         "diffusers_dp/runs/run.py",
-        "        if self.checkpoint is None:\n            origin = origin if",
-        "        if True:\n            origin = origin if",
+        "        if self.checkpoint is None:\n            self.identity.public_inputs",
+        "        if True:\n            self.identity.public_inputs",
         ("training/test_public_curricula.py::test_central_and_public_images_in_one_set",),
     ),
     Fault(

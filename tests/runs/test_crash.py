@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs import diffusion_run as run_module
 from diffusers_dp.verify import verify
 from support.flags import RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.power_cut import Disk, start, watch, write_state
@@ -180,7 +180,7 @@ def test_gradients_that_are_not_numbers(script, flags, tmp_path, monkeypatch):
 
         return denoiser, broken_loss
 
-    monkeypatch.setattr("diffusers_dp.runs.run.build_objective", broken)
+    monkeypatch.setattr("diffusers_dp.runs.diffusion_run.build_objective", broken)
     script.main([*flags, "--curriculum", "none", "--output_dir", str(tmp_path / "run")])
     check_finished(tmp_path / "run", 4)
     weights = load_file(tmp_path / "run" / "release" / "unet" / "diffusion_pytorch_model.safetensors")

@@ -221,7 +221,7 @@ class TestFlags:
     @pytest.mark.parametrize("method", CONFIGS)
     def test_what_makes_no_sense_is_refused_before_anything_is_read(self, method, flags, tmp_path, monkeypatch):
         script = load(method, monkeypatch)
-        monkeypatch.setattr("diffusers_dp.runs.run.public_facts", lambda *_: pytest.fail("read"))
+        monkeypatch.setattr("diffusers_dp.runs.launch.public_facts", lambda *_: pytest.fail("read"))
         flags = flags.format(tmp=tmp_path).split()
         with pytest.raises(UsageError) as refusal:
             script.main([*INF, "--output_dir", str(tmp_path / "run"), *flags])

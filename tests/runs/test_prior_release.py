@@ -9,9 +9,9 @@ from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import DPDiffusionConfig
+from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.identity import RunIdentity, save_identity
 from diffusers_dp.runs.pretrained import load_pretrained
-from diffusers_dp.runs.run import starting_model
 from diffusers_dp.verify import verify
 from support.releases import make_release
 

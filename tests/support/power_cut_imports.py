@@ -1,18 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the training scripts import, loaded once for all processes that `power_cut.start` forks."""
-
-import importlib.util
+"""What training loads, loaded once for all processes that `power_cut.start` forks."""
 
 import datasets  # noqa: F401
 import torch
 
-from diffusers_dp.methods.registry import METHODS
-from support.places import ROOT
+import diffusers_dp.audit.mechanism_audit  # noqa: F401
+import diffusers_dp.runs.run  # noqa: F401
 
 
 torch.set_num_threads(1)
-for method in METHODS.values():
-    if method.script:
-        spec = importlib.util.spec_from_file_location("imported", ROOT / method.script)
-        assert spec is not None and spec.loader is not None
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -13,7 +13,7 @@ from diffusers_dp.data.public_images import PublicImages
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.method_flags import DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs import diffusion_run as run_module
 from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel, keep_pretrained, kept_pretrained, starting_point
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 from diffusers_dp.verify import verify
@@ -65,7 +65,7 @@ def test_from_public_images_to_release(method, script, flags, tmp_path, monkeypa
         asked.append((tmp_path / "run" / "private" / "ledger.jsonl").exists())
         keep(private, pipeline, origin)
 
-    monkeypatch.setattr("diffusers_dp.runs.run.keep_pretrained", watched)
+    monkeypatch.setattr("diffusers_dp.runs.diffusion_run.keep_pretrained", watched)
     script.main([*flags, *write_public(tmp_path / "public", tuple("abcdef"))])
     (origin,) = check_release(tmp_path, method)["public_inputs"]
     assert (origin["kind"], origin["num_images"], origin["licence"]) == ("public images", 6, "cc0-1.0")
@@ -226,7 +226,7 @@ def test_public_data_that_cannot_be_is_refused_before_anything_is_planned(script
         planned.append(True)
         raise UsageError("planned")
 
-    monkeypatch.setattr("diffusers_dp.runs.run.plan_run", plan_run)
+    monkeypatch.setattr("diffusers_dp.runs.launch.plan_run", plan_run)
     flags = [*flags, "--public_data_dir", *given.format(tmp=tmp_path).split()]
     declared = flags.index("--num_train_images")
     for argv in (flags, ["--dry_run", *flags[:declared], *flags[declared + 2 :]]):

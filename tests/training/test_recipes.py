@@ -11,6 +11,7 @@ from PIL import Image
 
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.methods.config import TrainingConfig, config_class_of, load_config
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.plan import plan_run
 from support.places import ROOT
 
@@ -80,7 +81,7 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path):
         flags += f"--public_data_dir {tmp_path / 'public'} --public_steps 1 --public_batch_size 2".split()
     if config.method == "dp_diffusion":  # its K of 128 draws of 80 million parameters takes the memory of a large GPU
         flags += ["--noise_multiplicity", "2"]
-    path = ROOT / "training" / f"train_{config.method}.py"
+    path = ROOT / str(METHODS[config.method].script)
     specification = importlib.util.spec_from_file_location(path.stem, path)
     script = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(script)

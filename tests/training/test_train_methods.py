@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from diffusers_dp import PrivacyLedger, SensitiveImages, load_verified, verify
-from diffusers_dp.audit import preflight
+from diffusers_dp.audit import mechanism_audit
 from diffusers_dp.audit.attach import check_same_run
 from diffusers_dp.commands.audit import method_of
 from diffusers_dp.data.images import public_facts
@@ -251,7 +251,7 @@ def test_an_audit_asks_for_mode_images_as_the_run_does():
     config = load_config(flags, CONFIGS["dp_feta"])
     facts = public_facts(config.data)
     plan = plan_run(config, facts)
-    (planned,) = preflight._queries(facts, plan)
+    (planned,) = mechanism_audit._queries(facts, plan)
     assert planned.row == plan.rows["mode_images"] and planned.query.clip_norm == 8
     door = SensitiveImages(np.zeros((0, 1, 8, 8), np.uint8), None, None, num_images=NUM_IMAGES, image_shape=(1, 8, 8))
     ledger = PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp")

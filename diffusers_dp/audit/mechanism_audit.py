@@ -1,0 +1,118 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Tier A as a whole: every question of a run, on stand-in records."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from ..data.images import PublicFacts
+from ..methods.flags import TrainingConfig
+from ..runs.plan import Plan
+from .additivity import additivity_checks, model_tolerance
+from .cells import CELLS, cell_checks, cell_of
+from .checks import Check
+from .mechanism import AuditedModel, Mechanism, canary_runs, size_of_audit, stand_in
+from .one_shot import STAGES, PlannedQuery, evaluation_query, query_runs
+from .probes import parameter_noise_checks, sensitivity_checks
+from .report import Audit
+
+
+DRAWS, QUICK_DRAWS = 500, 60
+
+
+def audit_mechanism(
+    config: TrainingConfig, facts: PublicFacts, plan: Plan, model: AuditedModel | None = None, *, quick: bool = False
+) -> Audit:
+    """Every question of a run, put to stand-in records through the real door; no image is read.
+
+    Args:
+        config, facts, plan: Of the run.
+        model (`AuditedModel`, *optional*): The run's own, for the probes of `probes.py`; without it a stand-in's only.
+        quick (`bool`): Fewer steps and draws, for the pre-flight.
+
+    Returns:
+        `Audit`: With a verdict.
+    """
+    start = time.perf_counter()
+    mechanism = Mechanism.of(plan, leaky_logs=config.has_leaky_logs) if "dp_sgd" in plan.rows else None
+    probes: list[Callable[[], list[Check]]] = []
+    num_records, steps = 0, list[int]()
+    if mechanism is not None:
+        num_records, steps = size_of_audit(mechanism, quick)
+        probes = _probes(mechanism, model, model_tolerance(config.precision == "bf16"), quick=quick)
+    queries = _queries(facts, plan)
+    checks: list[Check] = []
+    total = sum(steps) + STAGES * len(queries) + len(probes)
+    with (
+        _one_thread(),
+        tqdm(total=total, desc="Pre-flight" if quick else "Mechanism", unit="step", leave=False) as bar,
+    ):
+        outcomes = {}
+        if mechanism is not None:
+            outcomes["dp_sgd"] = canary_runs(mechanism, quick=quick, progress=bar.update)
+        for query in queries:
+            outcomes[query.row.name] = query_runs(
+                query, facts.image_shape, facts.class_names,
+                delta=plan.ledger.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
+                accountant="rdp" if quick else "pld", units=config.unit_column is not None, progress=bar.update,
+            )  # fmt: skip
+        for probe in probes:
+            checks += probe()
+            bar.update()
+    settings: dict[str, Any] = {"delta": plan.ledger.target_delta}
+    if mechanism is not None:
+        settings = {
+            "sample_rate": mechanism.sample_rate,
+            "noise_multiplier": mechanism.noise_multiplier,
+            "max_grad_norm": mechanism.max_grad_norm,
+            "normaliser": mechanism.normaliser,
+            "noise_multiplicity": mechanism.noise_multiplicity,
+            "truncated_poisson": mechanism.truncated,
+            "delta": mechanism.delta,
+            "stand_in_records": num_records,
+            "num_canaries": num_records // 2,
+            "steps": steps,
+        }
+    return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
+
+
+def _probes(
+    mechanism: Mechanism, model: AuditedModel | None, tolerance: float, *, quick: bool
+) -> list[Callable[[], list[Check]]]:
+    """Of DP-SGD alone."""
+    own = model or stand_in()
+    probes: list[Callable[[], list[Check]]] = [
+        lambda: sensitivity_checks(mechanism, stand_in(), tight=True, thorough=not quick),
+        lambda: additivity_checks(mechanism, stand_in(), "stand-in"),
+        lambda: parameter_noise_checks(mechanism, own),
+        lambda: cell_checks(mechanism, own, [cell_of(mechanism)] if quick else CELLS),
+    ]
+    if model is not None:
+        probes += [
+            lambda: additivity_checks(mechanism, own, "the model", tolerance),
+            lambda: sensitivity_checks(mechanism, own, tight=False, thorough=False),
+        ]
+    return probes
+
+
+def _queries(facts: PublicFacts, plan: Plan) -> list[PlannedQuery]:
+    queries = [PlannedQuery.of(query, plan.rows[query.name]) for query in plan.queries]
+    if "evaluation_reserve" in plan.rows:
+        queries.append(evaluation_query(plan.rows["evaluation_reserve"], facts.image_shape, facts.class_names))
+    return queries
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Records are few and small here. Several threads gain nothing, and wait for each other: on a busy machine of two cores they took eight
+    times the CPU seconds of one."""
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(number)

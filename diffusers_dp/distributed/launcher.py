@@ -1,0 +1,59 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a launcher tells a process, by its environment; and which process tells how all of them end. Nothing here loads torch."""
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+
+from ..errors import DiffusersDPError, Interrupted
+
+
+TELLING = timedelta(seconds=10)
+SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
+
+
+def number_of(names: Sequence[str], default: int) -> int:
+    """The first of these variables that is set to 0 or more, or the default."""
+    numbers = (int(os.environ.get(name, -1)) for name in names)
+    return next((number for number in numbers if number >= 0), default)
+
+
+def is_launched() -> bool:
+    """Whether a launcher may have started this process, or Accelerate was told something. Accelerate then says what follows."""
+    return any(name in SIZES or name.startswith("ACCELERATE_") for name in os.environ)
+
+
+def tell(error: DiffusersDPError | Interrupted) -> None:
+    """The one sentence of an error on stderr, once where all processes raise the same, or end because one did."""
+    everywhere = not _have_met() and number_of(LOCAL_RANKS, 0) > 0  # flags: all read the same
+    if everywhere or error.is_told:
+        return
+    if error.exit_code != Interrupted.exit_code or _is_first_to_tell():
+        print(f"error: {error}", file=sys.stderr)
+
+
+def _have_met() -> bool:
+    """Whether the processes of the run can ask each other, or could. One that has not loaded torch has met nobody."""
+    if "torch" not in sys.modules:
+        return False
+    from torch import distributed
+
+    return distributed.is_initialized()
+
+
+def _is_first_to_tell() -> bool:
+    """SIGTERM reaches each process by itself, and each notices by itself that another one is gone: who comes here first says so.
+    They can no longer ask each other. Where they met first is still there, or it is the first process's and gone."""
+    if not _have_met():
+        return True
+    from torch import distributed
+
+    try:
+        store = distributed.distributed_c10d._get_default_store()
+        store.set_timeout(TELLING)
+        return bool(store.add("diffusers_dp_told", 1) == 1)
+    except RuntimeError:  # better twice than never
+        return True

@@ -1,0 +1,97 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The start of a training script: parse, plan, refuse what cannot be, and only then load torch and train."""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..data.images import PublicFacts, public_facts
+from ..distributed.interruption import stoppable
+from ..distributed.launcher import is_launched, tell
+from ..errors import DiffusersDPError, Interrupted
+from ..methods.config import TrainingConfig, load_config
+from ..release.push import prepare_push
+from .folder import RunFolder
+from .plan import Plan, plan_run
+
+
+if TYPE_CHECKING:
+    from ..distributed.processes import Processes
+    from ..models import TrainingLoss
+
+    Preflight = Callable[[TrainingConfig, PublicFacts, Plan, tuple[Any, TrainingLoss] | None], None]
+
+Config = TypeVar("Config", bound=TrainingConfig)
+
+
+@stoppable()
+def run_method(
+    config_class: type[Config],
+    method: "Callable[[Any], None]",
+    preflight: "Preflight",
+    argv: list[str] | None = None,
+) -> None:
+    """Reads the flags, plans, refuses what cannot be, and lets the method train.
+
+    One process that no launcher started loads torch after all that, and not at all in a dry run. Needed earlier, it is
+    loaded earlier: for public images, for PRV, for bf16, and where several processes plan together.
+
+    Args:
+        config_class (`type[TrainingConfig]`): The method's flags.
+        method (`Callable`): What is particular to it; is given a `TrainingRun`, or a `DiffusionRun`.
+        preflight (`Callable`): Audits the mechanism before anything is spent.
+        argv (`list[str]`, *optional*): The command line without the program's name.
+
+    Raises:
+        DiffusersDPError: See there; `Interrupted` at SIGTERM.
+    """
+    config = load_config(argv, config_class)
+    early = _start(config) if is_launched() or config.precision != "no" else None
+    facts, plan = _plan(config) if early is None else early.on_first(lambda: _plan(config))
+    if config.dry_run:
+        return
+    processes = early or _start(config)
+    from .diffusion_run import model_to_audit, run_of
+
+    if not config.skip_preflight:
+        processes.on_first(lambda: preflight(config, facts, plan, model_to_audit(config, facts, processes.device)))
+    folder = RunFolder(config.output_dir)
+    processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
+    with folder.at_work():
+        method(run_of(config)(config, facts, plan, processes, folder))
+
+
+def launch(main: Callable[[], None]) -> None:
+    """Runs a training script: one sentence on stderr, and the exit code, where it ends early."""
+    try:
+        main()
+    except (DiffusersDPError, Interrupted) as error:
+        tell(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _start(config: TrainingConfig) -> "Processes":
+    from ..distributed.processes import start_processes
+
+    return start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.has_leaky_logs)
+
+
+def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:
+    """What is public, and the plan, which is printed. What cannot be is refused; nothing is written."""
+    facts, resume = public_facts(config.data), config.resume_from_checkpoint is not None
+    public = config.public_training
+    # A dry run that looks for no sensitive images looks for no public ones; a run that goes on may have learned from them.
+    if public is not None and not config.data.declared_only and not resume:
+        from ..data.public_images import check_public_images
+
+        check_public_images(public.images)
+    plan = plan_run(config, facts)
+    print(plan.table, flush=True)  # before torch is loaded, which takes seconds
+    if config.push_to_hub:
+        prepare_push(config.hub_name, private=config.hub_private_repo, dry_run=config.dry_run)
+    if not config.dry_run:
+        RunFolder(config.output_dir).refuse_another_run(resume=resume)
+    return facts, plan

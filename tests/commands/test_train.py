@@ -1,0 +1,56 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp train`: the packaged script of a method, with its flags, its words and its exit codes."""
+
+import pytest
+
+from diffusers_dp import cli
+from diffusers_dp.errors import BudgetExceeded, IntegrityError, Interrupted, UsageError
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.training import train_dpdm
+
+
+def ended(*argv):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", *argv])
+    return end.value.code
+
+
+def test_the_flags_are_the_script_s(monkeypatch):
+    given = []
+    monkeypatch.setattr(train_dpdm, "main", given.append)
+    cli.main(["train", "dpdm", "--config", "mnist_cpu", "--dry_run", "--help", "-x"])
+    assert given == [["--config", "mnist_cpu", "--dry_run", "--help", "-x"]]
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.script])
+def test_help_is_that_of_the_method(method, capsys):
+    assert ended(method, "--help") == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: {METHODS[method].script_name}.py") and METHODS[method].title in said
+
+
+@pytest.mark.parametrize("argv", [["pge"], ["train_dpdm"], ["--seed", "3"], []], ids=str)
+def test_a_method_without_a_script_is_refused_in_one_sentence(argv, capsys):
+    assert ended(*argv) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and "method" in said and said.count("\n") == 1
+    assert not argv or "dp_feta" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (UsageError("no"), 2, "error: no\n"),
+        (BudgetExceeded("no"), 3, "error: no\n"),
+        (IntegrityError("no"), 4, "error: no\n"),
+        (Interrupted("no"), 75, "error: no\n"),
+        (KeyboardInterrupt(), 130, "interrupted: the same command and --resume_from_checkpoint latest go on with the run.\n"),
+    ],
+)  # fmt: skip
+def test_a_run_ends_as_the_script_does(error, code, words, monkeypatch, capsys):
+    def main(argv):
+        raise error
+
+    monkeypatch.setattr(train_dpdm, "main", main)
+    assert ended("dpdm") == code
+    assert capsys.readouterr().err == words
