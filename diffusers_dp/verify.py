@@ -37,7 +37,7 @@ MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
-# Epsilon by RDP beyond which PLD overflows and PRV takes for ever; and the points of PLD's grid over RDP's epsilon, of which more would take GiB.
+# Epsilon by RDP beyond which PLD overflows and PRV takes for ever. Points of PLD's grid over that epsilon: more take GiB.
 MOST_EPSILON, GRID = 1000, 600_000
 LARGE_DELTA = 1e-4  # above it delta is spoken of: it is too likely for something that must not happen
 QUICK_ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # with them the ledger decides how wide PLD's grid must be

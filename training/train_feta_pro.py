@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def train(run: "Run") -> None:
     # 1. What the model learns from public images, and its curriculum.
     run.pretrain()
-    scheduler = curriculum_of(run.config)
+    scheduler = curriculum_of(run)
     run.processes.on_first(lambda: scheduler.save_pretrained(run.folder.private / "warmup_scheduler"))
 
     # 2. Two questions, each answered once, and a warm-up that reads their noisy answers only.
@@ -47,9 +47,10 @@ def train(run: "Run") -> None:
     run.release_model({**scheduler.config, "auxiliary": run.config.auxiliary})
 
 
-def curriculum_of(config: FETAProConfig) -> "FrequencyWarmupScheduler":
+def curriculum_of(run: "Run") -> "FrequencyWarmupScheduler":
     from diffusers_dp.schedulers import FrequencyWarmupScheduler
 
+    config = run.config
     return FrequencyWarmupScheduler(
         curriculum=config.curriculum,
         spatial_steps=config.spatial_steps,

@@ -309,9 +309,9 @@ def smallest_noise(
     log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both. Where it is
     cut from one side again and again all the same, the cost bends too much, and it is halved.
 
-    `dp_accounting.calibrate_dp_mechanism` and scipy's `brentq` below it know an absolute tolerance alone, begin without a guess and interpolate on a
-    linear scale, where a cost may be infinite and one of PLD takes seconds. A stored answer is found by its exact noise multiplier: any other
-    search would lose those of today.
+    `dp_accounting.calibrate_dp_mechanism` and scipy's `brentq` below it know an absolute tolerance alone and interpolate
+    on a linear scale. A cost here may be infinite, and one of PLD takes seconds. A stored answer is found by its exact
+    noise multiplier: any other search would lose those of today.
 
     Args:
         cost (`Callable`): falls with the noise multiplier.

@@ -10,7 +10,6 @@ import torch
 from tqdm.auto import tqdm
 
 from ..data.images import PublicFacts
-from ..methods.flags import TrainingConfig
 from ..runs.plan import Plan
 from .additivity import additivity_checks, model_tolerance
 from .cells import CELLS, cell_checks, cell_of
@@ -25,25 +24,33 @@ DRAWS, QUICK_DRAWS = 500, 60
 
 
 def audit_mechanism(
-    config: TrainingConfig, facts: PublicFacts, plan: Plan, model: AuditedModel | None = None, *, quick: bool = False
+    facts: PublicFacts,
+    plan: Plan,
+    model: AuditedModel | None = None,
+    *,
+    leaky_logs: bool = False,
+    bf16: bool = False,
+    quick: bool = False,
 ) -> Audit:
     """Every question of a run, put to stand-in records through the real door; no image is read.
 
     Args:
-        config, facts, plan: Of the run.
+        facts, plan: Of the run.
         model (`AuditedModel`, *optional*): The run's own, for the probes of `probes.py`; without it a stand-in's only.
+        leaky_logs (`bool`): Whether the run keeps a leaky log.
+        bf16 (`bool`): Whether its model computes in mixed precision.
         quick (`bool`): Fewer steps and draws, for the pre-flight.
 
     Returns:
         `Audit`: With a verdict.
     """
     start = time.perf_counter()
-    mechanism = Mechanism.of(plan, leaky_logs=config.has_leaky_logs) if "dp_sgd" in plan.rows else None
+    mechanism = Mechanism.of(plan, leaky_logs=leaky_logs) if "dp_sgd" in plan.rows else None
     probes: list[Callable[[], list[Check]]] = []
     num_records, steps = 0, list[int]()
     if mechanism is not None:
         num_records, steps = size_of_audit(mechanism, quick)
-        probes = _probes(mechanism, model, model_tolerance(config.precision == "bf16"), quick=quick)
+        probes = _probes(mechanism, model, model_tolerance(bf16), quick=quick)
     queries = _queries(facts, plan)
     checks: list[Check] = []
     total = sum(steps) + STAGES * len(queries) + len(probes)
@@ -58,7 +65,7 @@ def audit_mechanism(
             outcomes[query.row.name] = query_runs(
                 query, facts.image_shape, facts.class_names,
                 delta=plan.ledger.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
-                accountant="rdp" if quick else "pld", units=config.unit_column is not None, progress=bar.update,
+                accountant="rdp" if quick else "pld", units=plan.unit == "unit", progress=bar.update,
             )  # fmt: skip
         for probe in probes:
             checks += probe()

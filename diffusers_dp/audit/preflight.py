@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.images import PublicFacts
 from ..errors import IntegrityError
-from ..methods.flags import TrainingConfig
 from ..runs.plan import Plan
 
 
@@ -14,21 +13,30 @@ if TYPE_CHECKING:
 
 
 def preflight(
-    config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "tuple[Any, RowLoss] | None" = None
+    facts: PublicFacts,
+    plan: Plan,
+    trained: "tuple[Any, RowLoss] | None" = None,
+    *,
+    leaky_logs: bool = False,
+    bf16: bool = False,
 ) -> None:
     """A short `audit_mechanism` with the run's own model, before anything is spent. It says in one line that it passed. Of a
     run without guarantee there is nothing to audit.
 
+    Args:
+        facts, plan, leaky_logs, bf16: As for `audit_mechanism`.
+        trained (`tuple`, *optional*): The run's own model, and the loss of its rows.
+
     Raises:
         IntegrityError: Something failed; names it.
     """
-    if not config.has_guarantee:
+    if not plan.ledger.has_guarantee:
         return
     from .mechanism import AuditedModel
     from .mechanism_audit import audit_mechanism
 
     model = None if trained is None else AuditedModel(*trained, facts.image_shape, facts.class_names)
-    audit = audit_mechanism(config, facts, plan, model, quick=True)
+    audit = audit_mechanism(facts, plan, model, leaky_logs=leaky_logs, bf16=bf16, quick=True)
     if audit.reasons:
         raise IntegrityError(
             f"The pre-flight audit found the mechanism broken ({'; '.join(audit.reasons)}): nothing was spent; repair the "

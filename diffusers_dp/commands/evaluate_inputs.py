@@ -47,7 +47,11 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
 def find_shape(
     args: argparse.Namespace, sources: "dict[str, Source]", release: sample.Drawing | None, cache: Path
 ) -> "tuple[Shape, str | None]":
-    """The shape in which all are compared, and the split of the real test images, if there is one; `UsageError` where shapes do not fit."""
+    """The shape in which all are compared, and the split of the real test images, if there is one.
+
+    Raises:
+        UsageError: The shapes do not fit.
+    """
     from ..data.sources import MissingSplit
     from ..evaluation.images import common_shape
 

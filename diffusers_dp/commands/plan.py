@@ -6,7 +6,7 @@ the picture that is asked for.
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
 from ..methods.config import (
     CONFIGS,
-    DPSGDConfig,
-    FETAProConfig,
     SamplingFacts,
     TrainingConfig,
     config_class_of,
@@ -57,8 +55,8 @@ def run(args: argparse.Namespace) -> None:
     if args.sweep is not None:
         if args.picture is not None:
             raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")
-        config_class = config_class_of(args.training_flags, args.method)
-        print(sweep(args.training_flags, *parse_sweep(args.sweep, config_class), args.method))
+        flags = [flag.name for flag in fields(config_class_of(args.training_flags, args.method))]
+        print(sweep(args.training_flags, *parse_sweep(args.sweep, flags), args.method))
         return
     if args.picture is not None:
         from .plan_picture import check_picture
@@ -70,12 +68,16 @@ def run(args: argparse.Namespace) -> None:
             "--picture draws a budget, and with --target_epsilon inf there is none; leave one of them out."
         )
     plan = plan_run(config, facts)
-    print(describe_images(config, facts), plan.table, sep="\n", flush=True)  # what follows loads torch
+    print(
+        describe_images(facts, config.unit_column, digits=config.uses_digits), plan.table, sep="\n", flush=True
+    )  # what follows loads torch
     if not config.has_guarantee:
         return
     print(describe_total(plan))
     if plan.sampling is not None:
-        print(describe_step(plan, plan.sampling, parameters(config, facts)))
+        from ..runs.diffusion_run import count_trained  # loads torch
+
+        print(describe_step(plan, plan.sampling, count_trained(config, facts)))
     if args.picture is not None:
         from .plan_picture import draw_plan
 
@@ -92,21 +94,7 @@ def read(training_flags: list[str], method: str | None = None) -> tuple[Training
         raise UsageError(f"{error} Or give --num_train_images, with which a plan opens no dataset.") from None
 
 
-def parameters(config: TrainingConfig, facts: PublicFacts) -> int:
-    """The number of parameters that DP-SGD trains; 0 of a method without it."""
-    if not isinstance(config, DPSGDConfig):
-        return 0
-    from ..models import count_parameters  # loads torch
-
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    if getattr(config, "pretrained_model_name_or_path", None) is None:
-        return count_parameters(facts.image_shape, num_classes, **config.network)
-    from ..runs.diffusion_run import starting_model
-
-    return sum(p.numel() for p in starting_model(config, facts).unet.parameters())
-
-
-def parse_sweep(text: str, config_class: type[TrainingConfig] = FETAProConfig) -> tuple[str, list[str]]:
+def parse_sweep(text: str, flags: Sequence[str]) -> tuple[str, list[str]]:
     """Splits `flag=v1,v2`, or `flag=v1;v2` for values with commas of their own, into the flag and its values.
 
     Raises:
@@ -114,7 +102,7 @@ def parse_sweep(text: str, config_class: type[TrainingConfig] = FETAProConfig) -
     """
     name, _, listed = text.partition("=")
     name = name.strip().lstrip("-")
-    names = [flag.name for flag in fields(config_class) if flag.name != "dry_run"]  # a plan is always one
+    names = [flag for flag in flags if flag != "dry_run"]  # a plan is always one
     if name not in names:
         raise UsageError(f"--sweep: '{name}' is not a flag that can vary; the nearest is {nearest(name, names)}.")
     values = [value.strip() for value in listed.split(";" if ";" in listed else ",")]
@@ -129,12 +117,14 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     Raises:
         UsageError: A value cannot be at all, or none can be planned.
     """
+    from ..runs.diffusion_run import count_trained  # loads torch
+
     plans: dict[str, tuple[Plan, int]] = {}
     notes = []
     for value in values:
         config, facts = read([*training_flags, f"--{name}={value}"], method)
         try:
-            plans[value] = plan_run(config, facts), parameters(config, facts)
+            plans[value] = plan_run(config, facts), count_trained(config, facts)
         except UsageError as error:
             notes.append(f"{name}={value}: {error}")
     if not plans:
@@ -172,12 +162,12 @@ def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
     ]
 
 
-def describe_images(config: TrainingConfig, facts: PublicFacts) -> str:
+def describe_images(facts: PublicFacts, unit_column: str | None, *, digits: bool) -> str:
     """Which images the plan is for: where no flag names any, those of the training script's default."""
     shape = "x".join(map(str, facts.image_shape))
     classes = "without classes" if facts.class_names is None else f"in {len(facts.class_names)} classes"
-    what = ", the embedded digits" if config.uses_digits else ""
-    whose = "" if config.unit_column is None else f" of {facts.num_units:,} units ({config.unit_column})"
+    what = ", the embedded digits" if digits else ""
+    whose = "" if unit_column is None else f" of {facts.num_units:,} units ({unit_column})"
     return f"planned for {facts.num_images:,} images of {shape} {classes}{what}{whose}; none was read"
 
 

@@ -194,7 +194,7 @@ class Drawing:
 
 
 def draw(drawing: Drawing, output: Path, pool: WorkerPool) -> None:
-    """Fills the folder `output`, or goes on with what the same flags began there. Several processes share what is missing."""
+    """Fills the folder `output`, or goes on with what the same flags began there; processes share what is missing."""
     begin(drawing, output)
     missing = [shard for shard in shards_of(output, drawing.flags.num_images) if not shard[0].exists()]
     own = sum(len(indices) for _, indices in missing[:: pool.count])

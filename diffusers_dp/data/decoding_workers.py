@@ -2,8 +2,9 @@
 """Several processes that decode images, each a new Python that knows nothing but its job.
 
 Not a pool of `multiprocessing`: a forked child keeps the lock of the run's folder when its parent is killed, and holds copies of what CUDA and
-threads left behind; a spawned one imports the training script, with torch, before it begins. Not joblib either: its processes live on for
-minutes where their parent is killed, with the private images that they hold. These end when their parent does, for then their input ends.
+threads left behind; a spawned one imports the training script, with torch, before it begins. Not joblib either: its
+processes live on where their parent is killed, with the private images that they hold. These end when their parent does,
+for then their input ends.
 """
 
 import os

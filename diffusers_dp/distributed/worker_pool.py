@@ -2,8 +2,9 @@
 """A command in several processes: the first runs it, and the others do what it hands to them. No torch, where there is one process.
 
 Training asks its processes the same questions at the same time (`Processes`). A command does most of its work in one place, and has some
-parts that take long and know nothing of each other: images, features, classifiers. Accelerate's `split_between_processes` would run the whole
-command in each process. joblib would start processes of its own, where a launcher has started one for each GPU.
+parts that take long and know nothing of each other: images, features, classifiers. Accelerate's
+`split_between_processes` would run the whole command in each process. joblib would start processes of its own, where a
+launcher has started one for each GPU.
 """
 
 import contextlib

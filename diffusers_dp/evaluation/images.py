@@ -17,7 +17,7 @@ from ..data.images import validation_positions
 from ..data.source import DataSource
 from ..data.sources import ImageSource, load_digits_split, open_source
 from ..errors import UsageError
-from ..methods.flags import split_list
+from ..methods.flag_groups import split_list
 
 
 Shape = tuple[int, int, int]  # channels, height, width

@@ -11,7 +11,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
 from .data_checks import refuse_columns_without_a_dataset
-from .flags import DPSGDConfig, TrainingConfig, parse_rate
+from .flag_groups import parse_rate
+from .flags import DPSGDConfig, TrainingConfig
 from .mean_embedding import MeanEmbeddingConfig
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .recipes import find_recipe, method_of_recipe

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..verify import NO_GUARANTEE
-from .flags import TrainingConfig, split_list
+from .flag_groups import split_list
+from .flags import TrainingConfig
 
 
 #: Flags that name data: a folder, or a name on the Hub for which a local folder may stand.

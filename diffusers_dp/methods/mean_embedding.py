@@ -8,7 +8,8 @@ from typing import ClassVar
 from ..errors import UsageError
 from ..queries.frequency import FrequencyFeatures
 from ..queries.query import Query
-from .flags import NetworkFlags, TrainingConfig, flag, run_folder
+from .flag_groups import NetworkFlags, flag, run_folder
+from .flags import TrainingConfig
 
 
 #: What `--features` may be: random Fourier features (DP-MERF).

@@ -12,7 +12,8 @@ from ..queries.frequency import FrequencyFeatures
 from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
-from .flags import DPSGDConfig, PublicTraining, flag, parse_rate, run_folder, split_list
+from .flag_groups import flag, parse_rate, run_folder, split_list
+from .flags import DPSGDConfig, PublicTraining
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.

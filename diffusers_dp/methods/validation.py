@@ -11,17 +11,8 @@ from ..errors import UsageError
 from ..randomness.timestep_mixture import TimestepMixture
 from ..verify import ACCOUNTANTS
 from .data_checks import validate_data
-from .flags import (
-    AUGMENTATIONS,
-    LARGEST_SEED,
-    LR_SCHEDULERS,
-    OBJECTIVES,
-    TRACKERS,
-    DPSGDConfig,
-    NetworkFlags,
-    TrainingConfig,
-    parse_rate,
-)
+from .flag_groups import AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TRACKERS, NetworkFlags, parse_rate
+from .flags import DPSGDConfig, TrainingConfig
 from .method_flags import (
     AUXILIARIES,
     CENTRAL_IMAGES,

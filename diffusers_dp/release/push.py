@@ -133,8 +133,8 @@ def push_folder(folder: str | Path, names: Sequence[str], repo_id: str, *, repo_
 
 
 def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
-    """Of a training run with `--push_to_hub`, before an image is read: a dry run lists what would go, and a run makes sure that the Hub will
-    take it, for a push that cannot work should not show after hours.
+    """Of a training run with `--push_to_hub`, before an image is read. A dry run lists what would go. A run makes sure
+    that the Hub will take it, for a push that cannot work should not show after hours.
 
     Raises:
         UsageError: See `check_hub`.

@@ -12,7 +12,7 @@ from ..data.images import PublicFacts
 from ..data.public_images import PublicImages
 from ..errors import UsageError
 from ..methods.config import DPSGDConfig, TrainingConfig
-from ..models import Denoiser, TrainingLoss, build_objective
+from ..models import Denoiser, TrainingLoss, build_objective, count_parameters
 from ..pipelines import DPImagePipeline
 from .dp_sgd import Trained
 from .pretrained import (
@@ -177,3 +177,13 @@ def model_to_audit(
 ) -> tuple[Denoiser, TrainingLoss] | None:
     """What DP-SGD will train, for the pre-flight; `None` of a method without DP-SGD."""
     return build_denoiser(config, facts, device) if isinstance(config, DPSGDConfig) else None
+
+
+def count_trained(config: TrainingConfig, facts: PublicFacts) -> int:
+    """The number of parameters that DP-SGD trains; 0 of a method without it."""
+    if not isinstance(config, DPSGDConfig):
+        return 0
+    num_classes = None if facts.class_names is None else len(facts.class_names)
+    if getattr(config, "pretrained_model_name_or_path", None) is None:
+        return count_parameters(facts.image_shape, num_classes, **config.network)
+    return sum(parameter.numel() for parameter in starting_model(config, facts).unet.parameters())

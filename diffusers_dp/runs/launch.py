@@ -17,9 +17,8 @@ from .plan import Plan, plan_run
 
 if TYPE_CHECKING:
     from ..distributed.processes import Processes
-    from ..models import TrainingLoss
 
-    Preflight = Callable[[TrainingConfig, PublicFacts, Plan, tuple[Any, TrainingLoss] | None], None]
+    Preflight = Callable[..., None]  # see `audit.preflight`
 
 Config = TypeVar("Config", bound=TrainingConfig)
 
@@ -54,7 +53,10 @@ def run_method(
     from .diffusion_run import model_to_audit, run_of
 
     if not config.skip_preflight:
-        processes.on_first(lambda: preflight(config, facts, plan, model_to_audit(config, facts, processes.device)))
+        processes.on_first(lambda: preflight(
+            facts, plan, model_to_audit(config, facts, processes.device),
+            leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16",
+        ))  # fmt: skip
     folder = RunFolder(config.output_dir)
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():

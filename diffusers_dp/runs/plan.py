@@ -177,18 +177,10 @@ def _dp_sgd_rows(config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingF
     """DP-SGD, with the noise that what is left asks for, and its slack."""
     cap = sampling.truncated_batch_size
     sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
-    step = gradient_row(
-        max_grad_norm=config.max_grad_norm,
-        noise_multiplier=sigma,
-        sample_rate=sampling.sample_rate,
-        normaliser=sampling.normaliser,
-        noise_multiplicity=config.noise_multiplicity,
-        truncated_batch_size=cap,
-        max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
-    )
+    step = _step(config, sampling, sigma)
     rows = {"dp_sgd": replace(step, steps=config.max_train_steps)}
     if config.restart_slack:
-        rows["restart_slack"] = _row("restart_slack", sigma, sampling.sample_rate, config.restart_slack, cap)
+        rows["restart_slack"] = replace(step, name="restart_slack", steps=config.restart_slack)
     return rows
 
 
@@ -274,17 +266,31 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
     """
-    planned = plan.rows["dp_sgd"]
+    sampling = plan.sampling
+    assert sampling is not None  # of a `DPSGDConfig`
     earlier = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
     if earlier:
         sigma = earlier[-1]["noise_multiplier"]
     else:
-        cap = planned.truncated_batch_size
-        sigma = ledger.calibrate(planned.sampling_probability, config.counted_steps, truncated_batch_size=cap)
-    row = replace(planned, noise_multiplier=sigma, steps=1)
+        sigma = ledger.calibrate(
+            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size
+        )
+    row = _step(config, sampling, sigma)
     if earlier:
         _check_same(earlier[-1], row)
     return row
+
+
+def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float) -> LedgerRow:
+    return gradient_row(
+        max_grad_norm=config.max_grad_norm,
+        noise_multiplier=sigma,
+        sample_rate=sampling.sample_rate,
+        normaliser=sampling.normaliser,
+        noise_multiplicity=config.noise_multiplicity,
+        truncated_batch_size=sampling.truncated_batch_size,
+        max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
+    )
 
 
 def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:

@@ -84,7 +84,7 @@ def test_it_audits_the_questions_of_the_plan(flags, script):
     facts = public_facts(args.data)
     plan = plan_run(args, facts)
     model = AuditedModel(*build_denoiser(args, facts, "cpu"), facts.image_shape, facts.class_names)
-    audit = audit_mechanism(args, facts, plan, model, quick=True)
+    audit = audit_mechanism(facts, plan, model, quick=True)
     assert audit.verdict == "VALID", audit.reasons
     assert set(audit.outcomes) == set(plan.rows)
     for name in ("sensitivity of the model", "additivity of the model"):
@@ -152,7 +152,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, s
     monkeypatch.setattr(mechanism_audit, "tqdm", Bar)
     if where is None:
         audit = audit_mechanism(
-            config, facts, plan, AuditedModel(denoiser, loss, facts.image_shape, facts.class_names), quick=True
+            facts, plan, AuditedModel(denoiser, loss, facts.image_shape, facts.class_names), quick=True
         )
         assert audit.verdict == "VALID", audit.reasons
         assert set(audit.outcomes) == set(plan.rows) >= {"evaluation_reserve", "dp_sgd"}
@@ -162,7 +162,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, s
     else:
         halved(monkeypatch, where)
         with pytest.raises(IntegrityError, match=re.escape(named)):
-            preflight(config, facts, plan, (denoiser, loss))
+            preflight(facts, plan, (denoiser, loss))
 
 
 def test_it_keeps_to_one_thread(monkeypatch):
@@ -175,7 +175,7 @@ def test_it_keeps_to_one_thread(monkeypatch):
         monkeypatch.setattr(
             mechanism_audit, "canary_runs", lambda *a, **k: seen.append(torch.get_num_threads()) or watched(*a, **k)
         )
-        audit_mechanism(config, facts, plan, quick=True)
+        audit_mechanism(facts, plan, quick=True)
         assert seen == [1] and torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)

@@ -190,7 +190,10 @@ def test_a_sweep_has_a_line_for_each_value(capsys):
 
 
 def test_values_with_commas_are_separated_by_semicolons():
-    assert parse_sweep("--curriculum = none; frequency,spatial;none") == ("curriculum", ["none", "frequency,spatial"])
+    assert parse_sweep("--curriculum = none; frequency,spatial;none", ["seed", "curriculum"]) == (
+        "curriculum",
+        ["none", "frequency,spatial"],
+    )
     lines = sweep(SMALL, "curriculum", ["none", "frequency,spatial"]).splitlines()
     assert lines[1].split()[2:4] == ["-", "-"] and "-" not in lines[2].split()
 

@@ -18,7 +18,8 @@ from diffusers_dp.methods.config import (
     resolve,
     validate,
 )
-from diffusers_dp.methods.flags import TrainingConfig, parse_rate
+from diffusers_dp.methods.flag_groups import parse_rate
+from diffusers_dp.methods.flags import TrainingConfig
 from diffusers_dp.methods.method_flags import CURRICULA
 from diffusers_dp.methods.registry import METHODS
 from support.places import ROOT
