@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from support import forked
 from support.places import FETA_PRO, ROOT
 
 
@@ -38,9 +39,7 @@ TINY = [
 def models(tmp_path_factory, honest):
     """A release of ten digits that the training script made, one of three classes, and one that was tampered with."""
     folder = tmp_path_factory.mktemp("app")
-    done = subprocess.run(
-        [sys.executable, str(FETA_PRO), *TINY, "--output_dir", str(folder / "digits")], capture_output=True, text=True
-    )
+    done = forked.run(FETA_PRO, *TINY, "--output_dir", folder / "digits", folder=folder)
     assert done.returncode == 0, done.stderr[-2000:]
     shutil.copytree(honest, folder / "three" / "release")
     shutil.copytree(honest, folder / "tampered" / "release")

@@ -106,17 +106,6 @@ def test_public_facts_of_a_data_set_on_disk(capsys, tmp_path):
     assert text.startswith("planned for 30 images of 1x8x8 in 2 classes; none was read")
 
 
-@pytest.mark.parametrize(
-    "recipe", sorted(RECIPES.parent.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
-def test_every_recipe_can_be_planned_without_its_images(recipe):
-    described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.stem.startswith("folder_") else []
-    config, facts = read(["--config", str(recipe), "--accountant", "rdp", *described])
-    plan = plan_run(config, facts)
-    assert list(plan.rows) == [*(question.name for question in config.questions), "dp_sgd"]
-    assert plan.epsilon == pytest.approx(config.target_epsilon, rel=1e-3)
-
-
 def test_what_a_large_delta_means_is_told_of_one_plan_and_of_a_sweep(capsys):
     sentence = (
         "A delta of 0.002 is not below 1 / 1,000 images: such a guarantee allows to publish some of them outright."

@@ -230,7 +230,7 @@ def test_digits_as_text_are_names(tmp_path):
 )
 @pytest.mark.parametrize("label_column", [None, "label"])
 def test_a_label_column_of_another_type_is_refused(tmp_path, values, kind, label_column):
-    """No row of it could be read_images: the whole budget would be spent on noise."""
+    """No row of it could be read: the whole budget would be spent on noise."""
     features = datasets.Features({"image": datasets.Image(), "label": kind})
     name = save_parquet(tmp_path / "set", {"image": image_bytes(*[encode(grey())] * 2), "label": values}, features)
     config = FETAProConfig(dataset_name=name, label_column=label_column, class_names="a,b")

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the training scripts import, loaded once for all processes that `power_cut.start` forks."""
+"""What the training scripts import, loaded once for all processes that `forked.start` starts."""
 
 import importlib.util
 
