@@ -12,8 +12,11 @@ from support.flags import FOLDER
 from support.hub_stand_in import hub  # noqa: F401 (a fixture)
 from support.images import write_dataset
 from support.releases import make_release
+from support.remembered import remember_accounting
 from support.runs import load, write_images
 
+
+remember_accounting()
 
 # They start processes and browsers, and begin: a worker that had one of them at the end would let the others wait.
 LONGEST = (
