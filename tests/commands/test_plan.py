@@ -2,7 +2,6 @@
 """`diffusers-dp plan`: the numbers of training, published tables, one picture, and refusals in one sentence."""
 
 import builtins
-import importlib.util
 import math
 import re
 import subprocess
@@ -18,7 +17,7 @@ from diffusers_dp.commands.plan_picture import check_picture, draw_plan
 from diffusers_dp.data import images as data
 from diffusers_dp.errors import UsageError
 from diffusers_dp.runs.plan import plan_run
-from support.places import FETA_PRO, ROOT
+from support.places import FETA_PRO, ROOT, module_of
 
 
 RECIPES = ROOT / "training" / "recipes" / "feta_pro"
@@ -55,11 +54,8 @@ def planned(*argv):
 
 
 def test_the_plan_is_that_of_the_training_script(capsys):
-    specification = importlib.util.spec_from_file_location("train_feta_pro", FETA_PRO)
-    script = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(script)
     flags = ["--config", str(RECIPES / "mnist_eps1.yaml"), "--target_epsilon", "2"]
-    script.main([*flags, "--dry_run"])
+    module_of(FETA_PRO).main([*flags, "--dry_run"])
     table = capsys.readouterr().out
     assert "dp_sgd" in table and table in output(capsys, *flags)
 

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Every example runs, as a script and cell by cell as a notebook; the two are one text."""
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -10,12 +9,10 @@ import pytest
 import yaml
 
 from support import forked
-from support.places import ROOT
+from support.places import ROOT, module_of
 
 
-specification = importlib.util.spec_from_file_location("notebooks", ROOT / "examples" / "notebooks.py")
-notebooks = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(notebooks)
+notebooks = module_of(ROOT / "examples" / "notebooks.py")
 SCRIPTS = {path.stem: path for path in notebooks.scripts()}
 
 # Runs the code cells of a notebook one after the other, in one namespace, as a kernel would.

@@ -158,7 +158,7 @@ def test_a_damaged_pretrained_model_is_not_gone_on_with(script, flags, tmp_path,
     flags += write_public(tmp_path / "public")
     with monkeypatch.context() as patch:
         cut_power_at(patch, script, 4)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(PowerCut):
             script.main(flags)
     (tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS).write_bytes(b"none")
     with pytest.raises(IntegrityError, match="pretrained is damaged or of another model"):
