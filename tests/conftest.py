@@ -12,19 +12,22 @@ from support.flags import FOLDER
 from support.hub_stand_in import hub  # noqa: F401 (a fixture)
 from support.images import write_dataset
 from support.releases import make_release
+from support.remembered import remember_accounting
 from support.runs import load, write_images
 
 
-# They start processes and browsers, and begin: a worker that had one of them at the end would let the others wait.
+remember_accounting()
+
+# They take most of the time, and begin: a worker that had one of them at the end would let the others wait.
 LONGEST = (
-    "test_train_feta_pro", "test_processes", "test_app_browser", "test_crash", "test_preflight", "test_train_methods", "test_worker_pool",
-    "test_planning", "test_examples", "test_sample_datasets", "test_evaluate_options", "test_audit_run", "test_train_releases",
-    "test_golden",
-)  # fmt: skip
+    "app_browser golden processes crash train_feta_pro verify recipes planning audit_mechanism accounting train_methods "
+    "evaluate_options image_cache evaluate audit_run plan preflight worker_pool sample"
+).split()
+PLACES = {f"test_{name}": place for place, name in enumerate(LONGEST)}
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    items.sort(key=lambda item: PLACES.get(item.path.stem, len(PLACES)))
 
 
 @pytest.fixture

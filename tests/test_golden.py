@@ -6,7 +6,6 @@ What may be new: fields of a receipt, lines of a plan. Random in a receipt: numb
 weights.
 """
 
-import importlib.util
 import json
 import re
 
@@ -15,6 +14,7 @@ import torch
 from golden import runs
 
 from diffusers_dp.verify import epsilon, report
+from support.places import module_of
 
 
 CASES = runs.cases()
@@ -41,10 +41,7 @@ def train(case, given, monkeypatch):
     if case["processes"] > 1:
         return runs.launch(case["processes"], path, *given).returncode
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)  # of the test process
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return runs.exit_code(module.main, given)
+    return runs.exit_code(module_of(path).main, given)
 
 
 def check_contained(recorded, found, at="", most=1e-12):

@@ -2,7 +2,6 @@
 """A whole run, watched: every secret draw was paid for first, epsilon follows from the JSON alone, the release reads nothing private,
 and the guarantee is never for other neighbours than it says."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -30,20 +29,13 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.dp_sgd import run_dp_sgd
 from support.flags import FOLDER, NUM_IMAGES
-from support.places import FETA_PRO, ROOT
+from support.places import FETA_PRO, ROOT, module_of
 from support.runs import files, read_ledger, write_images
 
 
 FLAGS = [*FOLDER, "--target_epsilon", "2", "--checkpointing_steps", "1"]
 SECRETS = ("random_states_0.pkl", "loss.csv", "real_grid.png", "ledger_backup.jsonl")
 SECRET = b"patient-4711"
-
-
-def load_script():
-    spec = importlib.util.spec_from_file_location("train_feta_pro", FETA_PRO)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 PRIVATE = ("_images", "_labels", "_readable")
@@ -110,7 +102,7 @@ def watched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("watched")
     flags = write_images(folder / "images")
     pixels = [np.asarray(Image.open(path)).tobytes() for path in (folder / "images").rglob("*.png")]
-    output_dir, draws, script = folder / "run", [], load_script()
+    output_dir, draws, script = folder / "run", [], module_of(FETA_PRO)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "set_num_threads", lambda number: None)
         note_draws(patch, output_dir / "private" / "ledger.jsonl", draws)
@@ -127,7 +119,7 @@ def two_runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "set_num_threads", lambda number: None)
         for name in ("first", "second"):
-            load_script().main([*FLAGS, *flags, "--seed", "3", "--output_dir", str(folder / name)])
+            module_of(FETA_PRO).main([*FLAGS, *flags, "--seed", "3", "--output_dir", str(folder / name)])
     return folder / "first", folder / "second"
 
 
@@ -219,7 +211,7 @@ class PowerCut(Exception):
 @pytest.mark.parametrize("draw", ["normal", "uniform"])
 def test_a_run_whose_noise_fails_releases_nothing(tmp_path, monkeypatch, draw):
     """In DP-SGD, after a first checkpoint that could be released instead."""
-    script, original, run = load_script(), getattr(PrivateGenerator, draw), tmp_path / "run"
+    script, original, run = module_of(FETA_PRO), getattr(PrivateGenerator, draw), tmp_path / "run"
 
     def failing(self, *arguments):
         if (run / "private" / "checkpoint-1").is_dir():

@@ -3,6 +3,7 @@
 
 import ast
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ def repository(tmp_path):
 def make_mutants(repository, *faults):
     done = subprocess.run(
         [sys.executable, "-c", RUN.replace("FAULTS", repr(faults)), str(repository)],
-        capture_output=True, text=True, cwd=Path(__file__).parent,
+        capture_output=True, text=True, cwd=Path(__file__).parent, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 

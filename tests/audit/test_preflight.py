@@ -27,7 +27,7 @@ from diffusers_dp.runs.plan import plan_run
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
     "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --train_batch_size 64 "
-    "--noise_multiplicity 2"
+    "--noise_multiplicity 2 --accountant rdp --target_epsilon 1"
 ).split()
 
 
@@ -75,7 +75,7 @@ def test_a_folder_that_holds_a_run_is_refused_before_it(script, tmp_path, monkey
     "flags",
     [
         ["--curriculum", "frequency"],
-        ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2"],
+        ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2", "--accountant", "pld"],
     ],
     ids=str,
 )
@@ -95,7 +95,7 @@ def plan_of_units(*flags):
     """A run of 300 patients, which asks a question about its finished model as well."""
     wanted = (
         "--dataset_name scans --unit_column patient_id --num_train_units 300 --num_train_images 900 --class_names a,b --resolution 8 "
-        "--num_channels 1 --dry_run --accountant rdp --evaluation_reserve 0.02"
+        "--num_channels 1 --dry_run --evaluation_reserve 0.02"
     )
     config = load_config([*TINY, *wanted.split(), *flags])
     facts = public_facts(config.data)
@@ -105,7 +105,7 @@ def plan_of_units(*flags):
 def test_a_run_of_units_is_probed_with_units():
     """Also where --max_images_per_unit is left at its default."""
     assert Mechanism.of(plan_of_units()[2]).max_images_per_unit == 8
-    digits = load_config([*TINY, "--accountant", "rdp"])
+    digits = load_config(TINY)
     assert Mechanism.of(plan_run(digits, public_facts(digits.data))).max_images_per_unit is None
 
 
@@ -114,7 +114,7 @@ def test_it_asks_as_the_run_will():
     for flags, leaky in (((), False), (("--leaky_logs",), True)):
         config, _, plan = plan_of_units(*flags)
         assert cell_of(Mechanism.of(plan, leaky_logs=config.leaky_logs)) == Cell(units=True, leaky=leaky)
-    digits = load_config([*TINY, "--accountant", "rdp"])
+    digits = load_config(TINY)
     plan = plan_run(digits, public_facts(digits.data))
     mechanism = Mechanism.of(plan)
     assert cell_of(mechanism) == Cell() and cell_of(replace(mechanism, truncated=True)) == Cell(truncated=True)

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The simulation behind `docs/scaling.md`: real samples, a real ledger, and formulas that are right."""
 
-import importlib.util
 import sys
 
 import numpy as np
@@ -9,16 +8,12 @@ import pytest
 
 from diffusers_dp import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import gradient_row
-from support.places import ROOT
+from support.places import ROOT, module_of
 
 
 @pytest.fixture(scope="module")
 def scaling():
-    path = ROOT / "benchmarks" / "scaling.py"
-    specification = importlib.util.spec_from_file_location("scaling", path)
-    script = sys.modules["scaling"] = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(script)
-    return script
+    return module_of(ROOT / "benchmarks" / "scaling.py")
 
 
 def arguments(scaling, monkeypatch, *flags):

@@ -26,6 +26,7 @@ from support.evaluating import FAST, PRIVATE, read, refused, run
 from support.flags import TINY
 from support.images import write_dataset
 from support.releases import make_release
+from support.runs import load
 
 
 HOUSE = "private/unprotected/evaluation"
@@ -188,11 +189,19 @@ def test_a_dp_classifier_at_the_epsilon_of_the_release(data, release, monkeypatc
     )
 
 
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory):
+    run = tmp_path_factory.mktemp("trained") / "run"
+    flags = [*TINY, *"--train_batch_size 64 --accountant rdp --target_epsilon 1".split(), "--output_dir", str(run)]
+    flags += "--max_train_steps 4 --checkpointing_steps 1 --checkpoints_total_limit 3".split()
+    with pytest.MonkeyPatch.context() as patch:
+        load("feta_pro", patch).main(flags)
+    return run
+
+
 @pytest.fixture
-def trained(script, tmp_path):
-    flags = [*TINY, "--train_batch_size", "64", "--accountant", "rdp", "--output_dir", str(tmp_path / "run")]
-    script.main([*flags, "--max_train_steps", "4", "--checkpointing_steps", "1", "--checkpoints_total_limit", "3"])
-    return tmp_path / "run"
+def trained(trained_once, tmp_path):
+    return shutil.copytree(trained_once, tmp_path / "run")
 
 
 def test_the_way_to_the_release(trained, quick, capsys):

@@ -1,6 +1,5 @@
 """From flags to images: public facts without reading an image, damaged images that contribute nothing, refusals."""
 
-import importlib.util
 from dataclasses import replace
 
 import datasets
@@ -15,7 +14,7 @@ from diffusers_dp.data.images import load_digits_split, load_images, public_fact
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import FETAProConfig
 from support.images import encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
-from support.places import ROOT
+from support.places import ROOT, module_of
 
 
 @pytest.fixture
@@ -230,7 +229,7 @@ def test_digits_as_text_are_names(tmp_path):
 )
 @pytest.mark.parametrize("label_column", [None, "label"])
 def test_a_label_column_of_another_type_is_refused(tmp_path, values, kind, label_column):
-    """No row of it could be read_images: the whole budget would be spent on noise."""
+    """No row of it could be read: the whole budget would be spent on noise."""
     features = datasets.Features({"image": datasets.Image(), "label": kind})
     name = save_parquet(tmp_path / "set", {"image": image_bytes(*[encode(grey())] * 2), "label": values}, features)
     config = FETAProConfig(dataset_name=name, label_column=label_column, class_names="a,b")
@@ -242,10 +241,7 @@ def test_the_benchmark_keeps_real_test_images_private(tmp_path):
     columns = {"image": image_bytes(encode(grey(7))), "label": [0]}
     for split in ("train", "test"):
         name = save_parquet(tmp_path / "set", columns, labelled(["a"]), split)
-    path = ROOT / "benchmarks" / "demo_accuracy.py"
-    specification = importlib.util.spec_from_file_location("demo_accuracy", path)
-    script = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(script)
+    script = module_of(ROOT / "benchmarks" / "demo_accuracy.py")
     folder = tmp_path / "out"
     images, _ = script.real_test_images(["--dataset_name", name, "--resolution", "8"], folder)
     assert len(images) == 1 and [path.name for path in folder.iterdir()] == ["private"]

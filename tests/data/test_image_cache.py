@@ -116,7 +116,7 @@ def test_every_source_is_decoded_by_several_processes(tmp_path, monkeypatch, sma
 
 
 def test_a_data_set_that_is_called_like_the_cache(tmp_path, monkeypatch, small_parts):
-    """What `datasets` caches of it lies elsewhere: other processes read_images it while ours is made."""
+    """What `datasets` caches of it lies elsewhere: other processes read it while ours is made."""
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
     monkeypatch.setattr(data, "_num_cores", lambda: 2)
     config = config_of(write_images(tmp_path / data.FOLDER))
@@ -376,20 +376,18 @@ def test_a_damaged_shard_is_one_sentence(tmp_path, damage):
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_a_shard_that_is_damaged_under_way_is_one_sentence(tmp_path, monkeypatch, small_parts, num_processes):
-    """Arrow opened the files; their content is read_images when images are decoded."""
+    """Arrow opened the files; their content is read when images are decoded."""
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
     monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
     config = config_of(write_images(tmp_path / "set"))
     monkeypatch.setattr(data, "open_source", lambda source: Damaged(open_source(source)))
-    with pytest.raises(
-        UsageError, match="--dataset_name .*set could not be read_images .*a stripe is gone.*restore it"
-    ):
+    with pytest.raises(UsageError, match="--dataset_name .*set could not be read .*a stripe is gone.*restore it"):
         data.load_images(config.data, public_facts(config.data), tmp_path / "cache")
     assert not (tmp_path / "cache" / "images").exists()
 
 
 class Damaged:
-    """A source whose rows cannot be read_images from the ninth on."""
+    """A source whose rows cannot be read from the ninth on."""
 
     def __init__(self, source):
         self.source = source

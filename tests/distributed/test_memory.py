@@ -49,7 +49,7 @@ def test_measuring_says_nothing(capfd):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_freed_memory_is_kept_for_the_next_step():
-    """Page faults of a step that allocates, writes and frees 360 MB, after three such steps."""
+    """Page faults of a step that allocates, writes and frees 160 MB, after three such steps."""
     code = """
 import ctypes, resource, sys
 from diffusers_dp.distributed.memory import keep_freed_memory
@@ -60,9 +60,9 @@ libc.malloc.restype = ctypes.c_void_p
 faults = []
 for _ in range(4):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [libc.malloc(90_000_000) for _ in range(4)]
+    blocks = [libc.malloc(40_000_000) for _ in range(4)]
     for block in blocks:
-        ctypes.memset(block, 1, 90_000_000)
+        ctypes.memset(block, 1, 40_000_000)
     for block in reversed(blocks):
         libc.free(ctypes.c_void_p(block))
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)

@@ -23,6 +23,7 @@ from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
 from diffusers_dp.methods.config import DPDMConfig, load_config
 from diffusers_dp.verify import verify
+from support import forked
 from support.flags import TINY_RUN
 from support.noise_questions import NOISE_CELLS
 from support.places import ROOT, TESTS
@@ -38,7 +39,7 @@ from support.processes_worker import (
     make_arrays,
     measure,
 )
-from support.runs import independent_epsilon, read_ledger, status, write_images, write_public
+from support.runs import independent_epsilon, load, read_ledger, status, write_images, write_public
 
 
 class Found(dict):
@@ -51,7 +52,8 @@ class Found(dict):
         if count == 1:
             self[1] = [measure(Processes(), self.folder)]
             return self[1]
-        done = launch(count, TESTS / "support" / "processes_worker.py", self.folder)
+        worker = TESTS / "support" / "processes_worker.py"
+        done = forked.run(worker, self.folder, folder=self.folder, count=count)
         assert done.returncode == 0, done.stderr[-4000:]
         assert (self.folder / str(count)).exists()
         self[count] = [torch.load(self.folder / f"{count}-{i}.pt", weights_only=False) for i in range(count)]
@@ -328,23 +330,22 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path):
-    """One sentence and exit code 75, nothing hangs; two processes then finish what three began."""
+def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path, monkeypatch, capsys):
+    """One sentence and exit code 75, nothing hangs; one process then finishes what two began."""
     (tmp_path / "killed.py").write_text(SIGNALLED.format(signal="SIGKILL"))
     run = tmp_path / "run"
-    flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", run]
+    flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", str(run)]
     script = ROOT / "training" / "train_dpdm.py"
-    died = launch(3, tmp_path / "killed.py", script, *flags)
+    died = forked.run(tmp_path / "killed.py", script, *flags, folder=tmp_path, count=2)
     assert died.returncode != 0
     assert died.stderr.count(f"error: {LOST}") + died.stderr.count(f"error: {STOPPED}") == 1
     assert status(run)["exit_code"] == 75 and status(run)["message"] in (LOST, STOPPED)
     assert not (run / "release").exists()
     _, before = read_ledger(run)
-    done = launch(2, script, *flags, "--resume_from_checkpoint", "latest")
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.count("Released") == 1 and "had 3 process(es) and goes on with 2" in done.stdout
+    load("dpdm", monkeypatch).main([*flags, "--resume_from_checkpoint", "latest"])
+    assert "had 2 process(es) and goes on with 1" in capsys.readouterr().out
     receipt, problems = verify(run / "release")
-    assert problems == [] and receipt["processes"] == [3, 2]
+    assert problems == [] and receipt["processes"] == [2, 1]
     assert receipt["resumes"] == [{"step": 2, "fresh_entropy": True}]
     header, after = read_ledger(run)
     assert [row["id"] for row in after[: len(before)]] == [row["id"] for row in before]

@@ -16,6 +16,7 @@ from diffusers_dp.commands.evaluate_inputs import StateImages
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
 from diffusers_dp.evaluation.training_curve import KeptState
 from diffusers_dp.release.receipt import RECEIPT_NAME
+from support import forked
 from support.places import TESTS
 from support.processes import SEVERAL, launch
 from support.small_commands import patches
@@ -56,9 +57,8 @@ def count_of(release):
 @pytest.mark.parametrize("count", SEVERAL)
 def test_several_processes_find_what_one_finds(count, release, judged_data, tmp_path, monkeypatch):
     """Images, features, classifiers and the report; the receipt counts once, and nothing is left over outside of the caches."""
-    done = launch(
-        count, COMMANDS, tmp_path / "several.txt", "nothing", *flags_of(release, judged_data, tmp_path / "several")
-    )
+    flags = flags_of(release, judged_data, tmp_path / "several")
+    done = forked.run(COMMANDS, tmp_path / "several.txt", "nothing", *flags, folder=tmp_path, count=count)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.count("Written to") == done.stdout.count("This reads private data") == 1
     assert count_of(release) == 1

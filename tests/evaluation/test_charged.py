@@ -17,9 +17,9 @@ from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
-from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.build import EDMDPMSolverMultistepScheduler
 from diffusers_dp.sampling.class_balance import CLASS_SHARE, parse_balance, released_balance
+from support.doors import Noiseless
 from support.releases import make_unet
 
 
@@ -27,13 +27,6 @@ CLASSES = ("zero", "one", "two", "three")
 SIGMA = 4.0
 ROW = LedgerRow("evaluation_reserve", "gaussian", SIGMA)
 PIXELS = 64
-
-
-class Silent(PrivateGenerator):
-    """No noise: the sum can be looked at."""
-
-    def normal(self, shape, std, device="cpu"):
-        return super().normal(shape, std, device) * 0
 
 
 def digits(train=True, number=None):
@@ -85,11 +78,11 @@ def test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for(ju
     for asked, names, norm in ((judge, CLASSES, math.sqrt(3)), (unlabelled_judge, None, math.sqrt(2))):
         labels = None if names is None else np.arange(4)
         ledger = new_ledger(4)
-        whole = ask(asked, door(images, labels, names), ledger=ledger, generator=Silent())
+        whole = ask(asked, door(images, labels, names), ledger=ledger, generator=Noiseless())
         assert ledger.rows[0]["query"]["sensitivity"] == ledger.rows[0]["query"]["clip_norm"] == norm
         for missing in range(4):
             readable = np.arange(4) != missing
-            part = ask(asked, door(images, labels, names, readable=readable), generator=Silent())
+            part = ask(asked, door(images, labels, names, readable=readable), generator=Noiseless())
             moved = (whole - part).norm().item()
             assert moved <= norm + 1e-5
             if missing:  # the blank image has no direction, and moves nothing but its class
@@ -98,7 +91,7 @@ def test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for(ju
 
 def test_the_answer_is_a_confusion_matrix_and_two_moments_of_each_class(judge):
     images, labels = digits(number=200)
-    answer = ask(judge, door(images, labels), generator=Silent())
+    answer = ask(judge, door(images, labels), generator=Noiseless())
     assert answer.shape == (4, 4 + 2 * PIXELS)
     expected = confusion_matrix(labels, judge.classifier.predict(images), labels=range(4))
     np.testing.assert_allclose(answer[:, :4].numpy(), expected, rtol=1e-5)
@@ -126,7 +119,7 @@ def test_it_is_asked_once_at_the_reserved_noise_and_written_down_first(judge):
 
 def test_the_noise_is_that_of_the_row_in_every_coordinate(judge):
     images, labels = digits(number=40)
-    silent = ask(judge, door(images, labels), generator=Silent())
+    silent = ask(judge, door(images, labels), generator=Noiseless())
     noise = torch.stack([ask(judge, door(images, labels)) - silent for _ in range(30)])
     assert noise.std().item() == pytest.approx(SIGMA * math.sqrt(3), rel=0.02)
     assert noise.std(0).min() > 0.4 * SIGMA * math.sqrt(3)
@@ -136,7 +129,7 @@ def test_units_of_several_images_count_once(judge):
     images, labels = digits(number=60)
     units = np.arange(60) // 3
     people = door(images, labels, units=units, num_units=20, max_images_per_unit=3)
-    answer = ask(judge, people, generator=Silent())
+    answer = ask(judge, people, generator=Noiseless())
     assert answer[:, :4].sum().item() == pytest.approx(20)
 
 
@@ -159,7 +152,7 @@ def by_metric(measurements, **protocol):
 
 def test_numbers_without_noise_are_those_of_an_independent_formula(judge, synthetic):
     images, labels = digits(number=300)
-    answer = ask(judge, door(images, labels), generator=Silent())
+    answer = ask(judge, door(images, labels), generator=Noiseless())
     found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=300))
     right = judge.classifier.predict(images) == labels
     assert found["accuracy"].value == pytest.approx(100 * right.mean()) and found["accuracy"].protocol["unit"] == "%"
@@ -193,7 +186,7 @@ def test_numbers_without_noise_are_those_of_an_independent_formula(judge, synthe
 def test_an_unreadable_image_counts_as_wrong(judge):
     images, labels = digits(number=100)
     readable = np.arange(100) < 90
-    answer = ask(judge, door(images, labels, readable=readable), generator=Silent())
+    answer = ask(judge, door(images, labels, readable=readable), generator=Noiseless())
     found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=100))
     right = (judge.classifier.predict(images) == labels) & readable
     assert found["accuracy"].value == pytest.approx(right.sum())
@@ -202,7 +195,7 @@ def test_an_unreadable_image_counts_as_wrong(judge):
 def test_noise_neither_moves_the_numbers_nor_is_it_larger_than_stated(judge):
     images, labels = digits(number=500)
     noisy, std = 60, 3.0
-    silent = ask(judge, door(images, labels), generator=Silent())
+    silent = ask(judge, door(images, labels), generator=Noiseless())
     torch.manual_seed(0)
 
     def measure(noise, noise_std):
@@ -222,7 +215,7 @@ def test_the_same_images_are_at_distance_zero(synthetic):
     """Twice the same distribution, by halves."""
     halves = [synthetic.subset(np.arange(start, len(synthetic), 2)) for start in (0, 1)]
     judge = Judge(halves[0], epochs=1)
-    answer = ask(judge, door(halves[1].images, halves[1].labels), generator=Silent())
+    answer = ask(judge, door(halves[1].images, halves[1].labels), generator=Noiseless())
     found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=len(halves[1])))
     assert abs(found["first moment distance"].value) < 0.02
 
@@ -250,7 +243,7 @@ def test_noise_carries_no_accuracy_beyond_what_one_can_be(judge):
 
 def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
     images, labels = digits(number=300)
-    answer = ask(judge, door(images, labels), generator=Silent())
+    answer = ask(judge, door(images, labels), generator=Noiseless())
     found = judge.measurements(answer, noise_std=0.0, num_units=300)
     receipt = {"evaluation": [each.as_json() for each in found]}
     names = ["three", "zero", "two", "one"]  # the model's order counts
@@ -266,7 +259,7 @@ def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
 
 def test_without_classes_there_are_moments_alone(unlabelled_judge):
     images, _ = digits(number=100)
-    answer = ask(unlabelled_judge, door(images, None, None), generator=Silent())
+    answer = ask(unlabelled_judge, door(images, None, None), generator=Noiseless())
     assert answer.shape == (1, 2 * PIXELS)
     found = by_metric(unlabelled_judge.measurements(answer, noise_std=0.0, num_units=100))
     assert set(found) == {"first moment distance", "second moment distance"}

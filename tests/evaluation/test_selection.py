@@ -17,6 +17,7 @@ from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import choose_privately, split_for_training
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.doors import Noiseless
 
 
 EPSILON, DELTA = 1.0, 1e-5
@@ -46,13 +47,6 @@ def right_about_one_class(images):
 
 GROUPS = ((wrong, right), (right_about_one_class, wrong, right, wrong))
 COUNTS = [0, 30, 10, 0, 30, 0]
-
-
-class Silent(PrivateGenerator):
-    """No noise: the sum can be looked at."""
-
-    def normal(self, shape, std, device="cpu"):
-        return super().normal(shape, std, device) * 0
 
 
 def choose(images=None, **options):
@@ -95,7 +89,7 @@ def test_what_cannot_be_split():
 
 
 def check_counts(choose):
-    choice = choose(generator=Silent(bytes(16)))
+    choice = choose(generator=Noiseless(bytes(16)))
     assert choice.chosen == (1, 2)
     np.testing.assert_allclose(np.concatenate(choice.noisy_accuracies) * NUM_IMAGES, COUNTS, atol=1e-4)
 
@@ -109,7 +103,7 @@ def check_sensitivity(choose):
         patch.setattr(
             selection, "_correctness", lambda candidates, images, labels: torch.ones(len(images), len(candidates))
         )
-        whole = choose(generator=Silent(bytes(16)))
+        whole = choose(generator=Noiseless(bytes(16)))
     sums = np.concatenate(whole.noisy_accuracies) * NUM_IMAGES
     moved = np.linalg.norm(sums / NUM_IMAGES)  # every image moves the sum alike
     assert moved == pytest.approx(math.sqrt(len(COUNTS)), rel=1e-6)  # nothing was clipped away
@@ -303,7 +297,9 @@ def test_the_choice_is_right_with_a_generous_budget():
 
 def test_a_label_outside_the_classes_counts_for_nobody():
     labels = np.array([300, -1, 0, 1])
-    choice = choose(ImageSet(validation(np.array([0, 0, 0, 1])).images, labels, CLASSES), generator=Silent(bytes(16)))
+    choice = choose(
+        ImageSet(validation(np.array([0, 0, 0, 1])).images, labels, CLASSES), generator=Noiseless(bytes(16))
+    )
     assert choice.noisy_accuracies[0] == pytest.approx((0, 0.5), abs=1e-4)
 
 
@@ -328,7 +324,7 @@ def test_an_image_that_cannot_be_read_changes_no_number_but_the_counts(tmp_path)
     short = dataclasses.replace(whole.subset(np.arange(1, NUM_IMAGES)), num_declared=NUM_IMAGES)
     for name, images in (("whole", whole), ("short", short)):
         path = tmp_path / f"{name}.jsonl"
-        choice = choose(images, ledger_path=path, generator=Silent(bytes(16)))
+        choice = choose(images, ledger_path=path, generator=Noiseless(bytes(16)))
         header, row = map(json.loads, path.read_text().splitlines())
         rows[name] = header["num_images"], row["query"], row["noise_multiplier"], choice.facts
         assert choice.noisy_accuracies[0][1] == pytest.approx(len(images) / NUM_IMAGES)

@@ -1,23 +1,18 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Every example runs, as a script and cell by cell as a notebook; the two are one text."""
 
-import importlib.util
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support.places import ROOT
+from support import forked
+from support.places import ROOT, module_of
 
 
-specification = importlib.util.spec_from_file_location("notebooks", ROOT / "examples" / "notebooks.py")
-notebooks = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(notebooks)
+notebooks = module_of(ROOT / "examples" / "notebooks.py")
 SCRIPTS = {path.stem: path for path in notebooks.scripts()}
 
 # Runs the code cells of a notebook one after the other, in one namespace, as a kernel would.
@@ -56,12 +51,12 @@ RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name in LONGEST e
 
 
 @pytest.mark.parametrize(("name", "kind"), RUNS)
-def test_it_runs(name, kind, honest, tmp_path):
+def test_it_runs(name, kind, honest, tmp_path, tmp_path_factory):
     """In a folder with a release where `make demo` puts one."""
     shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
     (tmp_path / "training").symlink_to(ROOT / "training")
     before = contents(tmp_path)
-    done = run_example(name, kind, tmp_path)
+    done = run_example(name, kind, tmp_path, tmp_path_factory.mktemp("said"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / MADE[name]).is_file()
     own = Path(MADE[name]).parts[0]
@@ -69,7 +64,7 @@ def test_it_runs(name, kind, honest, tmp_path):
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_folder_that_is_there_is_not_touched(name, honest, tmp_path):
+def test_a_folder_that_is_there_is_not_touched(name, honest, tmp_path, tmp_path_factory):
     """Nor are the user's own images, which the README calls `scans`: here they have the names that an example gives to its own."""
     shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
     own = Path(MADE[name]).parts[0]
@@ -84,7 +79,7 @@ def test_a_folder_that_is_there_is_not_touched(name, honest, tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"a patient")
     before = contents(tmp_path)
-    done = run_example(name, "script", tmp_path)
+    done = run_example(name, "script", tmp_path, tmp_path_factory.mktemp("said"))
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-3000:]
     assert last == f"{own} exists: this example writes into a folder of its own; move yours away, or run it elsewhere."
@@ -95,16 +90,12 @@ def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def run_example(name, kind, folder):
+def run_example(name, kind, folder, said):
     script = SCRIPTS[name]
-    command = [str(script)] if kind == "script" else ["-c", KERNEL, str(script.with_suffix(".ipynb"))]
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
+    if kind == "script":
+        return forked.run(script, folder=said, cwd=folder)
+    (said / "kernel.py").write_text(KERNEL)
+    return forked.run(said / "kernel.py", script.with_suffix(".ipynb"), folder=said, cwd=folder)
 
 
 def test_the_space_is_complete():

@@ -5,12 +5,12 @@ import copy
 
 import pytest
 import torch
-from diffusers import UNet2DModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffusers_dp.gradients import largest_physical_batch, physical_batch
 from diffusers_dp.models import EDMDenoiser, EDMLoss
+from support.models import convolutional_unet
 
 
 CPU = torch.device("cpu")
@@ -18,13 +18,7 @@ ARGUMENTS = {"image_shape": (1, 8, 8), "labelled": True, "noise_multiplicity": 2
 
 
 def denoiser():
-    torch.manual_seed(0)
-    unet = UNet2DModel(
-        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
-        down_block_types=("DownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "UpBlock2D"),
-        add_attention=False, num_class_embeds=4,
-    )  # fmt: skip
-    return EDMDenoiser(unet)
+    return EDMDenoiser(convolutional_unet(block_out_channels=(8, 16), norm_num_groups=4))
 
 
 def largest(model, at_most=10**6):

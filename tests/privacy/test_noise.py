@@ -6,7 +6,6 @@ import logging
 import numpy as np
 import pytest
 import torch
-from diffusers import UNet2DModel
 from scipy import stats
 from torch import nn
 
@@ -17,6 +16,7 @@ from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import KEY, NUM_IMAGES, SHAPE, Counting, gradient, make_door, make_ledger, squares, two_layers
+from support.models import convolutional_unet
 from support.places import ROOT
 from support.sources import handlers
 from support.statistics import dispersion
@@ -127,10 +127,7 @@ def test_nothing_is_drawn_but_from_the_private_source(monkeypatch):
         raise AssertionError("drawn from a public generator")
 
     door, generator = make_door(), PrivateGenerator(KEY)
-    unet = UNet2DModel(
-        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(4, 8), layers_per_block=1, norm_num_groups=2,
-        down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2, add_attention=False, num_class_embeds=4,
-    )  # fmt: skip
+    unet = convolutional_unet()
     denoiser, changes = EDMDenoiser(unet), {"sample_rate": 0.5, "noise_multiplicity": 2, "generator": generator}
     names = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like")
     for name in names:

@@ -8,7 +8,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from diffusers import UNet2DModel
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -22,6 +21,7 @@ from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatu
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 from support.doors import CLASSES, KEY, NUM_IMAGES, SHAPE, make_door, make_ledger
+from support.models import convolutional_unet
 
 
 MANY = settings(max_examples=60, deadline=None, derandomize=True)
@@ -433,10 +433,7 @@ def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
 def test_one_record_moves_nobody_elses_draws(record, objective, changes):
     """The training loss draws noise levels, noise, dropped labels, flips and shifts. A record that is zeroed out must not shift the draws of
     the rows after it, nor of the next step."""
-    unet = UNet2DModel(
-        sample_size=8, in_channels=1, out_channels=1, block_out_channels=(4, 8), layers_per_block=1, norm_num_groups=2,
-        down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2, add_attention=False, num_class_embeds=4,
-    )  # fmt: skip
+    unet = convolutional_unet()
     denoiser, loss = EDMDenoiser(unet), EDMLoss(0.3)
     if objective == "ddpm":
         mixture = TimestepMixture([0.0, 300.0, 1000.0], [0.2, 0.8])

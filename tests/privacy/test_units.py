@@ -15,23 +15,14 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.queries.frequency import FrequencyFeatures
-from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.doors import CLASSES, KEY, Noiseless
 
 
-KEY = bytes(range(16))
 SHAPE = (1, 4, 4)
-CLASSES = ("a", "b", "c")
 NUM_UNITS = 6
 # Unit 3 has most of the images, unit 4 one, unit 5 none; in no order.
 UNITS = np.array([3, 0, 3, 1, 3, 3, 2, 0, 3, 4, 3, 1, 3, 3, 2])
 MANY = settings(max_examples=40, deadline=None, derandomize=True)
-
-
-class Noiseless(PrivateGenerator):
-    """Samples as ever, but every Gaussian draw is 0: the sum behind the noise."""
-
-    def normal(self, shape, std, device="cpu"):
-        return torch.zeros(tuple(shape), device=device)
 
 
 def make_ledger():

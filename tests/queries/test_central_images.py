@@ -9,23 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import BudgetExceeded
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import ModeImages, small_shape
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.doors import CLASSES, KEY, make_ledger
 
 
-KEY = bytes(range(16))
 NUM_IMAGES = 24
-CLASSES = ("a", "b", "c")
-
-
-def make_ledger(target_epsilon=1e9):
-    return PrivacyLedger(
-        None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp"
-    )
 
 
 def make_images(shape, count=NUM_IMAGES):
@@ -44,7 +36,7 @@ def ask(images, labels="round", *, missing=(), class_names=CLASSES, bins=4, sigm
         images, labels, readable, num_images=NUM_IMAGES, image_shape=images.shape[1:], class_names=class_names, **other
     )
     door._generator = PrivateGenerator(KEY)
-    ledger, shape = make_ledger(), images.shape[1:]
+    ledger, shape = make_ledger(NUM_IMAGES), images.shape[1:]
     query = ModeImages(image_shape=shape, num_bins=bins, sample_rate=rate, repeats=repeats)
     sums = query.ask(door, query.features, noise_multiplier=sigma, ledger=ledger)
     divided = sums / query.normaliser(NUM_IMAGES, sums.shape[1])
@@ -156,7 +148,7 @@ def test_the_row_is_written_before_an_image_is_read(monkeypatch):
     """And nothing is asked that costs too much."""
     images, seen = make_images((1, 8, 8)), []
     door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=images.shape[1:])
-    ledger, original = make_ledger(), sensitive._clip
+    ledger, original = make_ledger(NUM_IMAGES), sensitive._clip
     monkeypatch.setattr(
         sensitive, "_clip", lambda *rest: seen.append([r["state"] for r in ledger.rows]) or original(*rest)
     )
@@ -164,7 +156,7 @@ def test_the_row_is_written_before_an_image_is_read(monkeypatch):
     query.answer(door, noise_multiplier=1.0, ledger=ledger)
     assert seen == [["reserved"]]
     with pytest.raises(BudgetExceeded):
-        query.answer(door, noise_multiplier=1.0, ledger=make_ledger(0.1))
+        query.answer(door, noise_multiplier=1.0, ledger=make_ledger(NUM_IMAGES, 0.1))
     assert len(seen) == 1
 
 

@@ -142,6 +142,7 @@ class TestStatement:
         assert "class_labels" not in card.text
 
 
+# For releases and where to put their images, in pairs.
 SECOND_DOOR = """
 import sys
 
@@ -154,25 +155,28 @@ sys.meta_path.insert(0, Blocker())
 import numpy, torch
 from diffusers import DiffusionPipeline
 
-pipe = DiffusionPipeline.from_pretrained(sys.argv[1], custom_pipeline=sys.argv[1], trust_remote_code=True)
-numpy.save(sys.argv[2], pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images)
+for release, images in zip(sys.argv[1::2], sys.argv[2::2]):
+    pipe = DiffusionPipeline.from_pretrained(release, custom_pipeline=release, trust_remote_code=True)
+    numpy.save(images, pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images)
 assert not any(name.startswith("diffusers_dp.") for name in sys.modules)
 """
 
 
 class TestDoors:
-    @pytest.mark.parametrize(("num_classes", "patch_size"), [(3, 1), (None, 2)])
-    def test_both_doors_give_the_same_images(self, run, tmp_path, num_classes, patch_size):
-        release = make_release(run, num_classes, patch_size)
-        pipe = DPImagePipeline.from_pretrained(release)
-        first = pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images
-        assert first.shape == (2, 8, 8, 1)
-        subprocess.run(
-            [sys.executable, "-c", SECOND_DOOR, str(release), str(tmp_path / "second.npy")],
-            env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
-            check=True,
-        )
-        np.testing.assert_allclose(np.load(tmp_path / "second.npy"), first, atol=1e-4)
+    def test_both_doors_give_the_same_images(self, tmp_path):
+        """With classes and without, in patches of one pixel and of two."""
+        first = {}
+        for num_classes, patch_size in ((3, 1), (None, 2)):
+            release = make_release(tmp_path / str(patch_size), num_classes, patch_size)
+            pipe = DPImagePipeline.from_pretrained(release)
+            images = pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="np").images
+            assert images.shape == (2, 8, 8, 1)
+            first |= {str(release): images}
+        asked = [place for release in first for place in (release, f"{release}.npy")]
+        environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+        subprocess.run([sys.executable, "-c", SECOND_DOOR, *asked], env=environment, check=True)
+        for release, images in first.items():
+            np.testing.assert_allclose(np.load(f"{release}.npy"), images, atol=1e-4)
 
     def test_code_of_the_folder_needs_consent(self, run, tmp_path):
         from diffusers import DiffusionPipeline

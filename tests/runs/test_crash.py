@@ -72,7 +72,7 @@ def duration(flags, tmp_path_factory):
     wait_until((folder / "run" / "private" / "lock").exists, process)
     begun = time.monotonic()
     process.join()
-    assert process.exitcode == 0, (folder / "said").read_text()[-2000:]
+    assert process.exitcode == 0, (folder / "said.err").read_text()[-2000:]
     return time.monotonic() - begun
 
 
@@ -114,7 +114,7 @@ def test_sigterm_to_the_process_that_the_lock_names(flags, tmp_path):
     os.kill(int((run / "private" / "lock").read_text()), signal.SIGTERM)
     process.join()
     assert process.exitcode == 75 == status(run)["exit_code"]
-    sentence = (tmp_path / "said").read_text().strip().splitlines()[-1]
+    sentence = (tmp_path / "said.err").read_text().strip().splitlines()[-1]
     assert sentence == f"error: {status(run)['message']}" and "--resume_from_checkpoint latest" in sentence
     steps = read_ledger(run)[1][-1]["steps_executed"]
     assert 0 < steps < 2000 and (run / "private" / f"checkpoint-{steps}").is_dir()
@@ -132,7 +132,7 @@ def test_a_full_disk(script, flags, tmp_path):
         ]
         process = start(method, given, tmp_path / "said", file_size=20_000)
         process.join()
-        said = (tmp_path / "said").read_text()
+        said = (tmp_path / "said.err").read_text()
         assert process.exitcode == 2 and "Traceback" not in said, said[-3000:]
         last = said.strip().splitlines()[-1]
         assert last.startswith("error: --output_dir cannot be written (File too large): make room")

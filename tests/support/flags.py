@@ -9,7 +9,16 @@ TINY = (
 #: In the folders that `runs.write_images` writes.
 NUM_IMAGES = 30
 FOLDER = [*TINY, "--train_batch_size", "8", "--class_names", "left,empty,right", "--resolution", "8"]
-FOLDER += ["--num_channels", "1", "--num_train_images", str(NUM_IMAGES), "--accountant", "rdp"]
+FOLDER += [
+    "--num_channels",
+    "1",
+    "--num_train_images",
+    str(NUM_IMAGES),
+    "--accountant",
+    "rdp",
+    "--target_epsilon",
+    "1",
+]
 
 #: Of any method, on images in folders.
 TINY_RUN = (

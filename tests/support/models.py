@@ -28,6 +28,16 @@ def unet_config(num_classes=None, patch_size=1, channels=1):
     }
 
 
+def convolutional_unet(sample_size=8, block_out_channels=(4, 8), norm_num_groups=2):
+    """For three classes, without attention."""
+    torch.manual_seed(0)
+    return UNet2DModel(
+        sample_size=sample_size, block_out_channels=block_out_channels, norm_num_groups=norm_num_groups, in_channels=1,
+        out_channels=1, layers_per_block=1, down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2,
+        add_attention=False, num_class_embeds=4,
+    )  # fmt: skip
+
+
 def make_denoiser(patch_size=1, num_classes=3, sigma_data=SIGMA_DATA):
     torch.manual_seed(0)
     return EDMDenoiser(UNet2DModel(**unet_config(num_classes, patch_size, channels=2)).eval(), sigma_data, patch_size)

@@ -2,8 +2,6 @@
 """Ways to ask the door, of one process or several, where no image can be read: what comes out is noise from the real generator."""
 
 import numpy as np
-import torch
-from diffusers import UNet2DModel
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import LedgerRow
@@ -13,6 +11,7 @@ from diffusers_dp.data.shares import share_of
 from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.models import EDMDenoiser, EDMLoss
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from support.models import convolutional_unet
 
 
 SHAPE, CLASSES, NUM_IMAGES = (1, 16, 16), ("a", "b", "c"), 12
@@ -28,14 +27,6 @@ NOISE_CELLS = (
     ("finished model", "images", "plain"),
     ("finished model", "units", "plain"),
 )
-
-
-def small_unet():
-    torch.manual_seed(0)
-    return UNet2DModel(
-        sample_size=16, in_channels=1, out_channels=1, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
-        down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2, add_attention=False, num_class_embeds=4,
-    )  # fmt: skip
 
 
 def noise_of(cell, processes, leaky_log=None):
@@ -71,7 +62,7 @@ def noise_of(cell, processes, leaky_log=None):
     if question == "finished model":
         judge, row = untrained_judge(SHAPE, CLASSES), LedgerRow("evaluation_reserve", "gaussian", 3.0)
         return [{"classes": judge.ask(door, row, ledger)} for _ in range(45)], 3.0 * judge.query.clip_norm
-    model = EDMDenoiser(small_unet())
+    model = EDMDenoiser(convolutional_unet(16, (8, 16), 4))
     cut = {"truncated_batch_size": 4} if sampling == "truncated" else {}
     answers = [
         door.noisy_gradient(

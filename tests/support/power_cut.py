@@ -1,13 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A disk that keeps nothing but what was synced, and training scripts that are started in processes of their own."""
+"""A disk that keeps nothing but what was synced, and what a process draws."""
 
 import contextlib
-import io
-import multiprocessing
 import os
-import resource
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +12,7 @@ import pytest
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support import forked
 from support.places import ROOT
 
 
@@ -106,37 +102,19 @@ def watch(note: Callable[[str], Any], replace: Callable[[Any, str, Any], None]) 
 
 
 def start(method: str, flags: list[str], said: Path, file_size: int | None = None, drawn: Path | None = None) -> Any:
-    """A training script in a process of its own, forked from one that has imported everything, for that takes seconds.
+    """A training script in a process of its own, as `forked.start` has it.
 
     Args:
         method (`str`): Of which script.
         flags (`list[str]`): Its command line.
-        said (`Path`): Takes what it writes to standard output and error.
+        said (`Path`): Takes what it writes to standard output; `forked.start` says where errors go.
         file_size (`int`, *optional*): The most bytes that a file may have.
-        drawn (`Path`, *optional*): Takes a line for each draw of noise and each step, as `Watch` notes them.
+        drawn (`Path`, *optional*): Takes a line for each draw of noise and each step, as `watch` notes them.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.power_cut_imports"])
-    arguments = (str(ROOT / str(METHODS[method].script)), flags, str(said), file_size, drawn and str(drawn))
-    process = context.Process(target=_run, args=arguments)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server of forks imports what this process would
-        process.start()
-    return process
+    noted = {} if drawn is None else {"first": _note_in, "given": (str(drawn),)}
+    return forked.start(ROOT / str(METHODS[method].script), flags, said, file_size=file_size, **noted)
 
 
-def _run(script: str, flags: list[str], said: str, file_size: int | None, drawn: str | None) -> None:
-    descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), write_through=True) for number in (1, 2)
-    )
-    if file_size is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, resource.RLIM_INFINITY))
-    if drawn is not None:
-        file = os.open(drawn, os.O_WRONLY | os.O_CREAT)
-        watch(lambda line: os.write(file, f"{line}\n".encode()), setattr)
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # tiny layers wait for threads where the cores are busy
-    sys.argv = [script, *flags]
-    runpy.run_path(script, run_name="__main__")
+def _note_in(path: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    watch(lambda line: os.write(file, f"{line}\n".encode()), setattr)

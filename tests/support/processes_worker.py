@@ -29,6 +29,7 @@ from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.build import EDMDPMSolverMultistepScheduler
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
+from support.doors import Noiseless
 from support.noise_questions import NOISE_CELLS, noise_of
 from support.releases import make_unet
 
@@ -37,11 +38,6 @@ SHAPE = (1, 4, 4)
 SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
 LARGE = 2.0**27  # in float32 the next number is 16 away
 CUT_IMAGES, CUT_SIZE, CUT_REPEATS = 40, 20, 400
-
-
-class Noiseless(PrivateGenerator):
-    def normal(self, shape, std, device="cpu"):
-        return torch.zeros(shape, device=device)
 
 
 def make_arrays(count, units=False):

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Runs of the training scripts: their data, their ends, and what they leave."""
 
-import importlib.util
 import json
 
 import dp_accounting as dp
@@ -17,7 +16,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.receipt import hash_release
 from support import ledgers
 from support.flags import NUM_IMAGES
-from support.places import ROOT
+from support.places import ROOT, module_of
 
 
 PRETRAINING = ["--public_steps", "3", "--public_batch_size", "4"]
@@ -126,8 +125,4 @@ def interrupted(script, monkeypatch, flags, call):
 
 def load(method, monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)  # of the test process
-    path = ROOT / METHODS[method].script
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / METHODS[method].script)

@@ -1,6 +1,5 @@
 """Every published recipe starts: two steps on random stand-in images of its shape, with its own model and curriculum."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -9,11 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.data.images import public_facts
 from diffusers_dp.methods.config import TrainingConfig, config_class_of, load_config
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.plan import plan_run
 from support.places import ROOT
+from support.runs import load
 
 
 ALL_RECIPES = sorted((ROOT / "training" / "recipes").glob("*/*.yaml"))
@@ -37,18 +34,29 @@ def read(recipe: Path) -> TrainingConfig:
     return load_config(flags, config_class_of(flags))
 
 
-@pytest.mark.parametrize("recipe", [path for path in RECIPES if "_eps" in path.stem], ids=name)
-def test_the_noise_in_a_recipe_s_comment_is_what_the_plan_gives(recipe):
-    comments = recipe.read_text().replace("\n# ", " ")
-    stated = re.search(r"noise multiplier of DP-SGD comes out at ([\d.]+) here", comments)
-    config = read(recipe)
-    sigma = plan_run(config, public_facts(config.data)).rows["dp_sgd"].noise_multiplier
-    assert stated is not None and stated[1] == f"{sigma:.3f}"
+@pytest.mark.parametrize("recipe", ALL_RECIPES, ids=name)
+def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
+    """Stages, epsilon, and the noise that its comment states, without an image and without a file."""
+    monkeypatch.setattr("diffusers_dp.runs.run.load_images", lambda *_: pytest.fail("a dry run reads nothing"))
+    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("a dry run reads nothing"))
+    described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.stem.startswith("folder_") else []
+    flags = ["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run"), *described]
+    config = load_config(flags, config_class_of(flags))
+    load(config.method, monkeypatch).main(flags)
+    _, *lines = capsys.readouterr().out.splitlines()
+    rows = {words[0]: float(words[1]) for words in map(str.split, lines) if not words[0].startswith("total")}
+    assert list(rows) == [*(question.name for question in config.questions), "dp_sgd"]
+    epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", lines[-1])[1])
+    assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
+    if "_eps" in recipe.stem:
+        comments = recipe.read_text().replace("\n# ", " ")
+        stated = re.search(r"noise multiplier of DP-SGD comes out at ([\d.]+) here", comments)
+        assert stated is not None and float(stated[1]) == pytest.approx(rows["dp_sgd"], abs=6e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=name)
-def test_recipe_starts_on_stand_in_images(recipe, tmp_path):
+def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     config = read(recipe)
     channels, side, _ = config.image_shape
     names = list(config.declared_class_names)
@@ -81,10 +89,6 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path):
         flags += f"--public_data_dir {tmp_path / 'public'} --public_steps 1 --public_batch_size 2".split()
     if config.method == "dp_diffusion":  # its K of 128 draws of 80 million parameters takes the memory of a large GPU
         flags += ["--noise_multiplicity", "2"]
-    path = ROOT / str(METHODS[config.method].script)
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    script = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(script)
-    script.main(flags)
+    load(config.method, monkeypatch).main(flags)
 
     assert (tmp_path / "run" / "release" / "privacy_receipt.json").exists()

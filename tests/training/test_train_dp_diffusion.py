@@ -40,7 +40,7 @@ from support.runs import (
 
 FLAGS = (
     "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --train_batch_size 8 --class_names left,empty,right "
-    f"--resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --noise_multiplicity 3 --skip_preflight "
+    f"--resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1 --noise_multiplicity 3 --skip_preflight "
     "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
 ).split()
 
@@ -158,7 +158,7 @@ def test_a_damaged_pretrained_model_is_not_gone_on_with(script, flags, tmp_path,
     flags += write_public(tmp_path / "public")
     with monkeypatch.context() as patch:
         cut_power_at(patch, script, 4)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(PowerCut):
             script.main(flags)
     (tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS).write_bytes(b"none")
     with pytest.raises(IntegrityError, match="pretrained is damaged or of another model"):
