@@ -1,13 +1,14 @@
-"""Train a diffusion model on sensitive images with DP-Diffusion: a publicly pre-trained model, fine-tuned with DP-SGD, and release it.
+"""Train a diffusion model on sensitive images with DP-Diffusion, after public pre-training, and release it.
 
     accelerate launch training/train_dp_diffusion.py
-    accelerate launch training/train_dp_diffusion.py --config training/recipes/dp_diffusion/cifar10_eps10.yaml --public_data_dir imagenet32
-    accelerate launch training/train_dp_diffusion.py --pretrained_model_name_or_path google/ddpm-cifar10-32 --train_data_dir scans \\
-        --class_names benign,malignant --augmentations flip,crop
+    accelerate launch training/train_dp_diffusion.py --config cifar10_eps10 --public_data_dir imagenet32
+    accelerate launch training/train_dp_diffusion.py --pretrained_model_name_or_path google/ddpm-cifar10-32 \\
+        --train_data_dir scans --class_names benign,malignant --augmentations flip,crop
 
-Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images, whose K draws per image are of
-diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question of `--evaluation_reserve`
-touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first.
+Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images, whose K draws per
+image are of diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question
+of `--evaluation_reserve` touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger
+first.
 
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """

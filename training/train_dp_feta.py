@@ -1,13 +1,14 @@
 """Train a diffusion model on sensitive images with DP-FETA, under one total (epsilon, delta), and release it.
 
     accelerate launch training/train_dp_feta.py
-    accelerate launch training/train_dp_feta.py --dataset_name ylecun/mnist --config training/recipes/dp_feta/mnist_eps1.yaml
-    accelerate launch training/train_dp_feta.py --train_data_dir scans --class_names benign,malignant --central_images mode
+    accelerate launch training/train_dp_feta.py --dataset_name ylecun/mnist --config mnist_eps1
+    accelerate launch training/train_dp_feta.py --train_data_dir scans \\
+        --class_names benign,malignant --central_images mode
 
-Stages, in the paper's order: noisy central images (`--central_images`: the mean, or the mode from histograms) -> warm-up on them ->
-DP-SGD on the sensitive images -> release/. Public images or a pre-trained pipeline may come first, or public images be mixed with the
-central ones (`--mix_public_images`). Only the query, DP-SGD and the question of `--evaluation_reserve` touch the images, through
-`SensitiveImages`; each writes its row to the ledger first.
+Stages, in the paper's order: noisy central images (`--central_images`: the mean, or the mode from histograms) ->
+warm-up on them -> DP-SGD on the sensitive images -> release/. Public images or a pre-trained pipeline may come first,
+or public images be mixed with the central ones (`--mix_public_images`). Only the query, DP-SGD and the question of
+`--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
 """

@@ -1,14 +1,16 @@
 """Train a diffusion model on sensitive images with FETA-Pro, under one total (epsilon, delta), and release it.
 
     accelerate launch training/train_feta_pro.py
-    accelerate launch training/train_feta_pro.py --dataset_name ylecun/mnist --config training/recipes/feta_pro/mnist_eps1.yaml
-    accelerate launch training/train_feta_pro.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
-    accelerate launch training/train_feta_pro.py --config training/recipes/feta_pro/pretrained_mnist_cpu.yaml
+    accelerate launch training/train_feta_pro.py --dataset_name ylecun/mnist --config mnist_eps1
+    accelerate launch training/train_feta_pro.py --train_data_dir scans \\
+        --class_names benign,malignant --target_epsilon 5
+    accelerate launch training/train_feta_pro.py --config pretrained_mnist_cpu
 
-Stages, in the paper's order (after public pre-training, or from a pre-trained pipeline, where one is named): noisy central images ->
-noisy frequency features -> warm-up on the central images -> one-step generator fitted to the features -> warm-up on its images ->
-DP-SGD on the sensitive images -> release/. Only the two queries, DP-SGD and the question of `--evaluation_reserve` touch the images,
-through `SensitiveImages`; each writes its row to the ledger first.
+Stages, in the paper's order (after public pre-training, or from a pre-trained pipeline, where one is named): noisy
+central images -> noisy frequency features -> warm-up on the central images -> one-step generator fitted to the
+features -> warm-up on its images -> DP-SGD on the sensitive images -> release/. Only the two queries, DP-SGD and the
+question of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger
+first.
 
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
 """
@@ -96,7 +98,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
 
 
 def auxiliary_images(run: "Run", features: "RandomFourierFeatures", embedding: "torch.Tensor") -> "AuxiliaryImages":
-    """Images of a one-step generator, or of another diffusion model, that is fitted to the noisy frequency features."""
+    """Images of a one-step generator, or of another diffusion model, fitted to the noisy frequency features."""
     from diffusers_dp.models import DDIMGenerator, FeatureGenerator
     from diffusers_dp.runs.diffusion_run import build_denoiser
     from diffusers_dp.runs.warm_up import fit_generator

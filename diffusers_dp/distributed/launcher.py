@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a launcher tells a process, by its environment; and which process tells how all of them end. Nothing here loads torch."""
+"""What a launcher tells a process by its environment, and which process tells how all of them end. No torch."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ def number_of(names: Sequence[str], default: int) -> int:
 
 
 def is_launched() -> bool:
-    """Whether a launcher may have started this process, or Accelerate was told something. Accelerate then says what follows."""
+    """Whether a launcher may have started this process, or Accelerate was told something, which then decides."""
     return any(name in SIZES or name.startswith("ACCELERATE_") for name in os.environ)
 
 
@@ -45,8 +45,9 @@ def _have_met() -> bool:
 
 
 def _is_first_to_tell() -> bool:
-    """SIGTERM reaches each process by itself, and each notices by itself that another one is gone: who comes here first says so.
-    They can no longer ask each other. Where they met first is still there, or it is the first process's and gone."""
+    """SIGTERM reaches each process by itself, and each notices by itself that another one is gone. Who comes here
+    first says so. They can no longer ask each other; where they met first is still there, or the first process's and
+    gone."""
     if not _have_met():
         return True
     from torch import distributed

@@ -128,8 +128,8 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
 
 def config_class_of(argv: list[str], method: str | None = None) -> type[TrainingConfig]:
     """
-    The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's where
-    neither does. The name of a shipped recipe says whose it is: of methods that share it, the first of `CONFIGS`.
+    The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's
+    where neither does. The name of a shipped recipe says whose it is: of methods that share it, the first of `CONFIGS`.
 
     Args:
         argv (`list[str]`): Training flags.

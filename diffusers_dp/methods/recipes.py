@@ -13,7 +13,8 @@ def find_recipe(given: str, method: str) -> Path:
     The file that `--config` means.
 
     Args:
-        given (`str`): The path of a file, or the name of a shipped recipe such as `mnist_cpu`. A file of that name wins.
+        given (`str`): The path of a file, or the name of a shipped recipe such as `mnist_cpu`. A file of that name
+            wins.
         method (`str`): Whose recipes are looked at.
 
     Returns:
@@ -27,8 +28,8 @@ def find_recipe(given: str, method: str) -> Path:
     names = recipes_of(method)
     if given not in names:
         raise UsageError(
-            f"--config {given} is neither a file here nor a recipe of {method} ({', '.join(names)}); give one of these, "
-            "or the path of a YAML file."
+            f"--config {given} is neither a file here nor a recipe of {method} ({', '.join(names)}); "
+            "give one of these, or the path of a YAML file."
         )
     return names[given]
 

@@ -85,7 +85,7 @@ def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:
     """What is public, and the plan, which is printed. What cannot be is refused; nothing is written."""
     facts, resume = public_facts(config.data), config.resume_from_checkpoint is not None
     public = config.public_training
-    # A dry run that looks for no sensitive images looks for no public ones; a run that goes on may have learned from them.
+    # Without sensitive images a dry run looks for no public ones. A run that goes on may have learned from them.
     if public is not None and not config.data.declared_only and not resume:
         from ..data.public_images import check_public_images
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask questions, run
-DP-SGD and release. What comes before, in `launch.py`, loads no torch."""
+"""The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask questions,
+run DP-SGD and release. `launch.py` has what comes before."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar

@@ -4,6 +4,7 @@
 import pytest
 
 from diffusers_dp import cli
+from diffusers_dp.distributed.interruption import GO_ON
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, Interrupted, UsageError
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.training import train_dpdm
@@ -44,7 +45,7 @@ def test_a_method_without_a_script_is_refused_in_one_sentence(argv, capsys):
         (BudgetExceeded("no"), 3, "error: no\n"),
         (IntegrityError("no"), 4, "error: no\n"),
         (Interrupted("no"), 75, "error: no\n"),
-        (KeyboardInterrupt(), 130, "interrupted: the same command and --resume_from_checkpoint latest go on with the run.\n"),
+        (KeyboardInterrupt(), 130, f"interrupted: {GO_ON}\n"),
     ],
 )  # fmt: skip
 def test_a_run_ends_as_the_script_does(error, code, words, monkeypatch, capsys):
