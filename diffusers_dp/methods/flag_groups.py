@@ -211,7 +211,7 @@ class NetworkFlags:
 
 
 @dataclass
-class ModelFlags(NetworkFlags):
+class ModelFlags:
     """The denoiser, and how its weights are averaged."""
 
     _argument_group_name = "model"

@@ -17,6 +17,7 @@ from .flag_groups import (
     DPSGDFlags,
     HubFlags,
     ModelFlags,
+    NetworkFlags,
     PrivacyFlags,
     RunFlags,
     split_list,
@@ -155,7 +156,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
 
 @dataclass
-class DPSGDConfig(DPSGDFlags, ModelFlags, CheckpointFlags, TrainingConfig):
+class DPSGDConfig(DPSGDFlags, NetworkFlags, ModelFlags, CheckpointFlags, TrainingConfig):
     """The flags of a method that ends with DP-SGD on a diffusion model."""
 
     #: Where neither `--objective` nor a pre-trained model says one.
