@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Tier A in short, before each training. A script imports it before it reads its flags, so torch is loaded when it is called."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..data.images import PublicFacts
 from ..errors import IntegrityError
@@ -9,13 +9,13 @@ from ..runs.plan import Plan
 
 
 if TYPE_CHECKING:
-    from ..gradients.step import RowLoss
+    from ..runs.dp_sgd import Trained
 
 
 def preflight(
     facts: PublicFacts,
     plan: Plan,
-    trained: "tuple[Any, RowLoss] | None" = None,
+    trained: "Trained | None" = None,
     *,
     leaky_logs: bool = False,
     bf16: bool = False,
@@ -25,7 +25,7 @@ def preflight(
 
     Args:
         facts, plan, leaky_logs, bf16: As for `audit_mechanism`.
-        trained (`tuple`, *optional*): The run's own model, and the loss of its rows.
+        trained (`Trained`, *optional*): The run's own model, new, and the loss of its rows.
 
     Raises:
         IntegrityError: Something failed; names it.
@@ -35,7 +35,9 @@ def preflight(
     from .mechanism import AuditedModel
     from .mechanism_audit import audit_mechanism
 
-    model = None if trained is None else AuditedModel(*trained, facts.image_shape, facts.class_names)
+    model = (
+        None if trained is None else AuditedModel(trained.model, trained.loss, facts.image_shape, facts.class_names)
+    )
     audit = audit_mechanism(facts, plan, model, leaky_logs=leaky_logs, bf16=bf16, quick=True)
     if audit.reasons:
         raise IntegrityError(

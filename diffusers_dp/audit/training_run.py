@@ -22,7 +22,7 @@ from ..accounting.ledger import PrivacyLedger
 from ..data.images import PublicFacts
 from ..errors import UsageError
 from ..methods.config import SamplingFacts
-from ..methods.flags import DPSGDConfig
+from ..methods.flags import DiffusionConfig, DPSGDConfig
 from ..runs.diffusion_run import build_denoiser
 from ..runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from ..runs.plan import Plan, dp_sgd_row
@@ -45,6 +45,7 @@ Build = Callable[[DPSGDConfig, PublicFacts, str], Trained]
 
 def diffusion_model(config: DPSGDConfig, facts: PublicFacts, device: str) -> Trained:
     """What the shipped training scripts train."""
+    assert isinstance(config, DiffusionConfig)
     denoiser, loss = build_denoiser(config, facts, device)
     return Trained(denoiser.unet, denoiser, loss)
 

@@ -16,7 +16,6 @@ from .flags import DPSGDConfig, TrainingConfig
 from .mean_embedding import MeanEmbeddingConfig
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .recipes import find_recipe, method_of_recipe
-from .registry import METHODS
 from .validation import validate
 
 
@@ -160,8 +159,8 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> 
     groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
     parser = HfArgumentParser(
         groups,
-        prog=f"{METHODS[config_class.method].script_name}.py",
-        description=f"Trains a diffusion model on sensitive images with {METHODS[config_class.method].title}, under one total "
+        prog=f"{config_class.registered().script_name}.py",
+        description=f"Trains a diffusion model on sensitive images with {config_class.registered().title}, under one total "
         "(epsilon, delta).",
         allow_abbrev=False,
         exit_on_error=False,

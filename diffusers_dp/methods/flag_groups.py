@@ -123,7 +123,7 @@ class PrivacyFlags:
 
 @dataclass
 class DPSGDFlags:
-    """The private fine-tuning."""
+    """The private training, and how its weights are averaged."""
 
     _argument_group_name = "DP-SGD"
 
@@ -149,21 +149,11 @@ class DPSGDFlags:
     noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
-    timestep_mixture: str | None = flag(
-        None,
-        "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
-        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the noise levels with edm; "
-        "unset: evenly.",
-    )
-    augmentations: str = flag(
-        "",
-        "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half of them), crop (shifted "
-        "by up to an eighth of the side), both (comma-separated; a list in a recipe), or nothing.",
-    )
     max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
     lr_scheduler: str = flag("constant", f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.")
     lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.")
+    ema_decay: float = flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
     max_physical_batch_size: str = flag(
         "64",
         "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no effect on the "
@@ -212,7 +202,7 @@ class NetworkFlags:
 
 @dataclass
 class ModelFlags:
-    """The denoiser, and how its weights are averaged."""
+    """The denoiser, and what befalls its training rows."""
 
     _argument_group_name = "model"
 
@@ -229,7 +219,17 @@ class ModelFlags:
     p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
     p_std: float = flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
     label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.")
-    ema_decay: float = flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
+    timestep_mixture: str | None = flag(
+        None,
+        "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
+        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the noise levels with edm; "
+        "unset: evenly.",
+    )
+    augmentations: str = flag(
+        "",
+        "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half of them), crop (shifted "
+        "by up to an eighth of the side), both (comma-separated; a list in a recipe), or nothing.",
+    )
 
 
 @dataclass

@@ -22,6 +22,7 @@ from .flag_groups import (
     RunFlags,
     split_list,
 )
+from .registry import METHODS, Method
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     #: Name in the registry of methods, and of the script, the folder of recipes and the default folder of a run.
     method: ClassVar[str]
+
+    @classmethod
+    def registered(cls) -> Method:
+        """The method, as the registry has it. Own code, which it does not know, describes itself here."""
+        return METHODS[cls.method]
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -156,11 +162,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
 
 @dataclass
-class DPSGDConfig(DPSGDFlags, NetworkFlags, ModelFlags, CheckpointFlags, TrainingConfig):
-    """The flags of a method that ends with DP-SGD on a diffusion model."""
-
-    #: Where neither `--objective` nor a pre-trained model says one.
-    default_objective: ClassVar[str] = "edm"
+class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
+    """The flags of a method that ends with DP-SGD, on whatever network."""
 
     @property
     def counted_steps(self) -> int:
@@ -171,6 +174,38 @@ class DPSGDConfig(DPSGDFlags, NetworkFlags, ModelFlags, CheckpointFlags, Trainin
     def physical_batch_size(self) -> int | None:
         """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
         return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
+
+    @property
+    def dp_sgd_settings(self) -> dict[str, Any]:
+        """How DP-SGD goes on between noisy gradients, as `DPSGDSettings` takes it."""
+        names = (
+            "max_train_steps", "learning_rate", "lr_scheduler", "lr_warmup_steps", "ema_decay", "checkpointing_steps",
+            "checkpoints_total_limit", "physical_batch_size",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def precision(self) -> str:
+        """`--mixed_precision`, or what Accelerate's launcher was told."""
+        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+
+    @property
+    def has_leaky_logs(self) -> bool:
+        """`--leaky_logs`."""
+        return self.leaky_logs
+
+    @property
+    def tracker(self) -> str | None:
+        """`--report_to`."""
+        return self.report_to
+
+
+@dataclass
+class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
+    """The flags of a method that ends with DP-SGD on a diffusion model."""
+
+    #: Where neither `--objective` nor a pre-trained model says one.
+    default_objective: ClassVar[str] = "edm"
 
     @property
     def mixture(self) -> TimestepMixture | None:
@@ -192,30 +227,6 @@ class DPSGDConfig(DPSGDFlags, NetworkFlags, ModelFlags, CheckpointFlags, Trainin
         }
 
     @property
-    def dp_sgd_settings(self) -> dict[str, Any]:
-        """How DP-SGD goes on between noisy gradients, as `DPSGDSettings` takes it."""
-        names = (
-            "max_train_steps", "learning_rate", "lr_scheduler", "lr_warmup_steps", "ema_decay", "checkpointing_steps",
-            "checkpoints_total_limit", "physical_batch_size",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
-
-    @property
     def augmentation_names(self) -> tuple[str, ...]:
         """`--augmentations`, one by one."""
         return split_list(self.augmentations)
-
-    @property
-    def precision(self) -> str:
-        """`--mixed_precision`, or what Accelerate's launcher was told."""
-        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-
-    @property
-    def has_leaky_logs(self) -> bool:
-        """`--leaky_logs`."""
-        return self.leaky_logs
-
-    @property
-    def tracker(self) -> str | None:
-        """`--report_to`."""
-        return self.report_to

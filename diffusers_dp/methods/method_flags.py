@@ -13,7 +13,7 @@ from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
 from .flag_groups import flag, parse_rate, run_folder, split_list
-from .flags import DPSGDConfig, PublicTraining
+from .flags import DiffusionConfig, PublicTraining
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -148,7 +148,7 @@ class PublicFlags:
 
 
 @dataclass
-class PublicConfig(PublicFlags, DPSGDConfig):
+class PublicConfig(PublicFlags, DiffusionConfig):
     """What methods share that may begin with public images or a public model."""
 
     @property
@@ -245,7 +245,7 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig)
 
 
 @dataclass
-class DPDMConfig(DPSGDConfig):
+class DPDMConfig(DiffusionConfig):
     """All flags of `training/train_dpdm.py`: those that every script has."""
 
     method: ClassVar[str] = "dpdm"

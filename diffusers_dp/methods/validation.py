@@ -12,7 +12,7 @@ from ..randomness.timestep_mixture import TimestepMixture
 from ..verify import ACCOUNTANTS
 from .data_checks import validate_data
 from .flag_groups import AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TRACKERS, NetworkFlags, parse_rate
-from .flags import DPSGDConfig, TrainingConfig
+from .flags import DiffusionConfig, DPSGDConfig, TrainingConfig
 from .method_flags import (
     AUXILIARIES,
     CENTRAL_IMAGES,
@@ -142,19 +142,14 @@ def validate(config: TrainingConfig) -> None:
         _validate_network(config, config.image_shape[1])
     if isinstance(config, DPSGDConfig):
         _validate_dp_sgd(config)
+    if isinstance(config, DiffusionConfig):
+        _validate_rows(config)
     config.check()
 
 
 def _validate_dp_sgd(config: DPSGDConfig) -> None:
-    for name in ("label_dropout", "ema_decay"):
-        if not 0 <= getattr(config, name) < 1:
-            raise UsageError(f"--{name} is {getattr(config, name)}; give a number from 0 to below 1.")
-    if not -10 <= config.p_mean <= 10:
-        raise UsageError(f"--p_mean is {config.p_mean}; give a number from -10 to 10.")
-    if not 0 < config.p_std <= 5:
-        raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
-    if not 0 < config.sigma_min < SIGMA_MAX:
-        raise UsageError(f"--sigma_min is {config.sigma_min}; give a number above 0 and below {SIGMA_MAX:g}.")
+    if not 0 <= config.ema_decay < 1:
+        raise UsageError(f"--ema_decay is {config.ema_decay}; give a number from 0 to below 1.")
     if config.lr_warmup_steps and config.lr_scheduler == "constant":
         raise UsageError(
             "--lr_warmup_steps has no effect with --lr_scheduler constant; give --lr_scheduler constant_with_warmup."
@@ -164,7 +159,6 @@ def _validate_dp_sgd(config: DPSGDConfig) -> None:
             f"--lr_warmup_steps is {config.lr_warmup_steps}; give fewer than --max_train_steps {config.max_train_steps}."
         )
     _validate_tracker(config.report_to)
-    _validate_rows(config)
     if not _is_physical_batch_size(config):
         raise UsageError(
             f"--max_physical_batch_size is '{config.max_physical_batch_size}'; give an integer of at least 1, or auto."
@@ -247,8 +241,16 @@ def _validate_frequency(config: FETAProConfig) -> None:
         )
 
 
-def _validate_rows(config: DPSGDConfig) -> None:
+def _validate_rows(config: DiffusionConfig) -> None:
     """What befalls a training row."""
+    if not 0 <= config.label_dropout < 1:
+        raise UsageError(f"--label_dropout is {config.label_dropout}; give a number from 0 to below 1.")
+    if not -10 <= config.p_mean <= 10:
+        raise UsageError(f"--p_mean is {config.p_mean}; give a number from -10 to 10.")
+    if not 0 < config.p_std <= 5:
+        raise UsageError(f"--p_std is {config.p_std}; give a number above 0 and up to 5.")
+    if not 0 < config.sigma_min < SIGMA_MAX:
+        raise UsageError(f"--sigma_min is {config.sigma_min}; give a number above 0 and below {SIGMA_MAX:g}.")
     if config.objective not in (None, *OBJECTIVES):
         raise UsageError(f"--objective '{config.objective}' is unknown; give one of {' | '.join(OBJECTIVES)}.")
     if config.timestep_mixture is not None:

@@ -11,7 +11,8 @@ import torch
 from ..data.images import PublicFacts
 from ..data.public_images import PublicImages
 from ..errors import UsageError
-from ..methods.config import DPSGDConfig, TrainingConfig
+from ..methods.config import TrainingConfig
+from ..methods.flags import DiffusionConfig
 from ..models import Denoiser, TrainingLoss, build_objective, count_parameters
 from ..pipelines import DPImagePipeline
 from .dp_sgd import Trained
@@ -30,7 +31,7 @@ from .warm_up import warm_up
 from .warm_up_images import MixedImages
 
 
-Config = TypeVar("Config", bound=DPSGDConfig)
+Config = TypeVar("Config", bound=DiffusionConfig)
 
 
 class DiffusionRun(TrainingRun[Config]):
@@ -115,7 +116,7 @@ class DiffusionRun(TrainingRun[Config]):
         self.release_pipeline(self.pipeline, curriculum)
 
 
-def starting_model(config: DPSGDConfig, facts: PublicFacts) -> StartingModel:
+def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel:
     """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
     nothing as the flags describe it.
 
@@ -153,7 +154,7 @@ def starting_model(config: DPSGDConfig, facts: PublicFacts) -> StartingModel:
 
 
 def build_denoiser(
-    config: DPSGDConfig, facts: PublicFacts, device: torch.device | str = "cpu"
+    config: DiffusionConfig, facts: PublicFacts, device: torch.device | str = "cpu"
 ) -> tuple[Denoiser, TrainingLoss]:
     """The model that a run with these flags begins with, and the loss of its training rows."""
     model = starting_model(config, facts)
@@ -169,19 +170,20 @@ def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
 
 def run_of(config: TrainingConfig) -> type[TrainingRun[Any]]:
     """The kind of run that a method's flags ask for."""
-    return DiffusionRun if isinstance(config, DPSGDConfig) else TrainingRun
+    return DiffusionRun if isinstance(config, DiffusionConfig) else TrainingRun
 
 
-def model_to_audit(
-    config: TrainingConfig, facts: PublicFacts, device: torch.device | str
-) -> tuple[Denoiser, TrainingLoss] | None:
-    """What DP-SGD will train, for the pre-flight; `None` of a method without DP-SGD."""
-    return build_denoiser(config, facts, device) if isinstance(config, DPSGDConfig) else None
+def model_to_audit(config: TrainingConfig, facts: PublicFacts, device: torch.device | str) -> Trained | None:
+    """The diffusion model that DP-SGD will train, for the pre-flight; `None` of a method without one."""
+    if not isinstance(config, DiffusionConfig):
+        return None
+    denoiser, loss = build_denoiser(config, facts, device)
+    return Trained(denoiser.unet, denoiser, loss)
 
 
 def count_trained(config: TrainingConfig, facts: PublicFacts) -> int:
-    """The number of parameters that DP-SGD trains; 0 of a method without it."""
-    if not isinstance(config, DPSGDConfig):
+    """The number of parameters that DP-SGD trains; 0 of a method without a diffusion model."""
+    if not isinstance(config, DiffusionConfig):
         return 0
     num_classes = None if facts.class_names is None else len(facts.class_names)
     if getattr(config, "pretrained_model_name_or_path", None) is None:

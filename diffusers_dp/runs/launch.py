@@ -18,6 +18,7 @@ from .plan import Plan, plan_run
 if TYPE_CHECKING:
     from ..distributed.processes import Processes
 
+    Build = Callable[[Any, PublicFacts, Any], Any]
     Preflight = Callable[..., None]  # see `audit.preflight`
 
 Config = TypeVar("Config", bound=TrainingConfig)
@@ -29,6 +30,8 @@ def run_method(
     method: "Callable[[Any], None]",
     preflight: "Preflight",
     argv: list[str] | None = None,
+    *,
+    build: "Build | None" = None,
 ) -> None:
     """Reads the flags, plans, refuses what cannot be, and lets the method train.
 
@@ -40,6 +43,8 @@ def run_method(
         method (`Callable`): What is particular to it; is given a `TrainingRun`, or a `DiffusionRun`.
         preflight (`Callable`): Audits the mechanism before anything is spent.
         argv (`list[str]`, *optional*): The command line without the program's name.
+        build (`Callable`, *optional*): The flags, public facts and a device to a new `Trained`, for the pre-flight of a method
+            whose DP-SGD trains no diffusion model.
 
     Raises:
         DiffusersDPError: See there; `Interrupted` at SIGTERM.
@@ -53,8 +58,9 @@ def run_method(
     from .diffusion_run import model_to_audit, run_of
 
     if not config.skip_preflight:
+        make = build or model_to_audit
         processes.on_first(lambda: preflight(
-            facts, plan, model_to_audit(config, facts, processes.device),
+            facts, plan, make(config, facts, processes.device),
             leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16",
         ))  # fmt: skip
     folder = RunFolder(config.output_dir)

@@ -14,7 +14,6 @@ from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
 from ..evaluation.charged import charged_evaluation
 from ..methods.config import DPSGDConfig, TrainingConfig
-from ..methods.registry import METHODS
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
@@ -180,7 +179,7 @@ class TrainingRun(Generic[Config]):
         if not self.processes.first_goes_on():
             return
         if not self.ledger.has_guarantee:
-            saved = save_without_guarantee(self.folder.output_dir, pipeline, METHODS[config.method])
+            saved = save_without_guarantee(self.folder.output_dir, pipeline, config.registered())
             print(self.stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
             return
         artefact = PipelineArtefact(pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps)
@@ -202,7 +201,7 @@ class TrainingRun(Generic[Config]):
         config, ledger = self.config, self.ledger
         release = build_release(self.folder.output_dir, artefact, RunRecord(
             ledger=ledger,
-            method=METHODS[config.method],
+            method=config.registered(),
             curriculum=curriculum,
             resumes=self.identity.resumes,
             leaky_outputs=[LEAKY_OUTPUT] if self.identity.leaky_logs else [],
