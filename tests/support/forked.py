@@ -55,7 +55,8 @@ def _run(program, arguments, said, environment, file_size, first, given):
     os.environ |= environment
     if file_size is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, resource.RLIM_INFINITY))
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # tiny layers wait for threads where the cores are busy
+    cores = sorted(os.sched_getaffinity(0))  # one of them: tiny layers wait for threads where the cores are busy
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
     if first is not None:
         first(*given)
     sys.argv = [program, *arguments]
