@@ -81,7 +81,10 @@ def _draw_shares(axes: "Axes", plan: Plan) -> None:
     shares = plan.ledger.budget_shares()
     queries = zip(plan.queries, itertools.cycle(_OF_QUERIES), strict=False)
     stages = _STAGES | {query.name: (query.title, colour) for query, colour in queries}
-    names, colours = zip(*(stages[name] for name in shares), strict=True)
+    other = itertools.cycle(_OF_QUERIES)  # of a plan that is read from a receipt
+    names, colours = zip(
+        *(stages[name] if name in stages else (name.replace("_", " "), next(other)) for name in shares), strict=True
+    )
     bars = axes.barh(names, list(shares.values()), height=0.8 * len(names) / _MOST_STAGES, color=colours)
     for bar, (name, share) in zip(bars, shares.items(), strict=True):
         row = plan.rows[name]

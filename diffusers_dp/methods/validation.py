@@ -72,12 +72,12 @@ _POSITIVE = (
     "spatial_learning_rate",
     "frequency_noise_multiplier",
     "features_noise_multiplier",
-    "length_scale",
     "frequency_length_scale",
     "frequency_learning_rate",
     "generator_learning_rate",
     "public_learning_rate",
     "sigma_data",
+    "length_scale",
 )
 _SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach

@@ -230,7 +230,7 @@ def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, m
 def test_the_audit_of_a_mechanism_is_attached_to_its_run(tmp_path, monkeypatch):
     release = trained(tmp_path / "run")
     settings = {"sample_rate": 0.125, "truncated_poisson": False, "steps": [3, 2, 2], "script": "a.py"}
-    monkeypatch.setattr(mechanism_audit, "audit_mechanism", lambda *_: Audit("mechanism", settings, {}, [], 1.0))
+    monkeypatch.setattr(mechanism_audit, "audit_mechanism", lambda *_, **__: Audit("mechanism", settings, {}, [], 1.0))
     assert command("mechanism", *FLAGS, "--output_dir", tmp_path, "--attach", release) == 4
     receipt, problems = verify.verify(release)
     assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"

@@ -14,12 +14,11 @@ from diffusers_dp import SensitiveImages
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.distributed.interruption import stoppable, uninterrupted
 from diffusers_dp.errors import BudgetExceeded, Interrupted, UsageError
-from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.dp_sgd import last_affordable_step
 from diffusers_dp.runs.stages import StageTable
-from support.flags import RESUME, SHORT_FETA_PRO, SHORT_RUN
+from support.flags import DIFFUSION_METHODS, RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.runs import check_finished, load, read_ledger, status, write_images
 
 
@@ -51,7 +50,7 @@ def flags(tmp_path):
     return [*SHORT_FETA_PRO, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
-@pytest.mark.parametrize("method", CONFIGS)
+@pytest.mark.parametrize("method", DIFFUSION_METHODS)
 def test_in_dp_sgd_the_step_is_finished_and_saved(method, tmp_path, monkeypatch):
     script, run, steps = load(method, monkeypatch), tmp_path / "run", []
     given = [*SHORT_RUN, *OWN[method], *write_images(tmp_path / "images"), "--output_dir", str(run)]

@@ -29,6 +29,7 @@ MADE = {
     "make_a_private_dataset": "example_of_a_dataset/mostly_one/README.md",
     "verify_a_stranger_s_model": "example_of_verifying/edited/privacy_receipt.json",
     "plan_a_budget": "example_of_planning/budget.png",
+    "your_own_model": "example_of_own_model/run/release/privacy_receipt.json",
 }
 
 

@@ -16,6 +16,7 @@ from diffusers_dp.methods.config import (
     config_class_of,
     load_config,
     resolve,
+    sampling_of,
     validate,
 )
 from diffusers_dp.methods.flag_groups import parse_rate
@@ -220,7 +221,7 @@ def test_every_recipe_loads(path):
     config = load_config(flags, config_class_of(flags))
     assert config.method == path.parent.name.removesuffix("_plus"), "a recipe of another method than FETA-Pro names it"
     assert config.num_train_images is not None
-    resolve(config, config.num_train_images)
+    sampling_of(config, config.num_train_images)
 
 
 @pytest.mark.parametrize(

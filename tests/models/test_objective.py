@@ -10,6 +10,7 @@ from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.validation import SIGMA_MAX
 from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, build_objective
 from diffusers_dp.runs.diffusion_run import build_denoiser, starting_model
+from support.flags import DIFFUSION_METHODS
 from support.models import make_ddpm
 
 
@@ -20,7 +21,7 @@ KNOBS = (
 ).split()
 
 
-@pytest.mark.parametrize("method", CONFIGS)
+@pytest.mark.parametrize("method", DIFFUSION_METHODS)
 def test_each_method_has_the_same_knobs(method):
     denoiser, loss = build_denoiser(load_config(KNOBS, CONFIGS[method]), FACTS, "cpu")
     assert (
@@ -36,7 +37,7 @@ def test_each_method_has_the_same_knobs(method):
     assert loss(denoiser, torch.zeros(3, 1, 8, 8), torch.tensor([0, 1, 0])).shape == (3,)
 
 
-@pytest.mark.parametrize("method", CONFIGS)
+@pytest.mark.parametrize("method", DIFFUSION_METHODS)
 def test_defaults_are_those_of_the_method(method):
     denoiser, loss = build_denoiser(load_config([], CONFIGS[method]), FACTS, "cpu")
     expected = (DDPMDenoiser, DDPMLoss) if method == "dp_diffusion" else (EDMDenoiser, EDMLoss)

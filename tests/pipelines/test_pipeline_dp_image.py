@@ -7,6 +7,7 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerSch
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from PIL import Image
 
+from diffusers_dp.models import OneStepGenerator, one_step_scheduler
 from diffusers_dp.pipelines import DPImagePipeline
 from support.models import GaussianPredictor, unet_config
 
@@ -284,3 +285,44 @@ class TestStepsOfDDPMOnGaussianData:
         kwargs = {"num_inference_steps": 200, "guidance_scale": scale, "class_labels": 1}
         images = draw(self.pipeline(MEANS, num_classes=3), batch_size=256, **kwargs) * 2 - 1
         assert images.mean() == pytest.approx(expected, abs=0.01)
+
+
+class TestOneStep:
+    """A generator: the UNet is called once, with noise and step 0, and its output is the image."""
+
+    def make(self, num_classes=3):
+        torch.manual_seed(0)
+        unet = UNet2DModel(**unet_config(num_classes, 2)).eval()
+        pipeline = DPImagePipeline(unet, one_step_scheduler(), id2label=NAMES if num_classes else None, patch_size=2)
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    @pytest.mark.parametrize("num_classes", [None, 3])
+    def test_the_image_is_what_the_unet_returns(self, num_classes, tmp_path):
+        self.make(num_classes).save_pretrained(tmp_path)
+        pipeline = DPImagePipeline.from_pretrained(tmp_path)
+        pipeline.set_progress_bar_config(disable=True)
+        labels = None if num_classes is None else torch.tensor([2, 2])
+        noise = torch.randn(2, 4, 4, 4, generator=torch.Generator().manual_seed(5))
+        with torch.no_grad():
+            wanted = torch.nn.functional.pixel_shuffle(pipeline.unet(noise, 0, class_labels=labels).sample, 2)
+        given = {} if num_classes is None else {"class_labels": [2, 2]}
+        for steps in (1, 20):
+            found = draw(pipeline, seed=5, batch_size=2, num_inference_steps=steps, **given)
+            torch.testing.assert_close(found, (wanted / 2 + 0.5).clamp(0, 1), atol=1e-5, rtol=0)
+
+    def test_it_draws_as_it_is_fitted(self):
+        pipeline = self.make()
+        torch.manual_seed(7)
+        fitted = OneStepGenerator(pipeline.unet, 2).draw(torch.tensor([0, 1])).clamp(0, 1)
+        torch.manual_seed(7)
+        drawn = pipeline(class_labels=[0, 1], output_type="pt").images
+        torch.testing.assert_close(drawn, fitted.detach(), atol=1e-5, rtol=0)
+
+    @pytest.mark.parametrize("given", [{"guidance_scale": 2.0}, {"solver": "heun"}])
+    def test_what_needs_noise_levels_is_refused(self, given):
+        with pytest.raises(ValueError, match="has to be"):
+            draw(self.make(), class_labels=[0], **given)
+
+    def test_a_diffusion_model_is_none(self):
+        assert self.make().is_one_step and not make_pipeline().is_one_step

@@ -147,6 +147,9 @@ def test_a_folder_that_is_none(tmp_path, capsys):
 
 
 class TestTrainingFlags:
+    def config(self, *flags):
+        return load_config(["--output_dir", "runs/mine", *flags])
+
     def test_a_run_asks_the_hub_before_it_reads_an_image(self, hub, monkeypatch, capsys):  # noqa: F811
         prepare_push("mine", private=False, dry_run=True)
         assert hub.calls == [] and "to mine (public) would go: README.md" in capsys.readouterr().out

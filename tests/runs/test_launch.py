@@ -17,7 +17,7 @@ from support.runs import load
 
 
 SCRIPTS = {name: str(ROOT / method.script) for name, method in METHODS.items() if method.script}
-DECLARED = "--num_train_images 1437 --accountant rdp --max_train_steps 2 --target_epsilon 1 --output_dir run".split()
+DECLARED = "--num_train_images 1437 --accountant rdp --target_epsilon 1 --output_dir run".split()
 #: Flags of a start, its exit code, and what it says.
 STARTS = {
     "typo": (["--sede", "3"], 2, "error: --sede is not a flag; the nearest is --seed."),
@@ -51,7 +51,8 @@ def test_what_ends_before_training_loads_no_torch(tmp_path):
     (tmp_path / "taken" / "private" / "cache").mkdir(parents=True)
     programs = {name: (path, []) for name, path in SCRIPTS.items()}
     programs["command"] = "diffusers_dp.cli", ["train", "dpdm"]
-    starts = [(name, what) for name in programs for what in STARTS]
+    # A plan that cannot be is one of DP-SGD.
+    starts = [(name, what) for name in programs for what in STARTS if (name, what) != ("dp_merf", "plan")]
     given = [(programs[name][0], programs[name][1] + STARTS[what][0]) for name, what in starts]
     environment = {key: value for key, value in os.environ.items() if key not in SIZES and key[:11] != "ACCELERATE_"}
     done = subprocess.run(

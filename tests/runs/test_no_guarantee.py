@@ -27,7 +27,7 @@ from diffusers_dp.release.push import files_to_push
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.runs.plan import new_ledger, plan_run
-from support.flags import TINY_RUN
+from support.flags import DIFFUSION_METHODS, TINY_RUN
 from support.ledgers import protected, unprotected
 from support.power_cut import Disk, write_state
 from support.public_models import make_unet
@@ -188,7 +188,7 @@ class TestLedger:
 
 
 class TestFlags:
-    @pytest.mark.parametrize("method", CONFIGS)
+    @pytest.mark.parametrize("method", DIFFUSION_METHODS)
     def test_inf_is_read_and_the_ledger_is_of_that_kind(self, method, tmp_path):
         for text in ("inf", "Infinity"):
             config = load_config(["--target_epsilon", text, "--train_batch_size", "64"], CONFIGS[method])
@@ -218,7 +218,7 @@ class TestFlags:
             "--dataset_id scans --ledger_dir {tmp}/ledgers --dataset_epsilon 10",
         ],
     )
-    @pytest.mark.parametrize("method", CONFIGS)
+    @pytest.mark.parametrize("method", DIFFUSION_METHODS)
     def test_what_makes_no_sense_is_refused_before_anything_is_read(self, method, flags, tmp_path, monkeypatch):
         script = load(method, monkeypatch)
         monkeypatch.setattr("diffusers_dp.runs.launch.public_facts", lambda *_: pytest.fail("read"))
@@ -268,7 +268,7 @@ def made(tmp_path_factory):
 
 
 class TestRuns:
-    @pytest.mark.parametrize("method", CONFIGS)
+    @pytest.mark.parametrize("method", DIFFUSION_METHODS)
     def test_from_images_to_a_marked_pipeline(self, method, tmp_path, monkeypatch, capsys):
         """Whatever noise other flags name; the pre-flight, which audits noise, is not for such a run."""
         script = load(method, monkeypatch)

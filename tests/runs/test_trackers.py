@@ -9,16 +9,16 @@ from accelerate.state import PartialState
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.runs import trackers
-from support.flags import RESUME, SHORT_RUN
+from support.flags import DIFFUSION_METHODS, RESUME, SHORT_RUN
 from support.runs import check_finished, files, load, write_images
 
 
 OWN = {"feta_pro": ["--curriculum", "none"], "dp_feta": "--spatial_steps 1 --num_central_images 2".split()}
 
 
-@pytest.mark.parametrize("method", CONFIGS)
+@pytest.mark.parametrize("method", DIFFUSION_METHODS)
 def test_what_tensorboard_is_told(method, tmp_path, monkeypatch):
     """At each checkpoint of every script; all entries have one time, for the time of a step tells the size of its sample."""
     pytest.importorskip("tensorboard")

@@ -1,6 +1,13 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Command lines of tiny runs."""
 
+from diffusers_dp.methods.config import CONFIGS
+from diffusers_dp.methods.flags import DiffusionConfig
+
+
+#: Methods that end with DP-SGD on a diffusion model.
+DIFFUSION_METHODS = [name for name, config in CONFIGS.items() if issubclass(config, DiffusionConfig)]
+
 #: Of FETA-Pro, on whatever images.
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "

@@ -7,10 +7,9 @@ import pytest
 
 from diffusers_dp import cli
 from diffusers_dp.evaluation import networks
-from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.sampling.class_balance import CLASS_SHARE
 from diffusers_dp.verify import verify
-from support.flags import TINY_RUN
+from support.flags import DIFFUSION_METHODS, TINY_RUN
 from support.runs import load, write_images
 
 
@@ -22,7 +21,7 @@ OWN = {
 }
 
 
-@pytest.fixture(params=CONFIGS)
+@pytest.fixture(params=DIFFUSION_METHODS)
 def run(request, tmp_path, monkeypatch):
     """Trains with these flags and returns the run's folder and the checked receipt."""
     script = load(request.param, monkeypatch)

@@ -10,6 +10,7 @@ from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs.plan import plan_run
+from support.flags import DIFFUSION_METHODS
 from support.runs import load
 
 
@@ -32,7 +33,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("side", [64, 128])
-@pytest.mark.parametrize("method", CONFIGS)
+@pytest.mark.parametrize("method", DIFFUSION_METHODS)
 def test_the_plan(method, side):
     """Central images keep about 16 pixels a side, so that their noise does not grow with the resolution."""
     config = load_config(

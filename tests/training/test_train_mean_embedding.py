@@ -1,0 +1,150 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""DP-MERF from its command line: one question, a generator fitted to its answer, and a release of one step."""
+
+import json
+
+import pytest
+import torch
+
+from diffusers_dp import SensitiveImages, load_verified, verify
+from diffusers_dp.cli import main as cli
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.models import OneStepGenerator
+from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.runs.plan import plan_run
+from support.flags import NUM_IMAGES
+from support.runs import files, independent_epsilon, load, read_ledger, status, write_images
+
+
+CONFIG = CONFIGS["dp_merf"]
+TINY = (
+    "--block_out_channels 8,16 --generator_steps 2 --generator_batch_size 6 --num_features 20 --skip_preflight "
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1"
+).split()
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("dp_merf", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def plan_of(*given):
+    config = load_config(list(given), CONFIG)
+    return config, plan_run(config, public_facts(config.data))
+
+
+def test_from_images_to_release(script, flags, tmp_path, capsys):
+    """With a reserve for evaluation: two questions, the total of an independent accountant, and a verifier that agrees."""
+    script.main([*flags, "--evaluation_reserve", "0.2", "--num_evaluation_images", "6", "--patch_size", "2"])
+    run = tmp_path / "run"
+    header, rows = read_ledger(run)
+    assert [row["stage"] for row in rows] == ["frequency_features", "evaluation_reserve"]
+    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert files(run / "release") == set(RELEASE_FILES) and status(run) == {"exit_code": 0, "message": "done"}
+    receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
+    assert receipt["method"]["name"] == "DP-MERF" and receipt["status"] == "proven_with_assumptions"
+    assert "normaliser" not in receipt["public_facts"] and receipt["evaluation"]
+    assert receipt["curriculum"]["num_features"] == 20 and receipt["events"][0]["partition"] == "label"
+    assert verify.report(run / "release") == 0
+    card = (run / "release" / "README.md").read_text()
+    assert "dp-sgd" not in card and "| frequency features | gaussian |" in card
+    pipeline = load_verified(run / "release")
+    assert pipeline.is_one_step and pipeline(class_labels=["left", "right"], output_type="pt").images.shape[0] == 2
+
+
+def test_a_resumed_run_asks_nothing_again(script, flags, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(OneStepGenerator, "draw", lambda *_: 1 / 0)
+        script.main(flags)
+    before = read_ledger(tmp_path / "run")[1]
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("asked again"))
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert read_ledger(tmp_path / "run")[1] == before and (tmp_path / "run" / "release").is_dir()
+
+
+def test_the_question_gets_what_the_others_leave():
+    _, whole = plan_of("--accountant", "rdp", "--target_epsilon", "3")
+    _, part = plan_of("--accountant", "rdp", "--target_epsilon", "3", "--evaluation_reserve", "0.3")
+    assert list(whole.rows) == ["frequency_features"] and whole.sampling is None
+    assert list(part.rows) == ["frequency_features", "evaluation_reserve"]
+    for plan in (whole, part):
+        assert 0.999 * 3 < plan.epsilon <= 3
+        assert [row["stage"] for row in plan.ledger.rows] == list(plan.rows), "each is asked once"
+    assert part.rows["frequency_features"].noise_multiplier > whole.rows["frequency_features"].noise_multiplier
+
+
+def test_a_given_noise_multiplier_costs_what_it_costs():
+    _, plan = plan_of("--accountant", "rdp", "--features_noise_multiplier", "5", "--target_epsilon", "3")
+    assert plan.rows["frequency_features"].noise_multiplier == 5 and 0.5 < plan.epsilon < 1.5
+    with pytest.raises(UsageError, match="--features_noise_multiplier"):
+        plan_of("--accountant", "rdp", "--features_noise_multiplier", "0.5", "--target_epsilon", "1")
+
+
+def test_plan_picture_and_audit_know_no_dp_sgd(tmp_path, capsys):
+    cli(["plan", "--method", "dp_merf", "--accountant", "rdp", "--picture", str(tmp_path / "plan.png")])
+    assert (tmp_path / "plan.png").read_bytes()[:4] == b"\x89PNG"
+    cli(["plan", "--method", "dp_merf", "--accountant", "rdp", "--sweep", "target_epsilon=1,10"])
+    out = capsys.readouterr().out
+    assert "DP-SGD" not in out and "signal" not in out
+    with pytest.raises(SystemExit) as ended:
+        cli(["audit", "run", "--method", "dp_merf"])
+    assert ended.value.code == 2 and "has no DP-SGD" in capsys.readouterr().err
+
+
+def test_its_release_is_audited_by_its_questions(script, flags, tmp_path, monkeypatch, capsys):
+    """And by no others: another noise multiplier is another run."""
+    script.main(flags)
+    given = ["audit", "mechanism", "--method", "dp_merf", *flags, "--attach", str(tmp_path / "run" / "release")]
+    with pytest.raises(SystemExit) as ended:
+        cli([*given, "--target_epsilon", "2"])
+    assert ended.value.code == 2 and "other questions" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        cli(given)
+    assert ended.value.code == 0
+    receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
+    assert receipt["audit"]["verdict"] == "VALID" and verify.report(tmp_path / "run" / "release") == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--features", "wavelets"], "--features"),
+        (["--num_features", "21"], "--num_features"),
+        (["--length_scale", "0"], "--length_scale"),
+        (["--max_train_steps", "5"], "--max_train_steps is not a flag"),
+        (["--patch_size", "3"], "--resolution 8"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, named):
+    with pytest.raises(UsageError, match=named):
+        load_config(given, CONFIG)
+
+
+def test_a_generator_learns_the_mean_of_each_class():
+    """Of noiseless features: the drawn images of a class come close to its own mean, and not to that of another."""
+    from diffusers import UNet2DModel
+
+    from diffusers_dp.distributed.processes import Processes
+    from diffusers_dp.models import unet_config
+    from diffusers_dp.queries.frequency import RandomFourierFeatures
+    from diffusers_dp.runs.warm_up import fit_generator
+
+    torch.manual_seed(0)
+    features = RandomFourierFeatures((1, 8, 8), 200, 3.0, seed=0)
+    dark, bright = torch.full((1, 1, 8, 8), 0.2), torch.full((1, 1, 8, 8), 0.8)
+    embedding = torch.cat([features(dark), features(bright)]) / 2
+    network = {"channels_per_level": (8, 16), "layers_per_block": 1, "attention_sizes": (), "patch_size": 1}
+    generator = OneStepGenerator(UNet2DModel(**unet_config((1, 8, 8), 2, **network)), 1)
+    fit_generator(
+        generator, features, embedding, num_steps=60, batch_size=16, learning_rate=1e-2, processes=Processes()
+    )
+    means = generator.draw(torch.arange(2).repeat(8)).detach().view(8, 2, -1).mean((0, 2))
+    assert means.tolist() == pytest.approx([0.2, 0.8], abs=0.15)
