@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from diffusers import EDMDPMSolverMultistepScheduler
 from sklearn.metrics import confusion_matrix
 
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
@@ -17,7 +18,6 @@ from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
-from diffusers_dp.release.build import EDMDPMSolverMultistepScheduler
 from diffusers_dp.sampling.class_balance import CLASS_SHARE, parse_balance, released_balance
 from support.doors import Noiseless
 from support.releases import make_unet

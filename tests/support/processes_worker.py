@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate.utils import set_seed
+from diffusers import EDMDPMSolverMultistepScheduler
 from diffusers.training_utils import EMAModel
 from torch import nn
 
@@ -27,7 +28,6 @@ from diffusers_dp.models import frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from diffusers_dp.release.build import EDMDPMSolverMultistepScheduler
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
 from support.doors import Noiseless
 from support.noise_questions import NOISE_CELLS, noise_of
