@@ -1,9 +1,11 @@
 """How near are noisy central images to the true ones, with the clip norm here and with the published noise?
 
-    python benchmarks/central_images.py --config training/recipes/feta_pro/mnist_eps10.yaml --dataset_name path/to/mnist
+    python benchmarks/central_images.py --config training/recipes/feta_pro/mnist_eps10.yaml --dataset_name
+    path/to/mnist
 
-The images are public ones, read without the door; nothing is trained. For each clip norm it prints the share of images that it scales down and
-the root mean square error of the answers, clamped to [0, 1], against the true class means, over five seeds.
+The images are public ones, read without the door; nothing is trained. For each clip norm it prints the share of images
+that it scales down and the root mean square error of the answers, clamped to [0, 1], against the true class means,
+over five seeds.
 """
 
 import argparse

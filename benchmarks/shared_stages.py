@@ -1,9 +1,9 @@
 """What precedes DP-SGD, made once per seed and budget: noisy answers, auxiliary generator, warmed-up weights.
 
-A training run that is prepared here finds them in its own folder, with its noisy answers charged to its own ledger, and a checkpoint at
-step 0: the training script, unchanged, goes on from there. One noisy answer may serve several releases: each of them is a function of
-that answer and of its own DP-SGD, and its ledger counts both, so that each guarantee holds by itself. Publishing several of them costs no more than
-the sum of their ledgers says.
+A training run that is prepared here finds them in its own folder, with its noisy answers charged to its own ledger,
+and a checkpoint at step 0: the training script, unchanged, goes on from there. One noisy answer may serve several
+releases: each of them is a function of that answer and of its own DP-SGD, and its ledger counts both, so that each
+guarantee holds by itself. Publishing several of them costs no more than the sum of their ledgers says.
 """
 
 import os

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Make a private dataset
 #
-# Labelled parquet shards that `load_dataset` reads, with the receipt of the model and a card beside them. An interrupted command goes on where it stopped.
+# Labelled parquet shards that `load_dataset` reads, with the receipt of the model and a card beside them. An
+# interrupted command goes on where it stopped.
 
 # %%
 import sys
@@ -26,8 +27,9 @@ images = load_dataset(synthetic, split="train", cache_dir=cache)
 print(images.features, images["label"])
 
 # %% [markdown]
-# Classes take turns. Other shares are given by `--class_balance`; how frequent the classes are among the training images is private, and the model does not
-# tell. On several processes: `torchrun --nproc_per_node 4 -m diffusers_dp.cli sample ...`; to the Hub: `--push_to_hub --hub_dataset_id you/name`.
+# Classes take turns. Other shares are given by `--class_balance`; how frequent the classes are among the training
+# images is private, and the model does not tell. On several processes: `torchrun --nproc_per_node 4 -m
+# diffusers_dp.cli sample ...`; to the Hub: `--push_to_hub --hub_dataset_id you/name`.
 
 # %%
 number_of_classes = images.features["label"].num_classes

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The planted faults fit the code as it is now, and `make mutants` says which are caught and fails for those that are not."""
+"""The planted faults fit the code as it is now, and `make mutants` says which are caught and fails for those that are
+not."""
 
 import ast
 import dataclasses

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The budget picture of `diffusers-dp plan`: of a model, from its receipt, and of a run that somebody thinks of. Loads no torch."""
+"""The budget picture of `diffusers-dp plan`: of a model, from its receipt, and of a run that somebody thinks of. Loads
+no torch."""
 
 import math
 import threading

@@ -185,7 +185,8 @@ def _private_tab() -> gr.HTML:
     picture = gr.HTML(views.note("The picture comes with the model."), elem_id="budget", padding=False)
     gr.Markdown(PICTURE_IN_WORDS)
     gr.Markdown(
-        "### A run of your own\nThe noise that a budget asks for, before an image is read: what `diffusers-dp plan` computes for FETA-Pro."
+        "### A run of your own\nThe noise that a budget asks for, before an image is read: what `diffusers-dp plan` "
+        "computes for FETA-Pro."
     )
     with gr.Row():
         values = [

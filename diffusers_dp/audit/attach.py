@@ -56,8 +56,8 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
         for (name, there), here in zip(made.items(), audited, strict=True):
             if not _same(there, here):
                 raise UsageError(
-                    f"--attach {folder}: this release was made with {name} {there}, and these flags mean {here}, so that the audit would be of "
-                    "another run; repeat the flags of the run that made it."
+                    f"--attach {folder}: this release was made with {name} {there}, and these flags mean {here}, so "
+                    "that the audit would be of another run; repeat the flags of the run that made it."
                 )
 
 
@@ -73,8 +73,8 @@ def _check_same_queries(folder: Path, receipt: dict[str, Any], plan: Plan) -> No
     )
     if not same:
         raise UsageError(
-            f"--attach {folder}: this release was made by other questions than these flags mean, so that the audit would be of another "
-            "run; repeat the flags of the run that made it."
+            f"--attach {folder}: this release was made by other questions than these flags mean, so that the audit "
+            "would be of another run; repeat the flags of the run that made it."
         )
 
 

@@ -61,7 +61,8 @@ def build_page(
         evaluation (`Evaluation`): What was found.
         charts (`list[Chart]`): In the order of the page.
         samples (`list[Strip]`): Synthetic images, a strip for each class.
-        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** ones nearest to each; empty unless asked for.
+        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** ones nearest to each; empty unless
+            asked for.
     """
     from jinja2 import Environment, StrictUndefined
 

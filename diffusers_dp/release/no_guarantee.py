@@ -36,12 +36,13 @@ release, it has no privacy receipt, and it must not leave the house.
 
 
 def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", method: Method) -> Path:
-    """Writes `output_dir/no_guarantee/`, mode 700: the pipeline and a card, both of which say what it is. As a release, it is there whole or not at all, and an
-    earlier one is replaced.
+    """Writes `output_dir/no_guarantee/`, mode 700: the pipeline and a card, both of which say what it is. As a
+    release, it is there whole or not at all, and an earlier one is replaced.
 
     Args:
         output_dir (`str` or `Path`): The run's folder.
-        pipeline (`DPImagePipeline`): With the final (averaged) weights. It carries the statement from here on, and so do its copies.
+        pipeline (`DPImagePipeline`): With the final (averaged) weights. It carries the statement from here on, and so
+            do its copies.
         method (`Method`): From the registry.
 
     Returns:

@@ -110,7 +110,8 @@ class TrainingRun(Generic[Config]):
 
     def ask(self, query: Query, features: Features | None = None, finish: "Finish | None" = None) -> torch.Tensor:
         """
-        What a query's answer tells: the stored one or, the first time, that of the sensitive images. SIGTERM waits for it.
+        What a query's answer tells: the stored one or, the first time, that of the sensitive images. SIGTERM waits for
+        it.
 
         Args:
             query (`Query`): One of the plan.
@@ -161,8 +162,8 @@ class TrainingRun(Generic[Config]):
         self.done("DP-SGD")
 
     def release_pipeline(self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None) -> None:
-        """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no release, for it
-        would claim a guarantee.
+        """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no
+        release, for it would claim a guarantee.
 
         Args:
             pipeline (`DPImagePipeline`): With its final weights.

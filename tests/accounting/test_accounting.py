@@ -186,7 +186,8 @@ def test_table_11_of_feta_pro(spatial, published):  # R5; the table has lost its
 
 
 def search_of_opacus(q, steps, before, delta):
-    """The bisection of Opacus 1.6, which may stop with epsilon 0.01 below the target of 1: it made the published noise."""
+    """The bisection of Opacus 1.6, which may stop with epsilon 0.01 below the target of 1: it made the published
+    noise."""
     low, high, epsilon = 0.0, 10.0, math.inf
     while epsilon > 1:
         high *= 2

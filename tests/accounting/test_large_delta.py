@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A delta that allows to publish records is refused or said wherever the guarantee is; one that is merely large is named."""
+"""A delta that allows to publish records is refused or said wherever the guarantee is; one that is merely large is
+named."""
 
 import json
 import math

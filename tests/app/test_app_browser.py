@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The page in a real Chromium, on a release that is trained here: pick, draw, save, compare, read, and what goes wrong."""
+"""The page in a real Chromium, on a release that is trained here: pick, draw, save, compare, read, and what goes
+wrong."""
 
 import io
 import os

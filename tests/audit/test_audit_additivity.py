@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Records that move each other, however little: planted in the loss, the clipper and the queries, and seen as a sum that is not one."""
+"""Records that move each other, however little: planted in the loss, the clipper and the queries, and seen as a sum
+that is not one."""
 
 from dataclasses import replace
 

@@ -45,7 +45,8 @@ def test_honest_runs_pass():
             assert 0.4 < np.mean(p_values) < 0.6, name
             assert sum(p < 0.01 for p in p_values) <= 12, name
     count = sum(check.p_value is not None for check in outcomes[0].checks)
-    # The samplers of the broken runs, three queries, the parameters' noise, the ways to ask, the bound; four estimates.
+    # The samplers of the broken runs, three queries, the parameters' noise, the ways to ask, the bound; four
+    # estimates.
     assert count <= 17 and (count + 6 + 21 + 4 + 2 + 1) * SIGNIFICANCE + 4 * 2e-4 < 1.35e-3
 
 

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The audit of the mechanism: honest code passes, and each planted fault is noticed by the statistic that is made for it."""
+"""The audit of the mechanism: honest code passes, and each planted fault is noticed by the statistic that is made for
+it."""
 
 import itertools
 import math
@@ -345,7 +346,8 @@ def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
 
 
 def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
-    """What fails for another reason does not show that broken noise would be noticed; and a broken run that is missing shows nothing."""
+    """What fails for another reason does not show that broken noise would be noticed; and a broken run that is missing
+    shows nothing."""
     runs = canary_runs(MECHANISM, quick=True)
     assert Audit("mechanism", {}, {"dp_sgd": runs}, [], 0.0).verdict == "VALID"
     deaf = replace(runs[1], checks=[exact_check("clipping: x", 2.0, 1.0), exact_check("noise: x", 1.0, 1.0)])

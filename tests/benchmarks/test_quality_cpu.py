@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The benchmark of record on the embedded digits with two steps of everything: train, interrupt, evaluate, tabulate."""
+"""The benchmark of record on the embedded digits with two steps of everything: train, interrupt, evaluate,
+tabulate."""
 
 import json
 import sys

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What `diffusers-dp evaluate` measures when it is asked: private choices, rankings, a DP classifier, the way to the release."""
+"""What `diffusers-dp evaluate` measures when it is asked: private choices, rankings, a DP classifier, the way to the
+release."""
 
 import functools
 import html
@@ -71,7 +72,8 @@ class TestPrivateSelection:
         assert (tmp_path / LEDGER).read_bytes() == ledger
 
     def test_an_answer_that_was_paid_for_is_found_again(self, data, tmp_path, monkeypatch):
-        """After a kill before the first step was finished, from another folder, and by another version of the library."""
+        """After a kill before the first step was finished, from another folder, and by another version of the
+        library."""
 
         def stop(*args):
             raise KeyboardInterrupt

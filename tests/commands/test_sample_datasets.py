@@ -97,7 +97,8 @@ def test_a_disk_that_fills_leaves_finished_shards_and_the_same_command_goes_on(h
     assert len(read(out)[0]) == 10
 
 
-# The first process has the longer share; who is done waits, and torch lets nobody wait for longer than this unless it is told to.
+# The first process has the longer share; who is done waits, and torch lets nobody wait for longer than this unless it
+# is told to.
 SMALL_SHARDS = """
 import sys, time
 from datetime import timedelta

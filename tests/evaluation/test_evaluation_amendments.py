@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What an evaluation leaves in a release: a count outside the hashes, and numbers only where they are published on purpose."""
+"""What an evaluation leaves in a release: a count outside the hashes, and numbers only where they are published on
+purpose."""
 
 import json
 import os

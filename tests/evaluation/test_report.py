@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The report: every number with its protocol, a page that needs nothing else, and no word from outside taken for markup."""
+"""The report: every number with its protocol, a page that needs nothing else, and no word from outside taken for
+markup."""
 
 import json
 import stat

@@ -109,8 +109,8 @@ def planted(fault: Fault, root: Path) -> str:
     for old, new in edits:
         if text.count(old) != 1 or old == new:
             raise CannotPlant(
-                f"{fault.name!r} cannot be planted: {fault.file} has {text.count(old)} times, not once, what it replaces. Say in "
-                "tests/mutants what the code looks like now."
+                f"{fault.name!r} cannot be planted: {fault.file} has {text.count(old)} times, not once, what it "
+                "replaces. Say in tests/mutants what the code looks like now."
             )
         text = text.replace(old, new)
     return text

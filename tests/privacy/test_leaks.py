@@ -81,8 +81,8 @@ def flags_of(tmp_path):
 
 
 def texts(folder):
-    """Every file as text; tensors and pictures have their own tests. Sizes of batches are numbers like any other: the names under which they could
-    stand are looked for instead."""
+    """Every file as text; tensors and pictures have their own tests. Sizes of batches are numbers like any other: the
+    names under which they could stand are looked for instead."""
     return {
         path: path.read_text(errors="replace") for path in folder.rglob("*")
         if path.is_file() and path.suffix not in (".safetensors", ".png")

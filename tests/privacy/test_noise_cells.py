@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Noise is tested for each way to ask the door, not for each function: images and units, plain and truncated samples, the leaky log or
-not, for a step, a query and the question about a finished model. (`test_processes.py` has the same of several processes.)
+"""Noise is tested for each way to ask the door, not for each function: images and units, plain and truncated samples,
+the leaky log or not, for a step, a query and the question about a finished model. (`test_processes.py` has the same of
+several processes.)
 
 No image can be read, so that what comes out is noise, from the real generator.
 """
@@ -168,7 +169,8 @@ def test_the_key_is_the_entropy_of_the_operating_system_and_nothing_else(monkeyp
 
 
 def test_noise_on_cuda_has_the_stated_standard_deviation_and_shape(monkeypatch):
-    """A stand-in for the card draws ones: what comes back is the standard deviation itself. Its seed is the operating system's entropy."""
+    """A stand-in for the card draws ones: what comes back is the standard deviation itself. Its seed is the operating
+    system's entropy."""
     asked, seeds = [], []
 
     class Card:

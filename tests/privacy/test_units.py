@@ -126,7 +126,8 @@ def test_one_unit_moves_a_gradient_by_the_clip_norm_at_most(unit, multiplicity, 
 
 
 def test_a_unit_s_gradient_is_averaged_then_clipped():
-    """Against one image at a time, and for physical batches of every size: a unit that is larger than one stays whole."""
+    """Against one image at a time, and for physical batches of every size: a unit that is larger than one stays
+    whole."""
     door = make_door()
     wanted = torch.zeros(16)
     for unit in range(NUM_UNITS):

@@ -424,7 +424,8 @@ def test_a_rule_that_does_not_exist_is_damage(release, version):
 
 
 def test_the_published_pipeline_is_known_code(release, capsys):
-    """After a change of `pipelines/pipeline_dp_image.py` its new SHA-256 joins `PIPELINES` in `verify.py`; none leaves it."""
+    """After a change of `pipelines/pipeline_dp_image.py` its new SHA-256 joins `PIPELINES` in `verify.py`; none leaves
+    it."""
     pipeline = ROOT / "pipelines" / "pipeline_dp_image.py"
     assert hashlib.sha256(pipeline.read_bytes()).hexdigest() in verify.PIPELINES
     assert len(verify.PIPELINES) >= 2

@@ -151,7 +151,8 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path, case):
 
 
 def test_batch_norm_is_refused(tmp_path, monkeypatch):
-    """Its statistics are over the batch: one image would move every gradient. Diffusers saves none; another class of it might."""
+    """Its statistics are over the batch: one image would move every gradient. Diffusers saves none; another class of
+    it might."""
     name, unet = save(tmp_path), make_unet().eval()
     unet.conv_norm_out = torch.nn.BatchNorm2d(4)
     monkeypatch.setattr(UNet2DModel, "from_pretrained", lambda *_, **__: (unet, {}))

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A release as the start of another run: its epsilon stands in the new receipt, and a release of probably the same images is refused."""
+"""A release as the start of another run: its epsilon stands in the new receipt, and a release of probably the same
+images is refused."""
 
 import json
 

@@ -4,7 +4,8 @@
 #: Of FETA-Pro, on whatever images.
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
-    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --skip_preflight"
+    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 "
+    "--skip_preflight"
 ).split()
 #: In the folders that `runs.write_images` writes.
 NUM_IMAGES = 30
@@ -30,8 +31,8 @@ TINY_RUN = (
 #: Narrower, with checkpoints on the way.
 SHORT_RUN = (
     "--block_out_channels 4,8 --num_inference_steps 1 --skip_preflight --noise_multiplicity 1 --accountant rdp "
-    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --train_batch_size 8 "
-    "--target_epsilon 1 --max_train_steps 4 --checkpointing_steps 2 --restart_slack 4"
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} "
+    "--train_batch_size 8 --target_epsilon 1 --max_train_steps 4 --checkpointing_steps 2 --restart_slack 4"
 ).split()
 SHORT_FETA_PRO = [
     *SHORT_RUN,

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Ways to ask the door, of one process or several, where no image can be read: what comes out is noise from the real generator."""
+"""Ways to ask the door, of one process or several, where no image can be read: what comes out is noise from the real
+generator."""
 
 import numpy as np
 

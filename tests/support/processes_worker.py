@@ -112,7 +112,8 @@ class TakesAway(PrivateGenerator):
 
 
 def large_sums(processes):
-    """The image of number 1 adds 2^27; of two processes it is the second's, and the first takes it away. The others add 1."""
+    """The image of number 1 adds 2^27; of two processes it is the second's, and the first takes it away. The others
+    add 1."""
 
     def large_or_one(images, labels=None):
         return torch.where(images[:, :1, 0, 0] <= 0, LARGE, 1.0)
@@ -159,7 +160,8 @@ def who_takes_part(processes):
 
 
 def who_remains(processes):
-    """Of samples of 20 images in the mean, half of which are cut down to 20: the gradient of each is one-hot. And the rows of each step."""
+    """Of samples of 20 images in the mean, half of which are cut down to 20: the gradient of each is one-hot. And the
+    rows of each step."""
     images, batches = make_arrays(CUT_IMAGES), []
     images.readable[:] = True
     door = make_door(processes, images, CUT_IMAGES)
@@ -290,7 +292,8 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
 
 
 def about_a_finished_model(processes: Processes) -> dict:
-    """What is drawn from it, by whom, the classifier that is trained on it, and its question to the images, without noise."""
+    """What is drawn from it, by whom, the classifier that is trained on it, and its question to the images, without
+    noise."""
     charged.DRAWN_AT_A_TIME = 8
     whole, labels = load_digits_split(train=True)
     arrays = ImageArrays(whole[labels < 3][:60], labels[labels < 3][:60], np.ones(60, bool))

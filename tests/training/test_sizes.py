@@ -15,8 +15,8 @@ from support.runs import load
 
 NUM_IMAGES = 6
 FLAGS = (
-    f"--class_names a,b --num_train_images {NUM_IMAGES} --train_batch_size 2 --max_train_steps 1 --noise_multiplicity 1 --accountant rdp "
-    "--target_epsilon 1 --block_out_channels 4,4,4 --num_inference_steps 1 --skip_preflight"
+    f"--class_names a,b --num_train_images {NUM_IMAGES} --train_batch_size 2 --max_train_steps 1 --noise_multiplicity "
+    "1 --accountant rdp --target_epsilon 1 --block_out_channels 4,4,4 --num_inference_steps 1 --skip_preflight"
 ).split()
 WARM_UP = "--spatial_steps 1 --num_central_images 1 --spatial_batch_size 2".split()
 OWN = {

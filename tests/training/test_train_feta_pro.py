@@ -42,7 +42,8 @@ DIGITS = [*TINY, "--train_batch_size", "64"]
 
 @pytest.fixture(scope="module")
 def digits_run(tmp_path_factory):
-    """One run of the embedded digits by `accelerate launch`, tiny (by RDP: PLD is slow where so few steps spend so much).
+    """One run of the embedded digits by `accelerate launch`, tiny (by RDP: PLD is slow where so few steps spend so
+    much).
 
     On one core: the script takes a thread per core, and tiny layers wait for theirs where the cores are busy.
     """

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The training scripts of DPDM and DP-FETA from their command lines: whole runs, crashes, damaged images; and what all scripts share."""
+"""The training scripts of DPDM and DP-FETA from their command lines: whole runs, crashes, damaged images; and what all
+scripts share."""
 
 import json
 import re
@@ -47,7 +48,8 @@ def receipt_of(run):
 
 
 def test_from_images_to_release(way, tmp_path, capsys):
-    """What was asked is in ledger and receipt, epsilon is that of an independent accountant, and the verifier agrees."""
+    """What was asked is in ledger and receipt, epsilon is that of an independent accountant, and the verifier
+    agrees."""
     script, flags, asked = way
     script.main(flags)
     run, out = tmp_path / "run", capsys.readouterr().out
