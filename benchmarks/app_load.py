@@ -4,9 +4,9 @@
     python benchmarks/app_load.py runs/demo/release
     python benchmarks/app_load.py runs/demo/release --requests 100 --count 16
 
-Starts `app.py` as people do, then measures from outside: seconds until the page answers, until the first images are there (torch and the model
-are loaded in between), and of a drawing after that; then `--requests` drawings at once, each of which must answer with images. Memory is the
-largest resident set of the server, before and after.
+Starts `app.py` as people do, then measures from outside: seconds until the page answers, until the first images are
+there (torch and the model are loaded in between), and of a drawing after that; then `--requests` drawings at once,
+each of which must answer with images. Memory is the largest resident set of the server, before and after.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""How good are the images of a run? Accuracy of a small CNN that is trained only on synthetic images, tested on real ones.
+"""How good are the images of a run? Accuracy of a small CNN that is trained only on synthetic images, tested on real
+ones.
 
     python benchmarks/demo_accuracy.py --seeds 0 1 2 3 4
     python benchmarks/demo_accuracy.py --seeds 0 --output_dir runs/mnist_cpu -- \
@@ -6,11 +7,12 @@
     python benchmarks/demo_accuracy.py --releases runs/dpdm/release runs/dp_feta/release -- \
         --config training/recipes/feta_pro/mnist_cpu.yaml --dataset_name path/to/mnist
 
-For each seed it trains (a run that is there is used as it is), then draws images, in this process and not in the training's,
-from the auxiliary generator, from the model after each warm-up stage, and from `release/`. What follows `--` goes to the training
-script. The test images are the dataset's test split (for the embedded digits: the fixed 360); they choose nothing: every
-number of the classifier's training is fixed below. One JSON line a run is appended to `results.jsonl` in the output folder.
-`--releases` trains nothing: it verifies releases that are there, of any method, and scores them alike.
+For each seed it trains (a run that is there is used as it is), then draws images, in this process and not in the
+training's, from the auxiliary generator, from the model after each warm-up stage, and from `release/`. What follows
+`--` goes to the training script. The test images are the dataset's test split (for the embedded digits: the fixed
+360); they choose nothing: every number of the classifier's training is fixed below. One JSON line a run is appended to
+`results.jsonl` in the output folder. `--releases` trains nothing: it verifies releases that are there, of any method,
+and scores them alike.
 
 Reading real images, the numbers are private where the images are; they never enter the release.
 """

@@ -1,22 +1,24 @@
-"""What does privacy cost in time and memory? One clipped step, without noise, against an ordinary step on the same rows.
+"""What does privacy cost in time and memory? One clipped step, without noise, against an ordinary step on the same
+rows.
 
     python benchmarks/dp_step.py --short
     python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
-    python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 --output runs/h200.md
+    python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 \\
+        --output runs/h200.md
 
-All entries of a row of the table run interleaved in this one process, on the same model and the same rows; the ratio is the median
-over the rounds. Entries:
+All entries of a row of the table run interleaved in this one process, on the same model and the same rows; the ratio
+is the median over the rounds. Entries:
 
 - `ordinary`: forward, backward, one gradient for all rows.
 - `ours`: `per_example_gradients`, norms, clipped sum.
-- `Opacus hooks`: `GradSampleModule` with contiguous inputs of convolutions (without which its gradients are wrong behind attention),
-  one gradient a row, averaged over the K rows of an image, clipped, summed.
+- `Opacus hooks`: `GradSampleModule` with contiguous inputs of convolutions (without which its gradients are wrong
+  behind attention), one gradient a row, averaged over the K rows of an image, clipped, summed.
 - `Opacus ghost`: fast gradient clipping, two backward passes; K = 1 alone, for it clips each row.
 - `torch.func`: `vmap(grad)` over images, the K draws inside.
 
-Memory is the highest sum of live bytes that were allocated within the step, less the ordinary step's (on a CPU by torch's profiler, on
-a GPU by `max_memory_allocated`). An entry that would need more than is free says how much. With `--output` each case is written when it is
-done, and a case that is there is not measured again.
+Memory is the highest sum of live bytes that were allocated within the step, less the ordinary step's (on a CPU by
+torch's profiler, on a GPU by `max_memory_allocated`). An entry that would need more than is free says how much. With
+`--output` each case is written when it is done, and a case that is there is not measured again.
 """
 
 import argparse

@@ -1,9 +1,11 @@
-"""What do several processes cost or gain? Steps of DP-SGD through the door, in one process with all cores and in several that share them.
+"""What do several processes cost or gain? Steps of DP-SGD through the door, in one process with all cores and in
+several that share them.
 
     python benchmarks/processes.py --counts 1 2 --output runs/processes.md
 
-Each count is started by `torchrun` on the CPU, `--rounds` times in turn; each start takes `--steps` steps after one to warm up. Samples are
-Poisson samples, so that processes wait for the one with the most images: that is part of the time. The ratio is that of the median steps.
+Each count is started by `torchrun` on the CPU, `--rounds` times in turn; each start takes `--steps` steps after one to
+warm up. Samples are Poisson samples, so that processes wait for the one with the most images: that is part of the
+time. The ratio is that of the median steps.
 """
 
 import argparse
@@ -51,7 +53,8 @@ def main() -> None:
             seconds[count] += start(count)
     base = statistics.median(seconds[args.counts[0]])
     lines = [
-        f"{args.model}, {args.images} images a step, K {args.noise_multiplicity}, torch {torch.__version__}, {len(os.sched_getaffinity(0))} cores",
+        f"{args.model}, {args.images} images a step, K {args.noise_multiplicity}, torch {torch.__version__}, "
+        f"{len(os.sched_getaffinity(0))} cores",
         "",
         "| processes | threads each | seconds a step | / first |",
         "|---|---|---|---|",
@@ -103,8 +106,8 @@ def take_steps(args: argparse.Namespace) -> list[float]:
         begin = time.perf_counter()
         gradients = door.noisy_gradient(
             model, loss, max_grad_norm=1.0, noise_multiplier=2.0, sample_rate=args.images / NUM_IMAGES,
-            normaliser=args.images, noise_multiplicity=args.noise_multiplicity, max_physical_batch_size=32, ledger=ledger,
-            reserve_steps=args.steps + 1,
+            normaliser=args.images, noise_multiplicity=args.noise_multiplicity, max_physical_batch_size=32,
+            ledger=ledger, reserve_steps=args.steps + 1,
         )  # fmt: skip
         for name, parameter in model.named_parameters():
             parameter.grad = gradients[name]

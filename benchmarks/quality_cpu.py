@@ -1,17 +1,20 @@
-"""The benchmark of record: how good are the images of each method and curriculum, at epsilon 1 and 10, for the same work?
+"""The benchmark of record: how good are the images of each method and curriculum, at epsilon 1 and 10, for the same
+work?
 
     OMP_WAIT_POLICY=PASSIVE python benchmarks/quality_cpu.py train --dataset_name path/to/mnist
     python benchmarks/quality_cpu.py evaluate --dataset_name path/to/mnist
     python benchmarks/quality_cpu.py table
 
-`train` writes a release for every epsilon, seed and curriculum; DP-SGD has the same number of steps in all of them, and its noise is calibrated
-to what the ledger of that run has left. Noisy answers, generator and warm-up are made once for each seed and epsilon (`shared_stages.py`).
-`evaluate`, another process, verifies each release, draws from it, and appends one line to `results/quality_cpu.jsonl`: accuracy on the real test
-images of a CNN that is trained on the drawn ones only, with fixed numbers throughout. `--scored_on train` takes the last 10,000 training images in
-their place, to choose by: its lines are in no table. `table` writes the table of `docs/benchmarks.md`. Each of them goes on
-where it was interrupted, and what is there is not done again. Without `OMP_WAIT_POLICY=PASSIVE` the threads of small layers burn the time that other jobs on
-the same cores wait for. `--preset gpu` runs the paper's recipes in full. Training flags after `--` replace the preset's. `--preset cpu_plus` is
-the recipe beyond the paper, for about as much work; its table has the differences to `--preset cpu`, paired by seed.
+`train` writes a release for every epsilon, seed and curriculum; DP-SGD has the same number of steps in all of them,
+and its noise is calibrated to what the ledger of that run has left. Noisy answers, generator and warm-up are made once
+for each seed and epsilon (`shared_stages.py`). `evaluate`, another process, verifies each release, draws from it, and
+appends one line to `results/quality_cpu.jsonl`: accuracy on the real test images of a CNN that is trained on the drawn
+ones only, with fixed numbers throughout. `--scored_on train` takes the last 10,000 training images in their place, to
+choose by: its lines are in no table. `table` writes the table of `docs/benchmarks.md`. Each of them goes on where it
+was interrupted, and what is there is not done again. Without `OMP_WAIT_POLICY=PASSIVE` the threads of small layers
+burn the time that other jobs on the same cores wait for. `--preset gpu` runs the paper's recipes in full. Training
+flags after `--` replace the preset's. `--preset cpu_plus` is the recipe beyond the paper, for about as much work; its
+table has the differences to `--preset cpu`, paired by seed.
 
 Numbers that are measured on real images are private where these are; MNIST's are public.
 """
@@ -57,10 +60,12 @@ METHOD = "feta_pro"
 NUM_TRAIN_SCORED = 10_000
 CURRICULA = ("none", "spatial", "frequency", "spatial,frequency", "frequency,spatial", "mix")
 
-# Fixed once: 150 steps x 1,024 expected images x K = 2 are 307,200 rows, about 10 minutes at the 520 rows a second of 2 idle cores. With so few steps a
-# large batch serves better than a large K: at epsilon 10 the noise multiplier hardly grows with the sample rate.
+# Fixed once: 150 steps x 1,024 expected images x K = 2 are 307,200 rows, about 10 minutes at the 520 rows a second of
+# 2 idle cores. With so few steps a large batch serves better than a large K: at epsilon 10 the noise multiplier hardly
+# grows with the sample rate.
 DP_SGD = (
-    "--max_train_steps 150 --train_batch_size 1024 --noise_multiplicity 2 --max_physical_batch_size 64 --checkpointing_steps 5"
+    "--max_train_steps 150 --train_batch_size 1024 --noise_multiplicity 2 --max_physical_batch_size 64 "
+    "--checkpointing_steps 5"
 ).split()
 
 
@@ -77,7 +82,8 @@ class Preset:
     evaluation: dict[str, int]
 
 
-# The noise of the recipes' two questions, raised as the paper's own recipes raise it from epsilon 10 to 1: 5 to 20, and 7.4 to 26.6.
+# The noise of the recipes' two questions, raised as the paper's own recipes raise it from epsilon 10 to 1: 5 to 20,
+# and 7.4 to 26.6.
 EPSILON_1 = "--target_epsilon 1 --spatial_noise_multiplier 20 --frequency_noise_multiplier 18".split()
 CPU = ["--config", str(RECIPES / "mnist_cpu.yaml"), *DP_SGD]
 CPU_PLUS = ["--config", str(PLUS_RECIPE)]
@@ -95,13 +101,13 @@ PRESETS = {
 }
 # Flags that tell one run from another of the same recipe, or decide nothing about the result.
 _NOT_RECIPE = (
-    "config", "curriculum", "dataset_name", "seed", "target_epsilon", "output_dir", "max_physical_batch_size", "checkpointing_steps",
-    "resume_from_checkpoint", "skip_preflight",
+    "config", "curriculum", "dataset_name", "seed", "target_epsilon", "output_dir", "max_physical_batch_size",
+    "checkpointing_steps", "resume_from_checkpoint", "skip_preflight",
 )  # fmt: skip
 # Flags that decide nothing before DP-SGD.
 _OF_DP_SGD = (
-    "train_batch_size", "sample_rate", "noise_multiplicity", "max_train_steps", "learning_rate", "lr_scheduler", "lr_warmup_steps",
-    "max_grad_norm", "restart_slack", "truncated_poisson",
+    "train_batch_size", "sample_rate", "noise_multiplicity", "max_train_steps", "learning_rate", "lr_scheduler",
+    "lr_warmup_steps", "max_grad_norm", "restart_slack", "truncated_poisson",
 )  # fmt: skip
 
 
@@ -258,9 +264,11 @@ def evaluate(args: argparse.Namespace) -> None:
     keep_freed_memory()
     rows = read_results()
     waiting = [
-        run for run in all_runs(args)
-        if (run.folder.release / RECEIPT_NAME).exists() and not any(run.key(args.preset, args.scored_on).items() <= row.items() for row in rows)
-    ]  # fmt: skip
+        run
+        for run in all_runs(args)
+        if (run.folder.release / RECEIPT_NAME).exists()
+        and not any(run.key(args.preset, args.scored_on).items() <= row.items() for row in rows)
+    ]
     if not waiting:
         print("No release waits for evaluation.")
         return

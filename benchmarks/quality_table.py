@@ -51,8 +51,8 @@ def table_of(rows: list[dict[str, Any]], curricula: list[str]) -> str:
             seconds = by_seed(of_epsilon, curriculum, "dp_sgd_seconds").values()
             minutes = f"{statistics.median(seconds) / 60:.1f}" if seconds else ""
             lines.append(
-                f"| {epsilon:g} | {NAMES[curriculum]} | {points(before)} | {points(list(after.values()))} | {points(gain)} | {len(after)} | "
-                f"{minutes} |"
+                f"| {epsilon:g} | {NAMES[curriculum]} | {points(before)} | {points(list(after.values()))} | "
+                f"{points(gain)} | {len(after)} | {minutes} |"
             )
     return "\n".join([*lines, "", *machines(rows), ""])
 
@@ -70,7 +70,8 @@ def paired_table_of(first: list[dict[str, Any]], second: list[dict[str, Any]], c
             if seeds:
                 cells = ([one[s] for s in seeds], [other[s] for s in seeds], [other[s] - one[s] for s in seeds])
                 lines.append(
-                    f"| {epsilon:g} | {NAMES[curriculum]} | {' | '.join(map(points, cells))} | {', '.join(map(str, seeds))} |"
+                    f"| {epsilon:g} | {NAMES[curriculum]} | {' | '.join(map(points, cells))} | "
+                    f"{', '.join(map(str, seeds))} |"
                 )
     return "\n".join([*lines, "", *machines([*first, *second]), ""])
 

@@ -1,14 +1,17 @@
-"""What surviving crashes costs: the share of a run that goes into checkpoints and ledger, seconds to go on, memory over many steps.
+"""What surviving crashes costs: the share of a run that goes into checkpoints and ledger, seconds to go on, memory
+over many steps.
 
     python benchmarks/reliability.py
     python benchmarks/reliability.py --memory_steps 1000 -- --max_train_steps 40 --block_out_channels 16,32
 
-Trains by `training/train_dpdm.py` (flags after `--`) in `--output_dir`, which must not exist, three times: a run to the end, the same one
-resumed from its last checkpoint in a process of its own, and `--memory_steps` steps of a tiny model. Prints one JSON object; nothing else
-should run on the machine.
+Trains by `training/train_dpdm.py` (flags after `--`) in `--output_dir`, which must not exist, three times: a run to
+the end, the same one resumed from its last checkpoint in a process of its own, and `--memory_steps` steps of a tiny
+model. Prints one JSON object; nothing else should run on the machine.
 
-- `overhead`: of the seconds from the first step of DP-SGD to its last checkpoint, the part spent inside ledger and checkpoints.
-- `resume_seconds`: from the start of the process to the first step that it takes, imports included; `python_seconds` of these are imports.
+- `overhead`: of the seconds from the first step of DP-SGD to its last checkpoint, the part spent inside ledger and
+  checkpoints.
+- `resume_seconds`: from the start of the process to the first step that it takes, imports included; `python_seconds`
+  of these are imports.
 - `memory`: resident megabytes after a tenth, a half and all of the steps.
 """
 
@@ -30,7 +33,10 @@ from diffusers_dp.training import train_dpdm as script
 
 
 MEGABYTE = 2**20
-TINY = "--block_out_channels 4,8 --noise_multiplicity 1 --train_batch_size 4 --num_inference_steps 1 --accountant rdp --skip_preflight".split()
+TINY = (
+    "--block_out_channels 4,8 --noise_multiplicity 1 --train_batch_size 4 --num_inference_steps 1 --accountant rdp "
+    "--skip_preflight"
+).split()
 # Of the ledger: what DP-SGD calls at each step, and at each checkpoint.
 LEDGER_CALLS = ("take_step", "flush_executed")
 

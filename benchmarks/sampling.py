@@ -1,13 +1,17 @@
-"""How few model evaluations are enough? Images per second, and accuracy of a small CNN trained on the images, by solver and steps.
+"""How few model evaluations are enough? Images per second, and accuracy of a small CNN trained on the images, by
+solver and steps.
 
-    python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist --resolution 28 --num_channels 1
+    python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist \\
+        --resolution 28 --num_channels 1
     python benchmarks/sampling.py runs/demo/release --num_images 2000
-    python benchmarks/sampling.py RELEASE --num_images 60000 --batch_size 6000 --settings heun:1000 dpm:30 dpm:20 -- ...   (on a GPU)
+    python benchmarks/sampling.py RELEASE --num_images 60000 --batch_size 6000 \\
+        --settings heun:1000 dpm:30 dpm:20 -- ...   (on a GPU)
 
-Every setting draws the same number of images with each of `--seeds`, from the same noise; a CNN is trained on them with a fixed procedure
-(that of `demo_accuracy.py`) and scored on the dataset's real test images. Training flags after `--` name the dataset. The first setting is
-what the others are compared with: Heun with 100 steps, 199 evaluations. One JSON line for each setting and seed is appended to `--output`, and what is there is
-not drawn again: an interrupted run goes on.
+Every setting draws the same number of images with each of `--seeds`, from the same noise; a CNN is trained on them
+with a fixed procedure (that of `demo_accuracy.py`) and scored on the dataset's real test images. Training flags after
+`--` name the dataset. The first setting is what the others are compared with: Heun with 100 steps, 199 evaluations.
+One JSON line for each setting and seed is appended to `--output`, and what is there is not drawn again: an interrupted
+run goes on.
 """
 
 import argparse
@@ -65,7 +69,8 @@ def main() -> None:
     shape = tuple(pipeline(batch_size=1, num_inference_steps=1, output_type="pt").images.shape[1:])
     if tuple(test_images.shape[1:]) != shape:
         parser.error(
-            f"the release draws {shape}, the test images are {tuple(test_images.shape[1:])}: see --resolution, --num_channels"
+            f"the release draws {shape}, the test images are {tuple(test_images.shape[1:])}: see --resolution, "
+            "--num_channels"
         )
     rows = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
     for seed in args.seeds:
@@ -116,7 +121,8 @@ def summarise(rows: list[dict], first: str) -> None:
         paired = [reference[seed]["accuracy"] - row["accuracy"] for seed, row in of_seed.items() if seed in reference]
         scores = [row["accuracy"] for row in of_seed.values()]
         print(
-            f"| {setting} | {evaluations(setting)} | {speed:,.0f} | {points(scores)} | {points(paired) if paired else ''} |"
+            f"| {setting} | {evaluations(setting)} | {speed:,.0f} | {points(scores)} | "
+            f"{points(paired) if paired else ''} |"
         )
 
 

@@ -5,14 +5,16 @@
     python benchmarks/scaling.py --only memory --num_images 10000 100000 1000000
     python benchmarks/scaling.py --only ranks --images_per_rank 1000000 --seconds_per_image 0.002 --parameters 500e6
 
-1. **Memory.** For each number of images, tiny ones written as a parquet data set: a fresh process decodes them by `load_images`. For each of
-   `--mapped_images`: a fresh process asks a question of five Poisson samples through the door, of images in an empty file of their size, which may
-   exceed the memory of the machine. Memory that only the process can free ("own") is told from pages of mapped files, which the kernel
-   drops when it needs them ("mapped"). Linux only; a second for each 10,000 images decoded.
+1. **Memory.** For each number of images, tiny ones written as a parquet data set: a fresh process decodes them by
+   `load_images`. For each of `--mapped_images`: a fresh process asks a question of five Poisson samples through the
+   door, of images in an empty file of their size, which may exceed the memory of the machine. Memory that only the
+   process can free ("own") is told from pages of mapped files, which the kernel drops when it needs them ("mapped").
+   Linux only; a second for each 10,000 images decoded.
 2. **Sampling.** Poisson samples of up to 10^8 records.
-3. **Weak scaling, simulated.** Each of W ranks holds as many images. All that decides privacy is real: every rank draws its own Poisson sample, by
-   the library's sampler with its own entropy, and the first keeps the library's ledger on disk. Computation is `--seconds_per_image`, and
-   communication a ring all-reduce by the usual formula. A step takes as long as its slowest rank; sampling counts in CPU time.
+3. **Weak scaling, simulated.** Each of W ranks holds as many images. All that decides privacy is real: every rank
+   draws its own Poisson sample, by the library's sampler with its own entropy, and the first keeps the library's
+   ledger on disk. Computation is `--seconds_per_image`, and communication a ring all-reduce by the usual formula. A
+   step takes as long as its slowest rank; sampling counts in CPU time.
 
 Nothing here reads sensitive data.
 """
@@ -100,20 +102,23 @@ def compare_decoding(numbers: list[int]) -> None:
             write_images(Path(folder) / "set", number)
             found = in_a_fresh_process("decoding", folder, number)
         print(
-            f"{number:>10,} | {megabytes(number)} | {found['own']:6.1f} MB | {found['children']:6.1f} MB | {found['seconds']:.1f} s",
+            f"{number:>10,} | {megabytes(number)} | {found['own']:6.1f} MB | {found['children']:6.1f} MB | "
+            f"{found['seconds']:.1f} s",
             flush=True,
         )
 
 
 def compare_door(numbers: list[int]) -> None:
     print(
-        f"\nimages of {SHAPE}, mapped | together | own memory | mapped pages | CPU time of a sample of 1,000, with its sum"
+        f"\nimages of {SHAPE}, mapped | together | own memory | mapped pages | CPU time of a sample of 1,000, with "
+        "its sum"
     )
     for number in numbers:
         with tempfile.TemporaryDirectory() as folder:
             found = in_a_fresh_process("door", folder, number)
         print(
-            f"{number:>10,} | {megabytes(number)} | {found['own']:6.1f} MB | {found['mapped']:6.1f} MB | {found['seconds']:.3f} s",
+            f"{number:>10,} | {megabytes(number)} | {found['own']:6.1f} MB | {found['mapped']:6.1f} MB | "
+            f"{found['seconds']:.3f} s",
             flush=True,
         )
 
@@ -151,7 +156,8 @@ def write_images(folder: Path, number: int) -> None:
 
 
 class MemoryMeter:
-    """Peaks, in MB above the start: of this process' own memory, of mapped pages, and of its children's own memory together."""
+    """Peaks, in MB above the start: of this process' own memory, of mapped pages, and of its children's own memory
+    together."""
 
     def __init__(self) -> None:
         self.process = psutil.Process()
@@ -282,8 +288,8 @@ def simulate(ranks: int, args: argparse.Namespace) -> Result:
     return Result(
         ranks, counts.sum(1).mean(), counts.max(1).mean(), expected_largest(ranks, args.images_per_rank, rate),
         counts.var() / (args.images_per_rank * rate * (1 - rate)), float(np.median(sampling)),
-        (counts * args.seconds_per_image).mean(), (busy.max(1) - (counts * args.seconds_per_image).mean(1)).mean(), noise,
-        2 * (ranks - 1) / ranks * message / args.bandwidth + 2 * (ranks - 1) * args.latency,
+        (counts * args.seconds_per_image).mean(), (busy.max(1) - (counts * args.seconds_per_image).mean(1)).mean(),
+        noise, 2 * (ranks - 1) / ranks * message / args.bandwidth + 2 * (ranks - 1) * args.latency,
         statistics.median(ledger_time), epsilon,
     )  # fmt: skip
 
@@ -305,17 +311,20 @@ def expected_largest(ranks: int, images: int, rate: float) -> float:
 
 def print_ranks(results: list[Result], args: argparse.Namespace) -> None:
     print(
-        f"\n{args.images_per_rank:,} images and {args.batch_per_rank} expected images of a step on each rank, {args.seconds_per_image} s for each, "
-        f"{args.parameters:.3g} parameters, {args.bandwidth:.3g} B/s, noise {results[-1].noise:.3g} s"
+        f"\n{args.images_per_rank:,} images and {args.batch_per_rank} expected images of a step on each rank, "
+        f"{args.seconds_per_image} s for each, {args.parameters:.3g} parameters, {args.bandwidth:.3g} B/s, noise "
+        f"{results[-1].noise:.3g} s"
     )
     print(
-        "ranks | batch | largest on a rank: found, expected | dispersion | step s | compute | waiting | all-reduce | sampling | ledger | epsilon | efficiency"
+        "ranks | batch | largest on a rank: found, expected | dispersion | step s | compute | waiting | all-reduce | "
+        "sampling | ledger | epsilon | efficiency"
     )
     for each in results:
         print(
-            f"{each.ranks:5} | {each.batch:8.1f} | {each.largest:6.1f}, {each.expected_largest:6.1f} | {each.dispersion:.3f} | {each.step:6.3f} | "
-            f"{each.compute:6.3f} | {each.waiting:6.3f} | {each.all_reduce:6.3f} | {each.sampling:.4f} | {each.ledger:.4f} | "
-            f"{each.epsilon:.4f} | {each.compute / each.step:.0%}"
+            f"{each.ranks:5} | {each.batch:8.1f} | {each.largest:6.1f}, {each.expected_largest:6.1f} | "
+            f"{each.dispersion:.3f} | {each.step:6.3f} | {each.compute:6.3f} | {each.waiting:6.3f} | "
+            f"{each.all_reduce:6.3f} | {each.sampling:.4f} | {each.ledger:.4f} | {each.epsilon:.4f} | "
+            f"{each.compute / each.step:.0%}"
         )
 
 
@@ -326,8 +335,8 @@ def draw(results: list[Result], args: argparse.Namespace) -> None:
     left, right = figure.subplots(1, 2)
     ranks = [each.ranks for each in results]
     parts = {
-        "gradients": "compute", "waiting for the slowest rank": "waiting", "all-reduce": "all_reduce", "sampling": "sampling",
-        "ledger": "ledger",
+        "gradients": "compute", "waiting for the slowest rank": "waiting", "all-reduce": "all_reduce",
+        "sampling": "sampling", "ledger": "ledger",
     }  # fmt: skip
     bottom = np.zeros(len(results))
     for label, name in parts.items():

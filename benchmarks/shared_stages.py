@@ -1,9 +1,9 @@
 """What precedes DP-SGD, made once per seed and budget: noisy answers, auxiliary generator, warmed-up weights.
 
-A training run that is prepared here finds them in its own folder, with its noisy answers charged to its own ledger, and a checkpoint at
-step 0: the training script, unchanged, goes on from there. One noisy answer may serve several releases: each of them is a function of
-that answer and of its own DP-SGD, and its ledger counts both, so that each guarantee holds by itself. Publishing several of them costs no more than
-the sum of their ledgers says.
+A training run that is prepared here finds them in its own folder, with its noisy answers charged to its own ledger,
+and a checkpoint at step 0: the training script, unchanged, goes on from there. One noisy answer may serve several
+releases: each of them is a function of that answer and of its own DP-SGD, and its ledger counts both, so that each
+guarantee holds by itself. Publishing several of them costs no more than the sum of their ledgers says.
 """
 
 import os
@@ -134,8 +134,8 @@ class SharedStages:
             arrays = load_images(self.config.data, self.facts, self.folder.private / "cache")
             self._images = SensitiveImages(
                 arrays.images, arrays.labels, arrays.readable,
-                num_images=self.facts.num_images, image_shape=self.facts.image_shape, class_names=self.facts.class_names,
-                device=self.device,
+                num_images=self.facts.num_images, image_shape=self.facts.image_shape,
+                class_names=self.facts.class_names, device=self.device,
             )  # fmt: skip
         return self._images
 

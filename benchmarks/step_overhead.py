@@ -1,13 +1,15 @@
-"""What does a training script add to the engine? Time and memory of its DP-SGD, beside those of the clipped gradient sums alone.
+"""What does a training script add to the engine? Time and memory of its DP-SGD, beside those of the clipped gradient
+sums alone.
 
     python benchmarks/step_overhead.py --dataset_name path/to/mnist
     python benchmarks/step_overhead.py --methods dpdm --steps 50 -- --noise_multiplicity 8 --max_physical_batch_size 16
 
-Each method's script runs as it is, by its recipe `mnist_cpu` with next to no warm-up and no public images, for a few steps of DP-SGD and one
-checkpoint. The engine is `clipped_gradient_sum`: forward, backward, norms, clipping, what `benchmarks/dp_step.py` calls `ours`. All else
-is the script's own: sampling, reading images, the ledger, noise, Adam, averaging, checkpoints. Both times are of one run, in one process, so that
-other jobs on the machine slow both. Memory is the highest sum of live bytes of torch within one step, and within its largest physical batch.
-Flags after `--` go to the scripts.
+Each method's script runs as it is, by its recipe `mnist_cpu` with next to no warm-up and no public images, for a few
+steps of DP-SGD and one checkpoint. The engine is `clipped_gradient_sum`: forward, backward, norms, clipping, what
+`benchmarks/dp_step.py` calls `ours`. All else is the script's own: sampling, reading images, the ledger, noise, Adam,
+averaging, checkpoints. Both times are of one run, in one process, so that other jobs on the machine slow both. Memory
+is the highest sum of live bytes of torch within one step, and within its largest physical batch. Flags after `--` go
+to the scripts.
 """
 
 import argparse
@@ -91,8 +93,8 @@ def measure(method: str, flags: list[str], steps: int) -> str:
     _, args, kwargs = run(method, [*flags, "--max_train_steps", "1", "--checkpointing_steps", "1"], profiled).largest
     alone = peak_bytes(lambda: sensitive.clipped_gradient_sum(*args, **kwargs), torch.device("cpu"))
     return (
-        f"| {method} | {whole / steps:.3f} | {engine.seconds / steps:.3f} | {whole / engine.seconds - 1:.1%} | {peaks[0] / 1e6:.0f} | "
-        f"{alone / 1e6:.0f} | {peaks[0] / alone - 1:.1%} |"
+        f"| {method} | {whole / steps:.3f} | {engine.seconds / steps:.3f} | {whole / engine.seconds - 1:.1%} | "
+        f"{peaks[0] / 1e6:.0f} | {alone / 1e6:.0f} | {peaks[0] / alone - 1:.1%} |"
     )
 
 

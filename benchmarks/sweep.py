@@ -1,14 +1,18 @@
-"""One or two training flags over a grid, with a plot: FETA-Pro's Figures 6 (noise of the two questions) and 7 (epsilon), and any other.
+"""One or two training flags over a grid, with a plot: FETA-Pro's Figures 6 (noise of the two questions) and 7
+(epsilon), and any other.
 
-    python benchmarks/sweep.py --vary spatial_noise_multiplier 5 10 20 --vary frequency_noise_multiplier 7.4 15 30 -- --config RECIPE
-    python benchmarks/sweep.py --vary target_epsilon 1 5 10 --vary curriculum none spatial,frequency --seeds 0 1 2 -- --config RECIPE
+    python benchmarks/sweep.py --vary spatial_noise_multiplier 5 10 20 \\
+        --vary frequency_noise_multiplier 7.4 15 30 -- --config RECIPE
+    python benchmarks/sweep.py --vary target_epsilon 1 5 10 --vary curriculum none spatial,frequency \\
+        --seeds 0 1 2 -- --config RECIPE
 
-What follows `--` goes to every run. A run is trained, its release verified and drawn from, and a line appended to `results.jsonl` in
-`--output_dir`; the same command goes on where it was interrupted and does nothing twice. `sweep.svg` has a line for each value of the
-second flag, or with `--map` a map of both. The score is the accuracy on real images of a small CNN that has seen drawn ones only: on the
-validation images that `--validation_size` holds out of the training, where it is given, else on the test images. Who chooses by a
-sweep should use the former. Like all numbers from real images they are private where these are. `--vary target_epsilon 1 10 inf` compares with a
-run that has neither noise nor guarantee.
+What follows `--` goes to every run. A run is trained, its release verified and drawn from, and a line appended to
+`results.jsonl` in `--output_dir`; the same command goes on where it was interrupted and does nothing twice.
+`sweep.svg` has a line for each value of the second flag, or with `--map` a map of both. The score is the accuracy on
+real images of a small CNN that has seen drawn ones only: on the validation images that `--validation_size` holds out
+of the training, where it is given, else on the test images. Who chooses by a sweep should use the former. Like all
+numbers from real images they are private where these are. `--vary target_epsilon 1 10 inf` compares with a run that
+has neither noise nor guarantee.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp COMMAND`: what is done before a run, and with a release. Only the command that is asked for is loaded."""
+"""`diffusers-dp COMMAND`: what is done before a run, and with a release. Only the command that is asked for is
+loaded."""
 
 import argparse
 import os

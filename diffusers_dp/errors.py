@@ -24,8 +24,8 @@ class DiffusersDPError(Exception):
 
 
 class UsageError(DiffusersDPError):
-    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written. Or what the
-    machine lacks: disk space, later as well, or memory to decode images."""
+    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written. Or what
+    the machine lacks: disk space, later as well, or memory to decode images."""
 
     exit_code = 2
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Check a release against its `privacy_receipt.json`:   python verify.py FOLDER   (or `diffusers-dp verify FOLDER`)
 
-This one file needs `pip install dp-accounting` and nothing else. It rebuilds the events that the receipt lists, computes epsilon again,
-and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a receipt is the trainer's statement, and
-nobody can see from the weights whether the events are all that happened.
+This one file needs `pip install dp-accounting` and nothing else. It rebuilds the events that the receipt lists,
+computes epsilon again, and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a
+receipt is the trainer's statement, and nobody can see from the weights whether the events are all that happened.
 
 A folder may come from a stranger: only regular files are read, reading and computing are bounded, and no code
 of the folder is run.
@@ -37,7 +37,8 @@ MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
-# Epsilon by RDP beyond which PLD overflows and PRV takes for ever. Points of PLD's grid over that epsilon: more take GiB.
+# Epsilon by RDP beyond which PLD overflows and PRV takes for ever. Points of PLD's grid over that epsilon: more take
+# GiB.
 MOST_EPSILON, GRID = 1000, 600_000
 LARGE_DELTA = 1e-4  # above it delta is spoken of: it is too likely for something that must not happen
 QUICK_ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # with them the ledger decides how wide PLD's grid must be
@@ -56,9 +57,14 @@ NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies out
 PIPELINES = (
     "3dc8a9c59ac13cd874bd7344f843e02ad4397ffd152421c6902fdf0c6b45ce6a",
     "5d99e31fe7b0b7460de01125c80b4e90f63a939a9f9ab6a46e1c1d3c589b083c",
+    "e4dda6907ec35e9fb782fd57f318d6e08c4a129aa4b9dfbb4e1a9c02063695dd",
+    "e4dda6907ec35e9fb782fd57f318d6e08c4a129aa4b9dfbb4e1a9c02063695dd",
 )
 UNKNOWN_CODE = "UNKNOWN code, which diffusers_dp never published: read it first"
-EDITED = f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, and its hash differs."
+EDITED = (
+    f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, "
+    "and its hash differs."
+)
 
 
 class Unreadable(Exception):
@@ -169,7 +175,8 @@ def _object(pairs: Any) -> dict[str, Any]:
 
 
 def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
-    """Every file but the card and the receipt has the hash that the receipt states, and no file is there that it does not know."""
+    """Every file but the card and the receipt has the hash that the receipt states, and no file is there that it does
+    not know."""
     listed = receipt.get("files")
     if not isinstance(listed, list) or not all(
         isinstance(file, dict) and isinstance(file.get("name"), str) and isinstance(file.get("sha256"), str)
@@ -249,8 +256,8 @@ def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def receipt_digest(path: Path) -> str:
-    """Of the receipt without what may be added later, its `audit` and the count of `private_evaluations`; the file must be written
-    as the library writes it."""
+    """Of the receipt without what may be added later, its `audit` and the count of `private_evaluations`; the file
+    must be written as the library writes it."""
     receipt = _json(path)
     return settled_digest(receipt) if _content(path) == _canonical(receipt) else "not canonical"
 
@@ -301,7 +308,10 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     ):
         yield "The outputs that the guarantee does not cover are no list of words."
     elif bool(outputs) != (receipt.get("status") == LOWERED_STATUS):
-        yield f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, and only there."
+        yield (
+            f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, "
+            "and only there."
+        )
     yield from _check_evaluation(receipt)
     if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
         yield "The receipt's data set has no name."
@@ -580,7 +590,8 @@ def _check_bounds(
 def epsilon(
     receipt: dict[str, Any], *, interval: float | None = None, orders: Sequence[float] = QUICK_ORDERS
 ) -> float:
-    """What the receipt's events cost together, by PLD at this interval or else by RDP; every reserved step counts, executed or not."""
+    """What the receipt's events cost together, by PLD at this interval or else by RDP; every reserved step counts,
+    executed or not."""
     import dp_accounting as dp  # it brings scipy, a second or two that a reader of words need not wait for
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.rdp import RdpAccountant, compute_epsilon
@@ -604,15 +615,17 @@ def epsilon(
 
 
 def guarantee(receipt: dict[str, Any]) -> str:
-    """What a receipt claims, in the words of the card, which must hold them; epsilon is rounded up to four decimals, never down."""
+    """What a receipt claims, in the words of the card, which must hold them; epsilon is rounded up to four decimals,
+    never down."""
     unit, accountant, delta = receipt["unit_of_privacy"], receipt["accountant"], f"{receipt['delta']:.4g}"
     epsilon = _rounded_up(receipt["claimed_epsilon"][accountant]["epsilon"])
     outputs = " but what its receipt lists under `leaky_outputs`" if receipt.get("leaky_outputs") else ""
     whose = "any one training image was" if unit == "image" else f"all training images of any one {unit} were"
     text = (
-        f"Whether {whose} used or contributed nothing (the number of {unit}s unchanged) changes the probability of everything in this "
-        f"release{outputs} by at most a factor of e^{epsilon}, but for a probability of {delta}: **(epsilon = {epsilon}, delta = "
-        f"{delta})-differential privacy for each {unit}**, computed by {accountant.upper()}."
+        f"Whether {whose} used or contributed nothing (the number of {unit}s unchanged) changes the probability of "
+        f"everything in this release{outputs} by at most a factor of e^{epsilon}, but for a probability of {delta}: "
+        f"**(epsilon = {epsilon}, delta = {delta})-differential privacy for each {unit}**, computed by "
+        f"{accountant.upper()}."
     )
     if receipt.get("dataset") and receipt.get("prior_releases"):
         total = _rounded_up(receipt["dataset"]["epsilon_of_all_releases"]["pld"])
@@ -666,7 +679,8 @@ def _rounded_up(epsilon: float) -> str:
 
 
 def card_agrees(folder: str | Path, receipt: dict[str, Any]) -> bool:
-    """Whether the card says `guarantee`, however its lines are broken. It lies outside the hashes, and may say more besides."""
+    """Whether the card says `guarantee`, however its lines are broken. It lies outside the hashes, and may say more
+    besides."""
     try:
         card = _content(Path(folder, CARD_NAME)).decode("utf-8", errors="replace")
     except (OSError, ValueError):
@@ -675,7 +689,8 @@ def card_agrees(folder: str | Path, receipt: dict[str, Any]) -> bool:
 
 
 def _printable(text: str) -> str:
-    """A stranger's words on one line: letters of any script as they are, what steers a terminal or turns text around as its code."""
+    """A stranger's words on one line: letters of any script as they are, what steers a terminal or turns text around
+    as its code."""
     return "".join(
         letter if letter.isprintable() and letter != "\\" else letter.encode("unicode_escape").decode()
         for letter in text
@@ -777,7 +792,8 @@ def _report(folder: str | Path, check_signature: CheckSignature | None) -> int:
         print(f"NOT covered by this guarantee: {_printable(output)}.")
     if receipt["private_evaluations"]:
         print(
-            f"Private images were read {receipt['private_evaluations']} time(s) to evaluate this release, outside of the guarantee."
+            f"Private images were read {receipt['private_evaluations']} time(s) to evaluate this release, outside of "
+            "the guarantee."
         )
     if not card_agrees(folder, receipt):
         print(f"NOTE: {NO_CARD}, so trust the numbers above and not the card.")

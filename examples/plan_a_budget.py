@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Plan a budget
 #
-# What a run will ask, what it costs and how much noise that takes, before an image is read. The numbers are those of the training
-# script. The picture goes into a new folder.
+# What a run will ask, what it costs and how much noise that takes, before an image is read. The numbers are those of
+# the training script. The picture goes into a new folder.
 
 # %%
 import sys
@@ -18,7 +18,8 @@ except FileExistsError:
     sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
 
 # %% [markdown]
-# 20,000 images of two classes that never leave their house; only their number, their size and the names of the classes are told.
+# 20,000 images of two classes that never leave their house; only their number, their size and the names of the classes
+# are told.
 
 # %%
 images = [

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Sample from a release
 #
-# Drawing costs no privacy, however many images you draw. `load_verified` compares the release with its receipt before it loads anything.
+# Drawing costs no privacy, however many images you draw. `load_verified` compares the release with its receipt before
+# it loads anything.
 
 # %%
 import sys
@@ -26,8 +27,8 @@ pipeline = load_verified(release)
 print(pipeline.config.privacy)
 
 # %% [markdown]
-# As with any pipeline of Diffusers: classes by id or by name, a generator for the seed, a number of steps. One generator per image makes each image
-# independent of the others in its batch.
+# As with any pipeline of Diffusers: classes by id or by name, a generator for the seed, a number of steps. One
+# generator per image makes each image independent of the others in its batch.
 
 # %%
 generators = [torch.Generator().manual_seed(seed) for seed in range(4)]

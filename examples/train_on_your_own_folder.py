@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Train on your own folder
 #
-# A folder with one folder of images per class goes in, a model that may be published comes out. Nothing leaves this machine.
+# A folder with one folder of images per class goes in, a model that may be published comes out. Nothing leaves this
+# machine.
 
 # %%
 import subprocess
@@ -13,9 +14,9 @@ from PIL import Image
 
 
 # %% [markdown]
-# Here the images are drawn at random, so that the example runs everywhere. Put your own folder in their place: `scans/benign/*.png`,
-# `scans/malignant/*.png`. The names of the classes are public, and declared; so is the number of images. All that is written here goes into a
-# new folder.
+# Here the images are drawn at random, so that the example runs everywhere. Put your own folder in their place:
+# `scans/benign/*.png`, `scans/malignant/*.png`. The names of the classes are public, and declared; so is the number of
+# images. All that is written here goes into a new folder.
 
 # %%
 folder = Path("example_of_training")
@@ -32,8 +33,9 @@ for name, brightness in (("benign", 80), ("malignant", 170)):
         Image.fromarray(pixels).save(scans / name / f"{number}.png")
 
 # %% [markdown]
-# First a dry run: it prints what will be asked of the images, how much noise that takes and what it costs, and reads no image. Leave out the
-# small numbers for a real run: with `--config training/recipes/feta_pro/folder_cpu.yaml` in their place it takes from minutes to hours.
+# First a dry run: it prints what will be asked of the images, how much noise that takes and what it costs, and reads
+# no image. Leave out the small numbers for a real run: with `--config training/recipes/feta_pro/folder_cpu.yaml` in
+# their place it takes from minutes to hours.
 
 # %%
 repository = Path(__file__).resolve().parents[1] if "__file__" in globals() else Path.cwd()
@@ -41,8 +43,8 @@ command = [
     sys.executable, str(repository / "training" / "train_feta_pro.py"),
     "--train_data_dir", str(scans), "--class_names", "benign,malignant", "--output_dir", str(run),
     "--resolution", "8", "--num_channels", "1", "--target_epsilon", "8",
-    "--max_train_steps", "3", "--spatial_steps", "5", "--frequency_steps", "5", "--generator_steps", "5", "--generator_batch_size", "20",
-    "--num_auxiliary_images", "50",
+    "--max_train_steps", "3", "--spatial_steps", "5", "--frequency_steps", "5", "--generator_steps", "5",
+    "--generator_batch_size", "20", "--num_auxiliary_images", "50",
 ]  # fmt: skip
 subprocess.run([*command, "--dry_run"], check=True)
 
@@ -53,7 +55,8 @@ subprocess.run([*command, "--dry_run"], check=True)
 subprocess.run([*command, "--skip_preflight"], check=True)
 
 # %% [markdown]
-# `run/private` stays in the house. `run/release` may be published: weights, a pipeline, a card and the privacy receipt.
+# `run/private` stays in the house. `run/release` may be published: weights, a pipeline, a card and the privacy
+# receipt.
 
 # %%
 print(*sorted(path.relative_to(run / "release") for path in (run / "release").rglob("*") if path.is_file()), sep="\n")

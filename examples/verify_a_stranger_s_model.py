@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Verify a stranger's model
 #
-# A receipt lists every question that was put to the training images. Anybody can compute epsilon from it again, and compare the hashes of the files.
+# A receipt lists every question that was put to the training images. Anybody can compute epsilon from it again, and
+# compare the hashes of the files.
 
 # %%
 import sys
@@ -17,8 +18,8 @@ receipt, problems = verify(release)
 print(problems or "numbers consistent, unsigned")
 
 # %% [markdown]
-# "Unsigned" is meant: the receipt is the trainer's statement. That its numbers fit together, and to these files, is what can be checked; that nothing else
-# was asked of the images cannot.
+# "Unsigned" is meant: the receipt is the trainer's statement. That its numbers fit together, and to these files, is
+# what can be checked; that nothing else was asked of the images cannot.
 
 # %%
 print(plain_guarantee(receipt), guess_in_words(receipt), sep="\n")

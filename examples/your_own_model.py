@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Your own model
 #
-# A network and a loss that the library has never seen: a small variational autoencoder. It is trained with DP-SGD, and its decoder is
-# released with a receipt. A loss gives one number a row; no layer may mix rows.
+# A network and a loss that the library has never seen: a small variational autoencoder. It is trained with DP-SGD, and
+# its decoder is released with a receipt. A loss gives one number a row; no layer may mix rows.
 
 # %%
 import sys
@@ -38,14 +38,16 @@ class VAE(nn.Module):
 
 
 def row_loss(model, images, labels, generator):
-    """The negative evidence lower bound of each image, in [-1, 1]. All that is random comes from the door's generator."""
+    """The negative evidence lower bound of each image, in [-1, 1]. All that is random comes from the door's
+    generator."""
     decoded, mean, log_std = model(images, generator.normal((len(images), 8), 1.0, images.device))
     divergence = (mean**2 + (2 * log_std).exp() - 2 * log_std - 1).sum(1) / 2
     return F.mse_loss(decoded, images.flatten(1), reduction="none").sum(1) + divergence
 
 
 # %% [markdown]
-# What a release of it holds: weights, and an index that carries the privacy statement. The receipt has the hash of both.
+# What a release of it holds: weights, and an index that carries the privacy statement. The receipt has the hash of
+# both.
 
 
 # %%

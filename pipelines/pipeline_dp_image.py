@@ -36,10 +36,10 @@ class DPImagePipeline(DiffusionPipeline):
         unet ([`UNet2DModel`]):
             With an EDM scheduler the network `F` of Karras et al. 2022, Equation 7, called as
             `F(c_in(sigma) x, ln(sigma) / 4, class_labels)`; with a [`DDIMScheduler`] a predictor of its
-            `prediction_type`, called as `unet(x_t, t, class_labels)`. A one-step generator is a `DDIMScheduler` of a single
-            training step that predicts the sample: the UNet is called once, with noise and `t = 0`. If `unet.config.num_class_embeds` is set, the model is
-            class-conditional: the last row is the null label that label dropout trained, so that there is one class
-            less than rows.
+            `prediction_type`, called as `unet(x_t, t, class_labels)`. A one-step generator is a `DDIMScheduler` of a
+            single training step that predicts the sample: the UNet is called once, with noise and `t = 0`. If
+            `unet.config.num_class_embeds` is set, the model is class-conditional: the last row is the null label that
+            label dropout trained, so that there is one class less than rows.
         scheduler ([`EDMDPMSolverMultistepScheduler`], [`EDMEulerScheduler`] or [`DDIMScheduler`]):
             Solver and noise levels; the config of an EDM scheduler carries `sigma_data`, the standard deviation in the
             preconditioning.
@@ -207,8 +207,8 @@ class DPImagePipeline(DiffusionPipeline):
     ) -> torch.Tensor:
         """Output of the UNet with classifier-free guidance.
 
-        Ho and Salimans 2022, Equation 6, with `guidance_scale = 1 + w`. The denoiser is affine in this output, whatever
-        the scheduler, hence guiding the output guides the denoiser.
+        Ho and Salimans 2022, Equation 6, with `guidance_scale = 1 + w`. The denoiser is affine in this output,
+        whatever the scheduler, hence guiding the output guides the denoiser.
 
         Args:
             model_input (`torch.Tensor` of shape `[B, C, H, W]`): `c_in(sigma) x`, or `x_t`.
@@ -303,8 +303,9 @@ class DPImagePipeline(DiffusionPipeline):
                 Makes generation deterministic. With one generator per image, an image does not depend on the others in
                 its batch.
             num_inference_steps (`int`, *optional*, defaults to 20):
-                The number of noise levels, >= 1; a one-step generator takes one whatever is asked. The UNet is called once per step by `"dpm"` and twice by `"heun"`
-                (once in the last step), and on twice as many rows with guidance.
+                The number of noise levels, >= 1; a one-step generator takes one whatever is asked. The UNet is called
+                once per step by `"dpm"` and twice by `"heun"` (once in the last step), and on twice as many rows with
+                guidance.
             guidance_scale (`float`, *optional*, defaults to 1.0):
                 Classifier-free guidance, >= 0: 1.0 is none, larger values follow the label more closely at the expense
                 of variety, 0.0 ignores the label.

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A whole run, watched: every secret draw was paid for first, epsilon follows from the JSON alone, the release reads nothing private,
-and the guarantee is never for other neighbours than it says."""
+"""A whole run, watched: every secret draw was paid for first, epsilon follows from the JSON alone, the release reads
+nothing private, and the guarantee is never for other neighbours than it says."""
 
 import json
 import re
@@ -78,8 +78,9 @@ def note_draws(patch, ledger_file, draws):
 
 
 def forbid_private_reads(patch, script, output_dir, images):
-    """Whoever reads private tensors past the door fails. After DP-SGD nobody may: they become untouchable, images and all that is
-    private on disk but the ledger are removed, and what must never be published is put where a careless export would find it."""
+    """Whoever reads private tensors past the door fails. After DP-SGD nobody may: they become untouchable, images and
+    all that is private on disk but the ledger are removed, and what must never be published is put where a careless
+    export would find it."""
 
     def last_of_the_training(door, *others, **options):
         run_dp_sgd(door, *others, **options)
@@ -124,8 +125,9 @@ def two_runs(tmp_path_factory):
 
 
 def test_every_draw_was_paid_for(watched):
-    """Of each question the ledger holds, step by step: one Poisson sample of all N, what the loss draws, and noise of the stated
-    standard deviation, once for each sum. Nothing is drawn that the ledger does not hold, nor before it is on disk."""
+    """Of each question the ledger holds, step by step: one Poisson sample of all N, what the loss draws, and noise of
+    the stated standard deviation, once for each sum. Nothing is drawn that the ledger does not hold, nor before it is
+    on disk."""
     _, rows = read_ledger(watched.output_dir)
     weights = load_file(watched.release / "unet" / "diffusion_pytorch_model.safetensors")
     num_tensors = {"central_images": 1, "frequency_features": 1, "dp_sgd": len(weights)}
@@ -168,8 +170,8 @@ def test_the_receipt_holds_every_row_of_the_ledger(watched):
 
 
 def test_a_stranger_finds_the_same_epsilon_in_a_fresh_process(watched, tmp_path):
-    """By the snippet of the documentation, and by the one-file verifier away from the package; close to the target, for calibration
-    wastes nothing."""
+    """By the snippet of the documentation, and by the one-file verifier away from the package; close to the target,
+    for calibration wastes nothing."""
     guide = (ROOT / "docs" / "feta_pro.md").read_text()
     snippet = re.search(r"## Recompute epsilon.*?```python\n(.*?)```", guide, re.DOTALL)[1]
     receipt_file = watched.release / "privacy_receipt.json"
@@ -261,8 +263,8 @@ def test_a_ledger_for_other_neighbours_is_not_continued(tmp_path, adjacency):
 
 
 def test_the_claim_would_not_hold_for_replaced_images():
-    """R3 of the published numbers: 0.905 for an image zeroed out, 1.915 for one replaced. The ledger says the former, and so does
-    every release: "zero_out"."""
+    """R3 of the published numbers: 0.905 for an image zeroed out, 1.915 for one replaced. The ledger says the former,
+    and so does every release: "zero_out"."""
     budget = {"target_epsilon": 5.0, "target_delta": 1.6657508770018431e-6, "num_images": 55000}
     ledger = PrivacyLedger(None, **budget)
     ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 14.84375, 1 / 14, 2100))

@@ -3,8 +3,8 @@
 
 Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`); a question is a
 Gaussian mechanism, Poisson-sampled or not. Every number comes from `dp_accounting` (PLD and RDP) or, imported only
-when asked for, from Opacus (PRV); this file merges, caches and searches, and adds nothing numerical. No torch here, and
-`dp_accounting`, which brings scipy, is loaded by whoever counts: others need not wait for it.
+when asked for, from Opacus (PRV); this file merges, caches and searches, and adds nothing numerical. No torch here,
+and `dp_accounting`, which brings scipy, is loaded by whoever counts: others need not wait for it.
 """
 
 import logging
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Truncation(NamedTuple):
-    """A Poisson sample of more than `batch_size` of `num_images` images is cut down to a random `batch_size` of them."""
+    """A Poisson sample of more than `batch_size` of `num_images` images is cut down to a random `batch_size` of
+    them."""
 
     batch_size: int
     num_images: int
@@ -67,8 +68,9 @@ def merge(questions: Iterable[tuple]) -> Composition:
 def truncated_batch_size(num_images: int, sample_rate: float) -> int:
     """A size that a Poisson sample almost never exceeds: `qN + 5 sqrt(qN (1 - q))`, rounded up, at most N.
 
-    At five standard deviations truncation costs next to nothing where batches are large: 5e-6 of an epsilon of 0.915 (4,096 expected of
-    55,000, 2,014 steps). Small batches are skewed, and pay: 2.06 becomes 2.13 with 64 expected of 60,000 (sigma 0.6, 1,000 steps).
+    At five standard deviations truncation costs next to nothing where batches are large: 5e-6 of an epsilon of 0.915
+    (4,096 expected of 55,000, 2,014 steps). Small batches are skewed, and pay: 2.06 becomes 2.13 with 64 expected of
+    60,000 (sigma 0.6, 1,000 steps).
     """
     expected = num_images * sample_rate
     return min(num_images, math.ceil(expected + 5 * math.sqrt(expected * (1 - sample_rate))))
@@ -107,8 +109,8 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
     with _quiet_absl():  # it warns of every order that it leaves out; an order less is only a looser bound
         accountant.compose(to_event(composition))
-    # Of a question that was asked it is above 0: at 0 and below there is only rounding (tiny q / sigma), from which compute_epsilon would
-    # conclude that epsilon is 0.
+    # Of a question that was asked it is above 0: at 0 and below there is only rounding (tiny q / sigma), from which
+    # compute_epsilon would conclude that epsilon is 0.
     return tuple(float(value) if value > 0 or not composition else math.inf for value in accountant.rdp)
 
 
@@ -133,8 +135,8 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
             or 6 at 1e-5. Beyond 1000, RDP's own bound is the answer of all three.
 
     Raises:
-        UsageError: Another accountant than PLD for truncated Poisson sampling, which neither RDP nor PRV knows; or PRV at a delta
-            that is too small for it (about 1e-14). PLD's answer is infinite there.
+        UsageError: Another accountant than PLD for truncated Poisson sampling, which neither RDP nor PRV knows; or PRV
+            at a delta that is too small for it (about 1e-14). PLD's answer is infinite there.
     """
     if not composition:
         return 0.0
@@ -156,7 +158,8 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
                 return float(prv.get_epsilon(delta))
             except ValueError:  # a delta below its rounding
                 raise UsageError(
-                    f"--accountant prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant rdp."
+                    f"--accountant prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant "
+                    "rdp."
                 ) from None
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
@@ -216,10 +219,12 @@ def calibrate(
     at_least: float,
     truncation: Truncation | None = None,
 ) -> float:
-    """The smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to 1e-4, from above.
+    """The smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to 1e-4,
+    from above.
 
-    With PLD, two calls at full resolution, seldom more: a grid ten times coarser is off by a slowly varying factor, so solve with it,
-    measure the factor at the solution, solve again for the target so corrected, and only then ask the real one.
+    With PLD, two calls at full resolution, seldom more: a grid ten times coarser is off by a slowly varying factor, so
+    solve with it, measure the factor at the solution, solve again for the target so corrected, and only then ask the
+    real one.
 
     Args:
         before (`Composition`): what is reserved already; it costs `spent`, which is below the target.
@@ -239,9 +244,9 @@ def calibrate(
     start = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent)
     width = 4.0
     hopeless = (
-        f"--accountant {accountant} finds no noise multiplier up to {MAX_NOISE_MULTIPLIER:g} that meets epsilon {target_epsilon:g} at delta "
-        f"{delta:g}: raise --target_delta, or the bound (--target_epsilon, --dataset_epsilon)"
-        f"{'.' if accountant == 'rdp' else ', or give --accountant rdp.'}"
+        f"--accountant {accountant} finds no noise multiplier up to {MAX_NOISE_MULTIPLIER:g} that meets epsilon "
+        f"{target_epsilon:g} at delta {delta:g}: raise --target_delta, or the bound (--target_epsilon, "
+        f"--dataset_epsilon){'.' if accountant == 'rdp' else ', or give --accountant rdp.'}"
     )
     if accountant == "pld" and coarse(MAX_NOISE_MULTIPLIER) < target_epsilon:
         start = smallest_noise(coarse, target_epsilon, start, hopeless, width=width, at_least=at_least, tolerance=2e-5)
@@ -250,7 +255,8 @@ def calibrate(
             aim = target_epsilon * factor
             start = smallest_noise(coarse, aim, start, hopeless, width=1.001, at_least=at_least, tolerance=1e-5)
             start *= 1 + 2e-5
-        # What the question adds falls at least as fast as its noise rises: this close to the target, the noise is the smallest to 1e-4.
+        # What the question adds falls at least as fast as its noise rises: this close to the target, the noise is the
+        # smallest to 1e-4.
         if 0 <= target_epsilon - exact(start) <= 1e-4 * (target_epsilon - spent):
             return start
         width = 1 + 8e-5
@@ -287,8 +293,9 @@ def noise_for_share(share: float, q: float, steps: int, target_epsilon: float, t
 
     start = q * math.sqrt(order * steps / (2 * share * budget))  # exact for q = 1
     hopeless = (
-        f"No noise multiplier up to {MAX_NOISE_MULTIPLIER:g} makes a query as cheap as the share {share:g} of --target_epsilon "
-        f"{target_epsilon:g} at delta {target_delta:g}: raise the share, --target_epsilon or --target_delta."
+        f"No noise multiplier up to {MAX_NOISE_MULTIPLIER:g} makes a query as cheap as the share {share:g} of "
+        f"--target_epsilon {target_epsilon:g} at delta {target_delta:g}: raise the share, --target_epsilon or "
+        "--target_delta."
     )
     return smallest_noise(spent, share * budget, start, hopeless, width=1.01, at_least=1e-3, tolerance=1e-6)
 
@@ -306,12 +313,12 @@ def smallest_noise(
     """The smallest noise multiplier with cost <= target, from above, to a relative `tolerance`.
 
     Brackets from `start` (the bracket begins as wide as the factor `width` and grows), then takes false position in
-    log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both. Where it is
-    cut from one side again and again all the same, the cost bends too much, and it is halved.
+    log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both.
+    Where it is cut from one side again and again all the same, the cost bends too much, and it is halved.
 
-    `dp_accounting.calibrate_dp_mechanism` and scipy's `brentq` below it know an absolute tolerance alone and interpolate
-    on a linear scale. A cost here may be infinite, and one of PLD takes seconds. A stored answer is found by its exact
-    noise multiplier: any other search would lose those of today.
+    `dp_accounting.calibrate_dp_mechanism` and scipy's `brentq` below it know an absolute tolerance alone and
+    interpolate on a linear scale. A cost here may be infinite, and one of PLD takes seconds. A stored answer is found
+    by its exact noise multiplier: any other search would lose those of today.
 
     Args:
         cost (`Callable`): falls with the noise multiplier.

@@ -162,7 +162,8 @@ class PrivacyLedger:
         return max(self.dataset_bounds, key=used)
 
     def pld_interval(self, *, all_releases: bool = False) -> float:
-        """PLD's interval behind `epsilon("pld")`, or behind `epsilon_of_all_releases`: see `accounting.pld_interval`."""
+        """PLD's interval behind `epsilon("pld")`, or behind `epsilon_of_all_releases`: see
+        `accounting.pld_interval`."""
         if all_releases:
             return accounting.pld_interval(self._with_others(self._composition()), self.sum_target, self.target_delta)
         return accounting.pld_interval(self._composition(), *self._target)
@@ -184,8 +185,8 @@ class PrivacyLedger:
     def budget_shares(self) -> dict[str, float]:
         """Share of each stage in the composed RDP at the order that is optimal for the target delta.
 
-        RDP adds up, so that shares do too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not know,
-        is taken for plain Poisson sampling here.
+        RDP adds up, so that shares do too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not
+        know, is taken for plain Poisson sampling here.
         """
         shares: dict[str, float] = {}
         if self._rows:
@@ -199,7 +200,8 @@ class PrivacyLedger:
         return shares
 
     def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
-        """The largest n <= `at_most` such that all reserved rows, what is set aside and n steps of `row` meet the target."""
+        """The largest n <= `at_most` such that all reserved rows, what is set aside and n steps of `row` meet the
+        target."""
 
         def too_dear(steps: int) -> bool:
             return not self._affords(self._composition([*self.set_aside, replace(row, steps=steps)]))
@@ -213,7 +215,8 @@ class PrivacyLedger:
     def calibrate(
         self, sample_rate: float, steps: int, *, truncated_batch_size: int | None = None, at_least: float = 1e-2
     ) -> float:
-        """The smallest noise multiplier with which the rows so far, what is set aside and `steps` more steps meet the target.
+        """The smallest noise multiplier with which the rows so far, what is set aside and `steps` more steps meet the
+        target.
 
         Found by bracketing and false position on the ledger's own accountant; the answer meets the target and is
         at most 1e-4 (relative) above the smallest that does.
@@ -295,8 +298,8 @@ class PrivacyLedger:
                     f"over --dataset_epsilon {broken.epsilon:g}{whose}; the question was not asked."
                 )
             raise BudgetExceeded(
-                f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over the "
-                f"target {self.target_epsilon:g} ({self.epsilon():.6g} is spent); the question was not asked."
+                f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over "
+                f"the target {self.target_epsilon:g} ({self.epsilon():.6g} is spent); the question was not asked."
             )
         self._file.append(entry)
         self._open.append(entry["id"])

@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a ledger looks like on disk: a header for each release, its rows, and a chain of hashes through all lines. No torch.
+"""What a ledger looks like on disk: a header for each release, its rows, and a chain of hashes through all lines. No
+torch.
 
-A run alone has a file of its own. Releases from one data set share the file that carries the data set's name, so that what they
-cost adds up; each then has a header, and its rows say whose they are.
+A run alone has a file of its own. Releases from one data set share the file that carries the data set's name, so that
+what they cost adds up; each then has a header, and its rows say whose they are.
 """
 
 import copy
@@ -62,8 +63,8 @@ class LedgerFile:
 
     Args:
         path (`Path`, *optional*): The file; `None` keeps the rows in memory.
-        header (`dict`): That of this release; a release of this name that is there must have the same one. Its `dataset_id` and
-            `release_id` are `None` where a run has the file to itself.
+        header (`dict`): That of this release; a release of this name that is there must have the same one. Its
+            `dataset_id` and `release_id` are `None` where a run has the file to itself.
         others (sequence of `Release`): Other releases of the data set, where there is no file.
 
     Attributes:
@@ -71,7 +72,8 @@ class LedgerFile:
         others (`list[Release]`): In the order in which they began.
 
     Raises:
-        IntegrityError: The file is damaged or edited, of another version, data set or kind, or this release had another header.
+        IntegrityError: The file is damaged or edited, of another version, data set or kind, or this release had
+            another header.
         UsageError: Another process writes to the data set's ledger.
     """
 
@@ -135,8 +137,8 @@ class LedgerFile:
         for key in (*here, *there):
             if key not in there or key not in here or there[key] != here[key]:
                 raise IntegrityError(
-                    f"{self.path} was written with {key} = {there.get(key)!r}, but this run has {here.get(key)!r}: use "
-                    "the same settings, or another --output_dir."
+                    f"{self.path} was written with {key} = {there.get(key)!r}, but this run has {here.get(key)!r}: "
+                    "use the same settings, or another --output_dir."
                 )
 
 
@@ -176,7 +178,8 @@ def check_dataset_id(name: str) -> str:
     """A data set's name is a file's name. Raises `UsageError` where it cannot be one."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise UsageError(
-            f"--dataset_id is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or a digit."
+            f"--dataset_id is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or "
+            "a digit."
         )
     return name
 
@@ -202,8 +205,8 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
             raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: restore the file.")
         if line.get("kind") == "header" and line.get("schema_version") != SCHEMA_VERSION:
             raise IntegrityError(
-                f"{path} was written by another version (schema {line.get('schema_version')}, this one has {SCHEMA_VERSION}): go on "
-                "with that version."
+                f"{path} was written by another version (schema {line.get('schema_version')}, this one has "
+                f"{SCHEMA_VERSION}): go on with that version."
             )
         chain = _link(chain, line)
         if line.get("chain") != chain:
@@ -244,8 +247,8 @@ def _check_units(releases: Sequence[Release], unit: str, path: Path) -> None:
         other = release.header["unit_of_privacy"]
         if other != unit and release.header["dataset_id"] is not None:
             raise IntegrityError(
-                f"An earlier release in {path} protects one {other}, and this one one {unit}: these do not add up; give the same "
-                "--unit_column."
+                f"An earlier release in {path} protects one {other}, and this one one {unit}: these do not add up; "
+                "give the same --unit_column."
             )
 
 

@@ -19,10 +19,10 @@ class LedgerRow:
     Args:
         name (`str`): the stage that asks, for example `"central_images"`.
         mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability) or
-            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`). Or `"non_private"`: without noise,
-            which no ledger takes but `unprotected_ledger.UnprotectedLedger`.
-        noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite, and 0 exactly for
-            `"non_private"`.
+            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`). Or `"non_private"`:
+            without noise, which no ledger takes but `unprotected_ledger.UnprotectedLedger`.
+        noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite, and
+            0 exactly for `"non_private"`.
         sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`.
         steps (`int`): how many times it is asked.
         query (`dict`): public facts only, for example sensitivity or clip norm, normaliser, parameters.
@@ -53,13 +53,13 @@ class LedgerRow:
         if self.mechanism != mechanism_of(q, cap, sigma):
             raise UsageError(
                 f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
-                "for a sampling probability of 1, 'poisson_gaussian' below it, and 'truncated_poisson_gaussian' with a "
-                "truncated batch size."
+                "for a sampling probability of 1, 'poisson_gaussian' below it, and 'truncated_poisson_gaussian' with "
+                "a truncated batch size."
             )
         if cap is not None and (not isinstance(cap, numbers.Integral) or cap < 1 or q == 1):
             raise UsageError(
-                f"The truncated batch size of {self.name!r} must be a whole number above 0, with a sampling probability "
-                f"below 1, not {cap!r} with {q}."
+                f"The truncated batch size of {self.name!r} must be a whole number above 0, with a sampling "
+                f"probability below 1, not {cap!r} with {q}."
             )
         if not isinstance(self.steps, numbers.Integral) or self.steps < 1:
             raise UsageError(f"The steps of {self.name!r} must be a whole number above 0, not {self.steps!r}.")

@@ -1,8 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The ledger of runs without any guarantee, for comparison: `--target_epsilon inf`, the papers' rows at epsilon = infinity. No torch.
+"""The ledger of runs without any guarantee, for comparison: `--target_epsilon inf`, the papers' rows at epsilon =
+infinity. No torch.
 
-The door adds the noise that a ledger has a row for, and a `PrivacyLedger` takes no row without noise; an `UnprotectedLedger`
-takes no other. `runs.plan.new_ledger` is the one place that makes one. It has no receipt, so that no release can come of it.
+The door adds the noise that a ledger has a row for, and a `PrivacyLedger` takes no row without noise; an
+`UnprotectedLedger` takes no other. `runs.plan.new_ledger` is the one place that makes one. It has no receipt, so that
+no release can come of it.
 """
 
 import math
@@ -18,14 +20,16 @@ from .ledger_row import NON_PRIVATE, LedgerRow
 class UnprotectedLedger(PrivacyLedger):
     """The ledger of a run without guarantee: it writes down what is asked, and that it was asked without noise.
 
-    Epsilon is infinite, and there is no budget: every row is granted, and calibration answers 0. No number comes from an accountant.
+    Epsilon is infinite, and there is no budget: every row is granted, and calibration answers 0. No number comes from
+    an accountant.
 
     Args:
-        path, target_delta, num_images, accountant, public_facts, unit_of_privacy: See `PrivacyLedger`. The data set's own ledger
-            (`--dataset_id`) adds up guarantees, so it never holds such a run.
+        path, target_delta, num_images, accountant, public_facts, unit_of_privacy: See `PrivacyLedger`. The data set's
+            own ledger (`--dataset_id`) adds up guarantees, so it never holds such a run.
 
     Raises:
-        UsageError, IntegrityError: See `PrivacyLedger`; its files and those of this class are not taken for each other.
+        UsageError, IntegrityError: See `PrivacyLedger`; its files and those of this class are not taken for each
+            other.
     """
 
     has_guarantee = False

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The budget picture of `diffusers-dp plan`: of a model, from its receipt, and of a run that somebody thinks of. Loads no torch."""
+"""The budget picture of `diffusers-dp plan`: of a model, from its receipt, and of a run that somebody thinks of. Loads
+no torch."""
 
 import math
 import threading
@@ -68,7 +69,8 @@ def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Pla
     """
     values = {"number of images": num_images, "epsilon": epsilon, "batch": batch, "steps": steps}
     bounds = {
-        "number of images": (10, MOST_IMAGES), "epsilon": (0.01, 100), "batch": (1, MOST_IMAGES), "steps": (1, MOST_STEPS)
+        "number of images": (10, MOST_IMAGES), "epsilon": (0.01, 100), "batch": (1, MOST_IMAGES),
+        "steps": (1, MOST_STEPS),
     }  # fmt: skip
     for name, value in values.items():
         low, high = bounds[name]

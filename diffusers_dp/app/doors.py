@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Which requests come through to Gradio: by a name of this page, from this page, to what the page needs, and small.
 
-Gradio has many routes, some of which take files or serve them. A site that a visitor looks at elsewhere can have its own name point to
-this machine (DNS rebinding), so that the browser takes this page for that site's.
+Gradio has many routes, some of which take files or serve them. A site that a visitor looks at elsewhere can have its
+own name point to this machine (DNS rebinding), so that the browser takes this page for that site's.
 """
 
 import ipaddress

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What is asked for, what was drawn, and how it is shown on the way. Drawing is post-processing: it costs no privacy."""
+"""What is asked for, what was drawn, and how it is shown on the way. Drawing is post-processing: it costs no
+privacy."""
 
 import io
 import math
@@ -148,8 +149,8 @@ def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
     Args:
         pipeline (`DPImagePipeline`): Whose scheduler is at this step.
         step (`int`): Counted from 0.
-        latents (`torch.Tensor` of shape `[B, C, H, W]`): With noise of standard deviation `sigmas[step + 1]`, or of variance at most 1
-            where the scheduler has no sigmas.
+        latents (`torch.Tensor` of shape `[B, C, H, W]`): With noise of standard deviation `sigmas[step + 1]`, or of
+            variance at most 1 where the scheduler has no sigmas.
     """
     import torch
 

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""One model in a process of its own, which can be ended: a stranger's model may take more time or memory than anybody foresees."""
+"""One model in a process of its own, which can be ended: a stranger's model may take more time or memory than anybody
+foresees."""
 
 import multiprocessing
 import sys
@@ -60,7 +61,8 @@ class Painter:
         return bool(self._process.is_alive())
 
     def watch(self, order: Order) -> Iterator[Preview | Drawn]:
-        """Draws, and yields some previews on the way and `Drawn` at the end. Closing the iterator stops the drawing after its step.
+        """Draws, and yields some previews on the way and `Drawn` at the end. Closing the iterator stops the drawing
+        after its step.
 
         Raises:
             UsageError: The model cannot draw this.
@@ -109,8 +111,8 @@ class Painter:
             if time.monotonic() > end:  # what came too late counts as late, too
                 self.close()
                 raise IntegrityError(
-                    f"'{self.released.name}' cannot be {what} here within {self._seconds:g} seconds (--max_seconds): ask "
-                    "for less, or for another model."
+                    f"'{self.released.name}' cannot be {what} here within {self._seconds:g} seconds (--max_seconds): "
+                    "ask for less, or for another model."
                 )
             return self._pipe.recv()
         except (EOFError, OSError):
@@ -119,7 +121,8 @@ class Painter:
     def _ended(self, what: str) -> DiffusersDPError:
         self.close()
         return IntegrityError(
-            f"'{self.released.name}' cannot be {what} here: its process ended, as for want of memory. Choose another model."
+            f"'{self.released.name}' cannot be {what} here: its process ended, as for want of memory. Choose another "
+            "model."
         )
 
 

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What runs in a model's own process: it loads the model, then draws what is ordered, until the other end of the pipe closes.
+"""What runs in a model's own process: it loads the model, then draws what is ordered, until the other end of the pipe
+closes.
 
 Importing this imports torch, which the fork server does once for all models.
 """
@@ -31,7 +32,8 @@ class Stopped(Exception):
 
 
 def serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None) -> None:
-    """Answers `None` when the model is loaded, then each order with previews and the PNG files; what cannot be with an error.
+    """Answers `None` when the model is loaded, then each order with previews and the PNG files; what cannot be with an
+    error.
 
     Args:
         pipe (`Connection`): Orders with labels come in; whatever comes while a drawing is on stops it.

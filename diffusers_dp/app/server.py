@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Serves the page: on this machine alone, unless it is a Space or `--server_name` says otherwise. torch is loaded behind it."""
+"""Serves the page: on this machine alone, unless it is a Space or `--server_name` says otherwise. torch is loaded
+behind it."""
 
 import argparse
 import logging
@@ -84,7 +85,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def build_shelf(args: argparse.Namespace) -> Shelf:
-    """The models to choose from. Visitors from elsewhere choose among these and what is public on the Hub, and type no paths."""
+    """The models to choose from. Visitors from elsewhere choose among these and what is public on the Hub, and type no
+    paths."""
     names = args.releases or [name.strip() for name in os.environ.get(NAMES_VARIABLE, "").split(",") if name.strip()]
     names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
     return Shelf(

@@ -27,7 +27,8 @@ class Shelf:
         names (sequence of `str`): Folders and Hub ids that whoever started the page chose.
         limits (`Limits`): What may be asked for.
         allow_unverified (`bool`): Also opens what does not match its receipt, or has none.
-        folders_by_visitors (`bool`): Whether a visitor may type the path of a folder: on one's own machine, not where strangers come.
+        folders_by_visitors (`bool`): Whether a visitor may type the path of a folder: on one's own machine, not where
+            strangers come.
     """
 
     def __init__(
@@ -117,7 +118,8 @@ class Shelf:
             with self._counting:
                 if len(self._fetched) >= MODELS_FETCHED:
                     raise UsageError(
-                        f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more until it is started again."
+                        f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more "
+                        "until it is started again."
                     )
                 self._fetched.add(name)
         try:

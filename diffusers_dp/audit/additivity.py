@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Records that move each other: what all add together against the sum of what each adds alone, without noise.
 
-A clipped sum has sensitivity C because each term is a function of its own record (Abadi et al. 2016, Section 3.1). Where terms depend on
-the batch, no term need be longer than C, and no probe that takes one record away need exceed it.
+A clipped sum has sensitivity C because each term is a function of its own record (Abadi et al. 2016, Section 3.1).
+Where terms depend on the batch, no term need be longer than C, and no probe that takes one record away need exceed it.
 """
 
 import contextlib
@@ -61,8 +61,9 @@ class DrawsByRecord(PrivateGenerator):
 def additivity_checks(
     mechanism: Mechanism, audited: AuditedModel, name: str, tolerance: float = TOLERANCE
 ) -> list[Check]:
-    """`||sum(D) - sum_i sum({i})|| / ||sum(D)||` of DP-SGD, where D are 20 records in one physical batch, of unequal classes: at the
-    run's C, where every record is cut to one length, and at a C that cuts nothing, where a loss that is scaled by the others shows.
+    """`||sum(D) - sum_i sum({i})|| / ||sum(D)||` of DP-SGD, where D are 20 records in one physical batch, of unequal
+    classes: at the run's C, where every record is cut to one length, and at a C that cuts nothing, where a loss that
+    is scaled by the others shows.
 
     Args:
         name (`str`): What the model is.

@@ -46,9 +46,9 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
         }
         row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
-            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images, row.sampling_probability,
-            row.truncated_batch_size, asked["clip_norm"], asked["normaliser"], asked["noise_multiplicity"],
-            asked.get("max_images_per_unit"),
+            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
+            row.sampling_probability, row.truncated_batch_size, asked["clip_norm"], asked["normaliser"],
+            asked["noise_multiplicity"], asked.get("max_images_per_unit"),
         ]  # fmt: skip
         if tier == "mechanism":
             made["noise multiplier"] = event.get("noise_multiplier")
@@ -56,8 +56,8 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
         for (name, there), here in zip(made.items(), audited, strict=True):
             if not _same(there, here):
                 raise UsageError(
-                    f"--attach {folder}: this release was made with {name} {there}, and these flags mean {here}, so that the audit would be of "
-                    "another run; repeat the flags of the run that made it."
+                    f"--attach {folder}: this release was made with {name} {there}, and these flags mean {here}, so "
+                    "that the audit would be of another run; repeat the flags of the run that made it."
                 )
 
 
@@ -73,8 +73,8 @@ def _check_same_queries(folder: Path, receipt: dict[str, Any], plan: Plan) -> No
     )
     if not same:
         raise UsageError(
-            f"--attach {folder}: this release was made by other questions than these flags mean, so that the audit would be of another "
-            "run; repeat the flags of the run that made it."
+            f"--attach {folder}: this release was made by other questions than these flags mean, so that the audit "
+            "would be of another run; repeat the flags of the run that made it."
         )
 
 

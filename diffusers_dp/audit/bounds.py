@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """From an attacker's hits and misses to lower bounds on epsilon.
 
-`one_run_epsilon` is a theorem (it holds for every mechanism), the Gaussian estimate is an estimate: it takes the scores for normal
-variables and the canaries for independent ones.
+`one_run_epsilon` is a theorem (it holds for every mechanism), the Gaussian estimate is an estimate: it takes the
+scores for normal variables and the canaries for independent ones.
 """
 
 import math
@@ -15,7 +15,8 @@ MAX_EPSILON = 200.0
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, float]:
-    """One-sided limits of a probability (Clopper & Pearson 1934), each exceeded with probability `1 - confidence` at most.
+    """One-sided limits of a probability (Clopper & Pearson 1934), each exceeded with probability `1 - confidence` at
+    most.
 
     Args:
         hits, trials (`int`): `0 <= hits <= trials`.
@@ -30,8 +31,8 @@ def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, f
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """delta of a mu-GDP mechanism at `epsilon`: `Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)` (Dong, Roth & Su 2022,
-    Corollary 2.13)."""
+    """delta of a mu-GDP mechanism at `epsilon`: `Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)` (Dong, Roth & Su
+    2022, Corollary 2.13)."""
     if mu <= 0:
         return 0.0
     second = math.exp(min(epsilon + float(stats.norm.logcdf(-epsilon / mu - mu / 2)), 0.0))
@@ -50,14 +51,16 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def gaussian_estimate(
     scores_in: np.ndarray, scores_out: np.ndarray, threshold: float, delta: float, confidence: float
 ) -> float:
-    """Lower estimate of epsilon from the errors of "in if the score is above the threshold", if the mechanism is Gaussian.
+    """Lower estimate of epsilon from the errors of "in if the score is above the threshold", if the mechanism is
+    Gaussian.
 
-    `mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)` (Dong, Roth & Su 2022, Equation 6) with Clopper-Pearson's upper limits of both error
-    rates, each at `confidence`, for a threshold that was **fixed beforehand**; epsilon by `gaussian_epsilon` (Nasr et al. 2023,
-    Section 4). An estimate: it rests on the shape of the scores.
+    `mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)` (Dong, Roth & Su 2022, Equation 6) with Clopper-Pearson's upper limits of
+    both error rates, each at `confidence`, for a threshold that was **fixed beforehand**; epsilon by
+    `gaussian_epsilon` (Nasr et al. 2023, Section 4). An estimate: it rests on the shape of the scores.
 
     Args:
-        scores_in, scores_out (`np.ndarray`, 1-d, not empty): Scores of canaries that took part and of those that did not.
+        scores_in, scores_out (`np.ndarray`, 1-d, not empty): Scores of canaries that took part and of those that did
+            not.
 
     Returns:
         `float`: 0 if the attacker is no better than chance.
@@ -70,8 +73,9 @@ def gaussian_estimate(
 
 
 def one_run_p_value(epsilon: float, num_canaries: int, num_guesses: int, num_correct: int, delta: float) -> float:
-    """Probability with which an (epsilon, delta)-DP mechanism allows so many correct guesses, at most (Steinke, Nasr & Jagielski
-    2023, Theorem 5.2): `P[Bin(r, s) >= v] + 2 m delta max_i P[v - i <= Bin(r, s) < v] / i`, `s = e^eps / (1 + e^eps)`.
+    """Probability with which an (epsilon, delta)-DP mechanism allows so many correct guesses, at most (Steinke, Nasr &
+    Jagielski 2023, Theorem 5.2): `P[Bin(r, s) >= v] + 2 m delta max_i P[v - i <= Bin(r, s) < v] / i`, `s = e^eps / (1
+    + e^eps)`.
 
     Args:
         num_canaries (`int`): m, canaries that took part by a fair coin each.
@@ -90,11 +94,11 @@ def one_run_p_value(epsilon: float, num_canaries: int, num_guesses: int, num_cor
 def one_run_epsilon(
     num_canaries: int, num_guesses: int, num_correct: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """The formal lower bound on epsilon from one run: the largest that `one_run_p_value` rejects (Steinke, Nasr & Jagielski 2023,
-    Algorithm 1 and Theorem 5.2).
+    """The formal lower bound on epsilon from one run: the largest that `one_run_p_value` rejects (Steinke, Nasr &
+    Jagielski 2023, Algorithm 1 and Theorem 5.2).
 
-    However bad the mechanism, r guesses cannot show more than `logit((1 - confidence)^(1/r))`: 3.5 for 100, 5.8 for 1,000 and
-    7.4 for 5,000 at 95 %.
+    However bad the mechanism, r guesses cannot show more than `logit((1 - confidence)^(1/r))`: 3.5 for 100, 5.8 for
+    1,000 and 7.4 for 5,000 at 95 %.
 
     Returns:
         `float`: 0 if nothing can be rejected; at most 200.

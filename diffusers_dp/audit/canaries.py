@@ -1,10 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Dirac canaries: records whose whole gradient lies in one coordinate of their own, and a door that watches what becomes of them.
+"""Dirac canaries: records whose whole gradient lies in one coordinate of their own, and a door that watches what
+becomes of them.
 
-A record carries its number in its pixels. Canary `i` has the loss `G w[i]`, with a vector `w` that is added to the model and G far
-above the clip norm, so that the gradient of `w[i]`, summed over the steps, is exactly C for each step the canary took part in, plus
-noise: the strongest signal that any record can give (Nasr et al. 2023, Section 4). A second vector is never used by any loss, so its
-gradient is noise alone.
+A record carries its number in its pixels. Canary `i` has the loss `G w[i]`, with a vector `w` that is added to the
+model and G far above the clip norm, so that the gradient of `w[i]`, summed over the steps, is exactly C for each step
+the canary took part in, plus noise: the strongest signal that any record can give (Nasr et al. 2023, Section 4). A
+second vector is never used by any loss, so its gradient is noise alone.
 """
 
 from collections.abc import Callable
@@ -98,7 +99,8 @@ class CanaryModel(nn.Module):
 
 
 class Watch:
-    """What the audit sees of a run: for each step the records of the sample, and the noisy gradients of the canaries' coordinates.
+    """What the audit sees of a run: for each step the records of the sample, and the noisy gradients of the canaries'
+    coordinates.
 
     Args:
         num_canaries (`int`): m; records 0 to m - 1 are canaries.
@@ -155,8 +157,8 @@ class Watch:
 
 
 class WatchedImages(SensitiveImages):
-    """`SensitiveImages` whose `noisy_gradient` adds canaries to the model and the loss, asks the real door, and hands on the answer
-    without them.
+    """`SensitiveImages` whose `noisy_gradient` adds canaries to the model and the loss, asks the real door, and hands
+    on the answer without them.
 
     Args:
         *args, **arguments: As for `SensitiveImages`; the images are tagged.

@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The noise of every way to ask the door: images or units, plain or truncated samples, with the leaky log or without, for a step, a
-query and the question about a finished model.
+"""The noise of every way to ask the door: images or units, plain or truncated samples, with the leaky log or without,
+for a step, a query and the question about a finished model.
 
-No record can be read, so that an answer is its noise, from the real generator. A fault in one branch of the code shows in one cell only.
+No record can be read, so that an answer is its noise, from the real generator. A fault in one branch of the code shows
+in one cell only.
 """
 
 import itertools
@@ -64,7 +65,8 @@ def cell_of(mechanism: Mechanism) -> Cell:
 
 
 def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
-    """Standard deviation and whiteness over all questions in these cells: of each the worst p-value, corrected for their number.
+    """Standard deviation and whiteness over all questions in these cells: of each the worst p-value, corrected for
+    their number.
 
     Args:
         audited (`AuditedModel`): Whose parameters get the noise of a step.
@@ -103,8 +105,8 @@ def noise_of_cell(
             return
         door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell, log)
         answer = door.noisy_sum(
-            lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma, sample_rate=0.5,
-            by_label=True, name="query", ledger=ledger_of(cell), repeats=ASKS,
+            lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma,
+            sample_rate=0.5, by_label=True, name="query", ledger=ledger_of(cell), repeats=ASKS,
         )  # fmt: skip
         yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
         judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
@@ -146,7 +148,8 @@ def ledger_of(cell: Cell) -> PrivacyLedger:
 
 
 def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Judge:
-    """The question about a finished model, about images of noise; its classifier has learnt nothing, for only the sum is audited."""
+    """The question about a finished model, about images of noise; its classifier has learnt nothing, for only the sum
+    is audited."""
     count = 4 * len(class_names or ("",))
     images = np.random.default_rng(0).integers(0, 256, (count, *image_shape), dtype=np.uint8)
     if class_names is None:
@@ -155,8 +158,9 @@ def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] |
 
 
 def noise_p_values(answers: Sequence[Gradients], std: float) -> dict[str, float]:
-    """p-values of independent `N(0, std^2)` draws: standard deviation of each tensor; correlation of neighbours in it, along each of its
-    axes (the taps of a kernel are two of them) and from answer to answer; correlation of a tensor and the next.
+    """p-values of independent `N(0, std^2)` draws: standard deviation of each tensor; correlation of neighbours in it,
+    along each of its axes (the taps of a kernel are two of them) and from answer to answer; correlation of a tensor
+    and the next.
 
     Args:
         answers (`Sequence[dict[str, torch.Tensor]]`): Noise alone, the same shapes in each.
@@ -178,7 +182,8 @@ def noise_p_values(answers: Sequence[Gradients], std: float) -> dict[str, float]
 
 
 def _p_value_of_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Of Pearson's r, which follows a t distribution; 0 where one side is constant, 1 where there are too few numbers."""
+    """Of Pearson's r, which follows a t distribution; 0 where one side is constant, 1 where there are too few
+    numbers."""
     if first.size < FEWEST_VALUES:
         return 1.0
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,9 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What an honest DP-SGD looks like from outside, as tests of hypotheses.
 
-Each random check has a significance of 1e-5, and so has the formal bound. An audit of DP-SGD and three queries has at most 51 of them: 17 of
-the honest run, 6 of the samplers of the two broken ones, 21 of the queries, 4 of the parameters' noise, 2 of the ways to ask and the bound.
-The Gaussian estimate adds 2e-4 for each of the four mechanisms. So an honest implementation is rejected in about one audit of 750 at most.
+Each random check has a significance of 1e-5, and so has the formal bound. An audit of DP-SGD and three queries has at
+most 51 of them: 17 of the honest run, 6 of the samplers of the two broken ones, 21 of the queries, 4 of the
+parameters' noise, 2 of the ways to ask and the bound. The Gaussian estimate adds 2e-4 for each of the four mechanisms.
+So an honest implementation is rejected in about one audit of 750 at most.
 """
 
 import math
@@ -91,8 +92,8 @@ def std_check(name: str, values: np.ndarray, std: float) -> Check:
 
 
 def noise_checks(silent: np.ndarray, others: np.ndarray, std: float) -> list[Check]:
-    """The noise of coordinates that no record touches: right in size and shape, and drawn anew for every step, tensor and
-    coordinate.
+    """The noise of coordinates that no record touches: right in size and shape, and drawn anew for every step, tensor
+    and coordinate.
 
     Args:
         silent (`np.ndarray`, shape `[T, m]`): Of the tensor that no loss uses.
@@ -129,7 +130,8 @@ def _correlation(name: str, first: np.ndarray, second: np.ndarray) -> Check:
 
 
 def _largest_correlation(name: str, z: np.ndarray) -> Check:
-    """Of all pairs of rows; Pearson's r of independent normal values follows a t distribution. Bonferroni over the pairs."""
+    """Of all pairs of rows; Pearson's r of independent normal values follows a t distribution. Bonferroni over the
+    pairs."""
     rows, size = z.shape
     with np.errstate(invalid="ignore", divide="ignore"):  # constant rows: NaN, which fails
         r = np.corrcoef(z)[np.triu_indices(rows, 1)]
@@ -139,8 +141,8 @@ def _largest_correlation(name: str, z: np.ndarray) -> Check:
 
 
 def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> list[Check]:
-    """Poisson sampling has one rate, and the dispersion of independent coins both over steps and over records; shuffled epochs
-    and batches of one size do not.
+    """Poisson sampling has one rate, and the dispersion of independent coins both over steps and over records;
+    shuffled epochs and batches of one size do not.
 
     Args:
         visible (`np.ndarray`): Numbers of the records that are there.
@@ -176,8 +178,8 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
 
 
 def _dispersion(name: str, counts: np.ndarray, trials: int, rate: float) -> Check:
-    """Index of dispersion of binomial counts, 1 if they are. Its distribution is taken for a gamma distribution with the right
-    mean and variance."""
+    """Index of dispersion of binomial counts, 1 if they are. Its distribution is taken for a gamma distribution with
+    the right mean and variance."""
     variance = trials * rate * (1 - rate)
     excess = (1 - 6 * rate * (1 - rate)) / variance  # kurtosis of a binomial variable beyond the normal's
     statistic = float(np.square(counts - trials * rate).sum() / variance)
@@ -186,8 +188,8 @@ def _dispersion(name: str, counts: np.ndarray, trials: int, rate: float) -> Chec
 
 
 def score_checks(scores: np.ndarray, taken: np.ndarray, declared: Declared) -> list[Check]:
-    """Sums over the steps of each canary's noisy gradient, times the normaliser: T q C on average for canaries that took part and
-    0 for the others, with the noise's variance T (sigma C)^2 and the coins' T q (1 - q) C^2.
+    """Sums over the steps of each canary's noisy gradient, times the normaliser: T q C on average for canaries that
+    took part and 0 for the others, with the noise's variance T (sigma C)^2 and the coins' T q (1 - q) C^2.
 
     Args:
         scores (`np.ndarray`, shape `[m]`), taken (`np.ndarray` of bool, shape `[m]`).
@@ -206,8 +208,8 @@ def score_checks(scores: np.ndarray, taken: np.ndarray, declared: Declared) -> l
 
 
 def contribution_checks(scores: np.ndarray, watch: Watch, declared: Declared) -> list[Check]:
-    """Without noise, each step that a record took part in adds exactly C, however loud the record is, however large the batch:
-    a sum of clipped gradients over a constant."""
+    """Without noise, each step that a record took part in adds exactly C, however loud the record is, however large
+    the batch: a sum of clipped gradients over a constant."""
     counts = watch.inclusions(len(scores))[: len(scores)]
     steps = scores / declared.max_grad_norm
     there = counts > 0
@@ -228,8 +230,9 @@ class Outcome:
     Args:
         noise_scale (`float`): 1 for the honest run.
         checks (`list[Check]`): What was looked at.
-        formal_bound (`float`, *optional*), gaussian_estimate (`float`): Lower bounds on epsilon, see `bounds.py`; the formal one
-            needs many canaries in one run. It holds at 95 %, so that an honest run may exceed its claim by chance.
+        formal_bound (`float`, *optional*), gaussian_estimate (`float`): Lower bounds on epsilon, see `bounds.py`; the
+            formal one needs many canaries in one run. It holds at 95 %, so that an honest run may exceed its claim by
+            chance.
         claimed_epsilon (`float`): What the estimate must not exceed.
         formal_p_value (`float`, *optional*): Of the guesses that were right, under the claim; this rejects.
     """
@@ -253,7 +256,8 @@ class Outcome:
 
     @property
     def faults(self) -> list[str]:
-        """Failed checks that do not depend on the noise: they speak against the code also where the noise was broken on purpose."""
+        """Failed checks that do not depend on the noise: they speak against the code also where the noise was broken
+        on purpose."""
         return [check.name for check in self.checks if not check.passed and check.name.startswith(WITHOUT_NOISE)]
 
     @property

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Tier A: the run's mechanism, without the run's data: its sampler, clipper, noise and divisor, in seconds.
 
-Stand-in records take the place of the images, few enough to be quick; sample rate, noise multiplier, clip norm, noise multiplicity and
-divisor are the run's own.
+Stand-in records take the place of the images, few enough to be quick; sample rate, noise multiplier, clip norm, noise
+multiplicity and divisor are the run's own.
 """
 
 import math
@@ -97,8 +97,8 @@ def size_of_audit(mechanism: Mechanism, quick: bool) -> tuple[int, list[int]]:
 def canary_runs(
     mechanism: Mechanism, *, quick: bool = False, progress: Callable[[], None] | None = None
 ) -> list[Outcome]:
-    """Canaries through the door, honest, with the noise off and with the noise halved; see `checks.judge`. All three are held
-    against what the honest run is said to cost."""
+    """Canaries through the door, honest, with the noise off and with the noise halved; see `checks.judge`. All three
+    are held against what the honest run is said to cost."""
     if quick and mechanism.truncated:  # PLD, which alone counts such samples, is slow where there is little noise
         mechanism = replace(mechanism, noise_multiplier=max(QUICK_NOISE, mechanism.noise_multiplier))
     num_records, lengths = size_of_audit(mechanism, quick)
@@ -136,8 +136,8 @@ def flip_coins(num_records: int, num_canaries: int) -> tuple[np.ndarray, np.ndar
     """A fair coin for each canary but the first two, of records 0 to `num_canaries` - 1; the others are all there.
 
     Returns:
-        `tuple[np.ndarray, np.ndarray]`: Whether each canary takes part, `[num_canaries]`, and whether each record does,
-        `[num_records]`. Both sides have a canary at least.
+        `tuple[np.ndarray, np.ndarray]`: Whether each canary takes part, `[num_canaries]`, and whether each record
+        does, `[num_records]`. Both sides have a canary at least.
     """
     taken = np.random.default_rng().random(num_canaries) < 0.5
     taken[:NUM_FIXED_COINS] = True, False  # so that neither side can be empty

@@ -115,8 +115,8 @@ def _queries(facts: PublicFacts, plan: Plan) -> list[PlannedQuery]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Records are few and small here. Several threads gain nothing, and wait for each other: on a busy machine of two cores they took eight
-    times the CPU seconds of one."""
+    """Records are few and small here. Several threads gain nothing, and wait for each other: on a busy machine of two
+    cores they took eight times the CPU seconds of one."""
     number = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Tier A on the one-shot queries: the run's own, on no image and on one.
 
-The one image is white, and the statistic is the answer's part along what that image adds without noise: a plain Gaussian test. Whether
-images move each other is asked of six, without noise.
+The one image is white, and the statistic is the answer's part along what that image adds without noise: a plain
+Gaussian test. Whether images move each other is asked of six, without noise.
 """
 
 from collections.abc import Callable
@@ -68,11 +68,12 @@ def evaluation_query(
 
 
 def query_runs(
-    query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, *, delta: float, draws: int,
-    accountant: str = "pld", units: bool = False, progress: Callable[[], None] | None = None,
+    query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, *, delta: float,
+    draws: int, accountant: str = "pld", units: bool = False, progress: Callable[[], None] | None = None,
 ) -> list[Outcome]:  # fmt: skip
-    """The query honest, with the noise off and with the noise halved; `draws` answers with the image and as many without it, and
-    a tenth of them where the noise is broken. With `units`, the image is a unit of two that are alike."""
+    """The query honest, with the noise off and with the noise halved; `draws` answers with the image and as many
+    without it, and a tenth of them where the noise is broken. With `units`, the image is a unit of two that are
+    alike."""
     label = len(class_names or ("",)) - 1
     per_unit = 2 if units else 1
     unit_of = np.arange(per_unit * NUM_IMAGES) // per_unit
@@ -144,8 +145,8 @@ def _exact_checks(
 def _additivity_check(
     query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, delta: float
 ) -> Check:
-    """Six images of several classes, all asked for, against the sum of what each adds alone: white, grey and noise, some longer than the
-    clip norm and some shorter, none of them with the largest value that there is."""
+    """Six images of several classes, all asked for, against the sum of what each adds alone: white, grey and noise,
+    some longer than the clip norm and some shorter, none of them with the largest value that there is."""
     images = np.random.default_rng(0).integers(0, 200, (NUM_TOGETHER, *image_shape), dtype=np.uint8)
     images[0], images[1], images[2] = 240, 60, 150
     labels = None if class_names is None else np.arange(NUM_TOGETHER) // 2 % len(class_names)

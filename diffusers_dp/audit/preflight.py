@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Tier A in short, before each training. A script imports it before it reads its flags, so torch is loaded when it is called."""
+"""Tier A in short, before each training. A script imports it before it reads its flags, so torch is loaded when it is
+called."""
 
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,8 @@ def preflight(
     leaky_logs: bool = False,
     bf16: bool = False,
 ) -> None:
-    """A short `audit_mechanism` with the run's own model, before anything is spent. It says in one line that it passed. Of a
-    run without guarantee there is nothing to audit.
+    """A short `audit_mechanism` with the run's own model, before anything is spent. It says in one line that it
+    passed. Of a run without guarantee there is nothing to audit.
 
     Args:
         facts, plan, leaky_logs, bf16: As for `audit_mechanism`.
@@ -41,8 +42,8 @@ def preflight(
     audit = audit_mechanism(facts, plan, model, leaky_logs=leaky_logs, bf16=bf16, quick=True)
     if audit.reasons:
         raise IntegrityError(
-            f"The pre-flight audit found the mechanism broken ({'; '.join(audit.reasons)}): nothing was spent; repair the "
-            "library, and do not use --skip_preflight."
+            f"The pre-flight audit found the mechanism broken ({'; '.join(audit.reasons)}): nothing was spent; repair "
+            "the library, and do not use --skip_preflight."
         )
     number = len(audit.checks) + sum(len(runs[0].checks) for runs in audit.outcomes.values())
     print(f"Pre-flight audit: {number} checks passed, broken noise was noticed ({audit.seconds:.1f} s).")

@@ -31,10 +31,11 @@ MOST_DRAWS = 32  # K of a probe
 def sensitivity(
     mechanism: Mechanism, audited: AuditedModel, noise_multiplicity: int, physical: int, cap: int | None
 ) -> float:
-    """The largest `||sum(D) - sum(D')||` over D' with one unit zeroed out, in clip norms, without noise and under the same draws.
-    A unit is a record, or two where the run has units of several images.
+    """The largest `||sum(D) - sum(D')||` over D' with one unit zeroed out, in clip norms, without noise and under the
+    same draws. A unit is a record, or two where the run has units of several images.
 
-    D holds records of noise, of white and of zeros whose losses are ordinary, huge, infinite, no number, negative or zero.
+    D holds records of noise, of white and of zeros whose losses are ordinary, huge, infinite, no number, negative or
+    zero.
 
     Args:
         physical (`int`): Records at a time.
@@ -86,8 +87,8 @@ def sensitivity(
 
 
 def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
-    """One record, or one unit of records, moves the sum by C at most, for K = 1 and the run's K (at most 32) and physical batches
-    of any size.
+    """One record, or one unit of records, moves the sum by C at most, for K = 1 and the run's K (at most 32) and
+    physical batches of any size.
 
     Args:
         tight (`bool`): The model's gradients are longer than C, so that the bound must be reached as well.
@@ -110,8 +111,9 @@ def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bo
 
 
 def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[Check]:
-    """Noise alone: a step on records that are all zeroed out and two on empty samples, all under the same public seeds. Every
-    parameter of the model gets the noise that is declared, and neither the seeds nor another door tell it."""
+    """Noise alone: a step on records that are all zeroed out and two on empty samples, all under the same public
+    seeds. Every parameter of the model gets the noise that is declared, and neither the seeds nor another door tell
+    it."""
     blanks = np.zeros((2, *audited.image_shape), dtype=np.uint8)
     labels = None if audited.class_names is None else np.zeros(2, dtype=np.int64)
     std = mechanism.noise_multiplier * mechanism.max_grad_norm

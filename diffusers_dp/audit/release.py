@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Tier C: what a finished release lets an attacker see of its training images. **Reads private data.**
 
-Two attacks, both loose at the epsilons of most releases, so that silence proves nothing: they are evidence of leakage, and light up on a
-model that was over-fitted without privacy. The result is as private as the images.
+Two attacks, both loose at the epsilons of most releases, so that silence proves nothing: they are evidence of leakage,
+and light up on a model that was over-fitted without privacy. The result is as private as the images.
 """
 
 import argparse
@@ -51,8 +51,8 @@ class Interval:
 def membership_scores(
     denoiser: Denoiser, images: np.ndarray, labels: np.ndarray | None, *, num_draws: int, seed: int = 0
 ) -> np.ndarray:
-    """How well the model denoises each image: minus the logarithm of its squared error, summed over four noise levels (loss
-    threshold, Yeom et al. 2018; on diffusion models Carlini et al. 2023, Section 5.1).
+    """How well the model denoises each image: minus the logarithm of its squared error, summed over four noise levels
+    (loss threshold, Yeom et al. 2018; on diffusion models Carlini et al. 2023, Section 5.1).
 
     Every image is given the same noise, so that differences between images are those of the model.
 
@@ -97,13 +97,15 @@ def auc(members: np.ndarray, others: np.ndarray) -> Interval:
 
 
 def true_positive_rate(members: np.ndarray, others: np.ndarray) -> Interval:
-    """Share of the members above the threshold that one in a hundred others exceeds (Carlini et al. 2022, Section 3)."""
+    """Share of the members above the threshold that one in a hundred others exceeds (Carlini et al. 2022, Section
+    3)."""
     threshold = np.quantile(others, 1 - FALSE_POSITIVES, method="higher")
     return _share(int((members > threshold).sum()), len(members))
 
 
 def copies(samples: np.ndarray, members: np.ndarray, others: np.ndarray) -> Interval:
-    """Share of the samples that are nearer to a member than to any of as many other images: a half unless samples copy members.
+    """Share of the samples that are nearer to a member than to any of as many other images: a half unless samples copy
+    members.
 
     Args:
         samples, members, others (`np.ndarray` of uint8, shape `[n, C, H, W]`).
@@ -128,7 +130,8 @@ def audit_release(
     num_draws: int,
     num_samples: int,
 ) -> dict[str, Any]:
-    """Both attacks on a released model, with images and labels that were trained on and others of the same kind that were not."""
+    """Both attacks on a released model, with images and labels that were trained on and others of the same kind that
+    were not."""
     pipeline.set_progress_bar_config(disable=True)
     pipeline.unet.eval()
     denoiser: Denoiser
@@ -206,8 +209,8 @@ def main(flags: list[str]) -> None:
     common = sum(digest in known for digest in _digests(others[0]))
     if common:
         raise UsageError(
-            f"{common} of the {len(others[0])} images of --holdout are in --members as well: give a --holdout without images that were "
-            "trained on, for the audit tells the two apart."
+            f"{common} of the {len(others[0])} images of --holdout are in --members as well: give a --holdout without "
+            "images that were trained on, for the audit tells the two apart."
         )
     members, others = (_first(images, args.max_images) for images in (members, others))
     result = audit_release(pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples)

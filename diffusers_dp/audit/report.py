@@ -56,8 +56,8 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """`VALID`: the honest run passes everything, and each broken one passes what does not depend on the noise and is rejected by
-        what does. Otherwise `INCONCLUSIVE`."""
+        """`VALID`: the honest run passes everything, and each broken one passes what does not depend on the noise and
+        is rejected by what does. Otherwise `INCONCLUSIVE`."""
         return "INCONCLUSIVE" if self.reasons else "VALID"
 
     def as_json(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Tier B: DP-SGD of a training, with its own model and loop, on synthetic noise images among which there are canaries.
 
-The noise is calibrated anew, to epsilon 2: what one run can show ends far below the epsilon of most trainings (`bounds.py`), so that
-the same code is held against a claim which it can exceed. Nothing is released and no private image is read.
+The noise is calibrated anew, to epsilon 2: what one run can show ends far below the epsilon of most trainings
+(`bounds.py`), so that the same code is held against a claim which it can exceed. Nothing is released and no private
+image is read.
 """
 
 import importlib

@@ -164,7 +164,8 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
     def announce(seconds: float) -> None:
         words = "" if own.audit_steps is None else f"; --audit_steps {steps}: the bounds are weaker than with all"
         print(
-            f"Runs of {steps}, {broken} and {broken} steps with {canaries} canaries: about {seconds / 60:.1f} minutes (--audit_steps shortens it){words}.",
+            f"Runs of {steps}, {broken} and {broken} steps with {canaries} canaries: about {seconds / 60:.1f} minutes "
+            f"(--audit_steps shortens it){words}.",
             flush=True,
         )
 

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp evaluate`: are these images good enough to share? A report of numbers and pictures against real images.
+"""`diffusers-dp evaluate`: are these images good enough to share? A report of numbers and pictures against real
+images.
 
 diffusers-dp evaluate --model runs/mnist/release --real ylecun/mnist
 diffusers-dp evaluate --images synthetic --real path/to/scans --class_names benign,malignant
@@ -105,14 +106,15 @@ def _check_reference(args: argparse.Namespace, facts: dict[str, Any] | None) -> 
         )
     if facts["unit_of_privacy"] != "image":
         raise UsageError(
-            f"--dp_reference protects single images, and the release {facts['unit_of_privacy']} by {facts['unit_of_privacy']}; leave it out."
+            f"--dp_reference protects single images, and the release {facts['unit_of_privacy']} by "
+            f"{facts['unit_of_privacy']}; leave it out."
         )
 
 
 @contextmanager
 def _folder(args: argparse.Namespace) -> "Iterator[tuple[Path, Any]]":
-    """Where everything goes, mode 700 and for one command at a time; what was made for a command that is refused is removed, until
-    `begun()` is called."""
+    """Where everything goes, mode 700 and for one command at a time; what was made for a command that is refused is
+    removed, until `begun()` is called."""
     root = args.output_dir
     if root is None:
         local = args.model is not None and Path(args.model).is_dir()
@@ -193,8 +195,8 @@ def _read(
 ) -> "tuple[dict[str, ImageSet], list[str], Choice, dict[str, FeatureExtractor]]":
     """All images, what is to be warned of, what is measured, and the networks for it.
 
-    What can be refused is refused in this order: without a private image, before the evaluation is counted; with them, before an image is
-    drawn or a network is fitted.
+    What can be refused is refused in this order: without a private image, before the evaluation is counted; with them,
+    before an image is drawn or a network is fitted.
     """
     from ..evaluation.images import with_classes_of
     from .evaluate_choice import Known, choose, load_networks
@@ -281,8 +283,8 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", choice: "Choice") 
         assert evaluation.release is not None  # _check_reference looked
         budget = (evaluation.release["epsilon_by_pld"], evaluation.release["delta"])
     same = (
-        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
-        "utility_sizes", "reference", "model_selection", "real_is_public",
+        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs",
+        "cifar_networks", "utility_sizes", "reference", "model_selection", "real_is_public",
     )  # fmt: skip
     return EvaluationPlan(
         **{name: settings[name] for name in same}, device=_device(args), selection=selection, dp_budget=budget,

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What can be measured on the images that there are, before anything takes long: what a flag asks for and cannot be is refused, and of
-what nobody asked for, the rest is measured, with a warning."""
+"""What can be measured on the images that there are, before anything takes long: what a flag asks for and cannot be is
+refused, and of what nobody asked for, the rest is measured, with a warning."""
 
 import argparse
 from dataclasses import dataclass, field

@@ -20,9 +20,10 @@ SELECTIONS = ("synthetic", "private")
 DEFAULT_NUM_IMAGES = 10_000
 #: Flags that decide numbers, as the report states them.
 SETTINGS = (
-    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes",
-    "reference", "selection", "selection_epsilon", "selection_delta", "model_selection", "dp_reference", "training_curve", "num_images",
-    "num_inference_steps", "solver", "guidance_scale", "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
+    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
+    "utility_sizes", "reference", "selection", "selection_epsilon", "selection_delta", "model_selection",
+    "dp_reference", "training_curve", "num_images", "num_inference_steps", "solver", "guidance_scale", "train_split",
+    "test_split", "validation_size", "resize", "seed", "real_is_public",
 )  # fmt: skip
 
 
@@ -169,15 +170,16 @@ def _check_selection(args: argparse.Namespace) -> None:
         raise UsageError("--selection private spends a budget of the validation images; give --selection_epsilon.")
     if args.validation_size < 2:
         raise UsageError(
-            "--selection private needs real images that the generator was not trained on; give --validation_size, as in training."
+            "--selection private needs real images that the generator was not trained on; give --validation_size, as "
+            "in training."
         )
     if not 1e-3 <= args.selection_epsilon <= 1e3:
         raise UsageError(f"--selection_epsilon is {args.selection_epsilon}; give a number from 0.001 to 1000.")
     for name in ("dataset_id", "ledger_dir"):
         if getattr(args, name) is None:
             raise UsageError(
-                "--selection private needs --dataset_id and --ledger_dir, the same for every evaluation with these validation images: else "
-                f"their budget could be spent again; give --{name}."
+                "--selection private needs --dataset_id and --ledger_dir, the same for every evaluation with these "
+                f"validation images: else their budget could be spent again; give --{name}."
             )
     check_dataset_id(args.dataset_id)
     if args.selection_delta is not None and not 0 < args.selection_delta < 1:
@@ -186,7 +188,8 @@ def _check_selection(args: argparse.Namespace) -> None:
         )
     if args.classifiers and set(args.classifiers) == {"logreg"}:
         raise UsageError(
-            "--classifiers logreg has no epoch to choose; add one that has, such as cnn, or leave out --selection private."
+            "--classifiers logreg has no epoch to choose; add one that has, such as cnn, or leave out --selection "
+            "private."
         )
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..evaluation.images import ImageSet, Shape, Source
     from ..evaluation.training_curve import CurvePoint, KeptState
 
-#: Of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in DPImageBench's training.
+#: Of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in
+#: DPImageBench's training.
 CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
 
 
@@ -144,7 +145,8 @@ def stand_in(release: sample.Drawing, shape: "Shape") -> "ImageSet":
 
 
 def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_size: int) -> list[str]:
-    """That the generator was not trained on the validation images, as far as its receipt tells: training leaves out the same ones.
+    """That the generator was not trained on the validation images, as far as its receipt tells: training leaves out
+    the same ones.
 
     Args:
         facts (`dict`, *optional*): What `release_facts` returned.
@@ -159,18 +161,19 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
     trained_on = None if facts is None else facts["num_images"]
     if trained_on is None:
         return [
-            f"No receipt tells whether the generator was trained without the {validation_size} validation images; if not, people in them "
-            "are protected neither by its epsilon nor by that of the private choice alone."
+            f"No receipt tells whether the generator was trained without the {validation_size} validation images; if "
+            "not, people in them are protected neither by its epsilon nor by that of the private choice alone."
         ]
     if trained_on + validation_size != split_size:
         raise UsageError(
-            f"--selection private needs validation images that the generator was not trained on, and its receipt says {trained_on} images, "
-            "which is not what --validation_size leaves of --train_split; train with the same --validation_size, or choose with "
-            "--selection synthetic."
+            "--selection private needs validation images that the generator was not trained on, and its receipt says "
+            f"{trained_on} images, which is not what --validation_size leaves of --train_split; train with the same "
+            "--validation_size, or choose with --selection synthetic."
         )
     return [
-        f"The receipt says that the generator was trained on {trained_on} images, as many as --validation_size {validation_size} leaves of "
-        "--train_split; that it was this data set is the word of whoever ran this evaluation."
+        f"The receipt says that the generator was trained on {trained_on} images, as many as --validation_size "
+        f"{validation_size} leaves of --train_split; that it was this data set is the word of whoever ran this "
+        "evaluation."
     ]
 
 
@@ -194,7 +197,8 @@ def draw(drawing: sample.Drawing, folder: Path, pool: WorkerPool) -> "Source":
 def curve_points(
     drawing: sample.Drawing, states: "list[KeptState]", extractor: str, shape: "Shape", pool: WorkerPool
 ) -> "Iterator[CurvePoint]":
-    """One after the other, each in the place of the release's weights: the images of the release must have been drawn."""
+    """One after the other, each in the place of the release's weights: the images of the release must have been
+    drawn."""
     from ..evaluation.extractors import hash_weights
     from ..evaluation.training_curve import CurvePoint
     from ..runs.kept_states import load_state

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp plan`: what a run will ask, what that costs and how much noise it takes, before an image is read.
 
-Flags, recipe and numbers are those of the method's training script: the same `load_config`, the same `plan_run`. Nothing is written but
-the picture that is asked for.
+Flags, recipe and numbers are those of the method's training script: the same `load_config`, the same `plan_run`.
+Nothing is written but the picture that is asked for.
 """
 
 import argparse
@@ -27,10 +27,14 @@ LAST = ("evaluation_reserve", "dp_sgd", "restart_slack")  # what follows a metho
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] [--picture FILE]"
+    parser.usage = (
+        "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] "
+        "[--picture FILE]"
+    )
     parser.epilog = (
-        "All flags of the method's training script (training/train_feta_pro.py) are taken, its --help lists them. With "
-        "--num_train_images no dataset is opened: --class_names, --resolution and --num_channels then describe the images."
+        "All flags of the method's training script (training/train_feta_pro.py) are taken, its --help lists them. "
+        "With --num_train_images no dataset is opened: --class_names, --resolution and --num_channels then describe "
+        "the images."
     )
     parser.add_argument(
         "--method", choices=CONFIGS, help="Whose run is planned; unset: the recipe's, or feta_pro where it names none."
@@ -38,14 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep",
         metavar="FLAG=V1,V2,...",
-        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own. Not with "
-        "--picture.",
+        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own. "
+        "Not with --picture.",
     )
     parser.add_argument(
         "--picture",
         type=Path,
         metavar="FILE",
-        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD. Of one plan, so not with --sweep.",
+        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD. Of one plan, so not with "
+        "--sweep.",
     )
     parser.set_defaults(training_flags=[])  # the command line's other flags
 
@@ -86,7 +91,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def read(training_flags: list[str], method: str | None = None) -> tuple[TrainingConfig, PublicFacts]:
-    """The configuration and public facts of a dry run with these flags, of the recipe's method unless another is named."""
+    """The configuration and public facts of a dry run with these flags, of the recipe's method unless another is
+    named."""
     config = load_config([*training_flags, "--dry_run"], config_class_of(training_flags, method))
     try:
         return config, public_facts(config.data)
@@ -112,7 +118,8 @@ def parse_sweep(text: str, flags: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def sweep(training_flags: list[str], name: str, values: list[str], method: str | None = None) -> str:
-    """A table with one line per value. A value whose queries cost too much has no numbers, but a reason below the table.
+    """A table with one line per value. A value whose queries cost too much has no numbers, but a reason below the
+    table.
 
     Raises:
         UsageError: A value cannot be at all, or none can be planned.

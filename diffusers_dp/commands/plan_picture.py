@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A picture of a plan: the budget by stage, and epsilon against the steps of DP-SGD. Needs matplotlib, loads no torch."""
+"""A picture of a plan: the budget by stage, and epsilon against the steps of DP-SGD. Needs matplotlib, loads no
+torch."""
 
 import io
 import itertools
@@ -13,7 +14,8 @@ from ..runs.plan import Plan
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours are told apart by most eyes, and in print: of the queries, in their order, and of what every plan may have, with its name.
+# Colours are told apart by most eyes, and in print: of the queries, in their order, and of what every plan may have,
+# with its name.
 _OF_QUERIES = ("#4477aa", "#ccbb44", "#66ccee", "#aa3377")
 _STAGES = {
     "evaluation_reserve": ("left for evaluation", "#bbbbbb"),

@@ -1,9 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp sample`: images from a release as parquet shards that `datasets.load_dataset` reads.
 
-Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own, from the seed
-and `i`, so that it does not depend on the batch size (but for one grey level, by rounding), on where a run was interrupted, or on how many
-processes share the work. Classes take turns, or have the shares that `--class_balance` names.
+Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own,
+from the seed and `i`, so that it does not depend on the batch size (but for one grey level, by rounding), on where a
+run was interrupted, or on how many processes share the work. Classes take turns, or have the shares that
+`--class_balance` names.
 """
 
 import argparse
@@ -46,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--class_balance",
         default=UNIFORM,
-        help="uniform; a share for each class, comma-separated (0.2,0.8): public ones, not those of the training images; or released: the noisy "
-        "ones that --evaluation_reserve has paid for.",
+        help="uniform; a share for each class, comma-separated (0.2,0.8): public ones, not those of the training "
+        "images; or released: the noisy ones that --evaluation_reserve has paid for.",
     )
     parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
     parser.add_argument(
@@ -147,7 +148,8 @@ def refuse_other_images(output: Path) -> None:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Draws images of a release. Where it is sent to another process, that one fetches and loads the release by itself.
+    """Draws images of a release. Where it is sent to another process, that one fetches and loads the release by
+    itself.
 
     Args:
         name (`str`): Folder of the release, or Hub id.
@@ -189,7 +191,8 @@ class Drawing:
             write_shard(shard[0], self.pipeline, shard[1], self.flags, self.bar)
         except OSError as error:
             raise UsageError(
-                f"--output {shard[0].parents[1]} cannot be written ({error.strerror}): make room, the same command goes on."
+                f"--output {shard[0].parents[1]} cannot be written ({error.strerror}): make room, the same command "
+                "goes on."
             ) from None
 
 
@@ -288,7 +291,8 @@ def begin(drawing: Drawing, output: Path) -> None:
 
 
 def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags, bar: Any = None) -> list[Any]:
-    """The images of these numbers, as PIL makes them. Raises `UsageError` where the memory is too small for a batch."""
+    """The images of these numbers, as PIL makes them. Raises `UsageError` where the memory is too small for a
+    batch."""
     from ..distributed.memory import is_out_of_memory
 
     images: list[Any] = []
@@ -308,7 +312,8 @@ def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags
             if not is_out_of_memory(error):
                 raise
             raise UsageError(
-                f"--batch_size {flags.batch_size} takes more memory than there is; give a smaller one, the same command goes on."
+                f"--batch_size {flags.batch_size} takes more memory than there is; give a smaller one, the same "
+                "command goes on."
             ) from None
         if bar is not None:
             bar.update(len(part))
@@ -316,7 +321,8 @@ def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags
 
 
 def write_shard(name: Path, pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags, bar: Any) -> None:
-    """One parquet file with the columns `image` (PNG) and, if the model has classes, `label`; there whole or not at all."""
+    """One parquet file with the columns `image` (PNG) and, if the model has classes, `label`; there whole or not at
+    all."""
     import datasets
 
     columns: dict[str, Any] = {"image": draw_images(pipeline, indices, flags, bar)}

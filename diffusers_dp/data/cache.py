@@ -1,7 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Decoded images on disk, as uint8: written once, part by part, and read as memory maps, so that more of them need more disk and no more memory.
+"""Decoded images on disk, as uint8: written once, part by part, and read as memory maps, so that more of them need
+more disk and no more memory.
 
-The cache is a folder of `.npy` files that is there whole or not at all. It holds the private images, and stays with them.
+The cache is a folder of `.npy` files that is there whole or not at all. It holds the private images, and stays with
+them.
 """
 
 import errno
@@ -77,7 +79,8 @@ def damaged(path: Path) -> IntegrityError:
 @contextmanager
 def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
     """
-    Makes a cache of the `.npy` files that are written into the folder that this yields, in the place of an older cache.
+    Makes a cache of the `.npy` files that are written into the folder that this yields, in the place of an older
+    cache.
 
     Args:
         folder (`Path`): The cache.
@@ -101,15 +104,16 @@ def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
         put_in_place(temporary, folder)
     except OSError as error:
         raise UsageError(
-            f"{folder.parent} cannot take the decoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make room on that disk, or "
-            "choose another folder."
+            f"{folder.parent} cannot take the decoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make room "
+            "on that disk, or choose another folder."
         ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def new_npy(path: Path, dtype: str, length: int) -> BinaryIO:
-    """A new `.npy` file of one dimension, open, whose `length` values of `dtype` (as in `np.dtype.str`) are yet to be written."""
+    """A new `.npy` file of one dimension, open, whose `length` values of `dtype` (as in `np.dtype.str`) are yet to be
+    written."""
     file = open(path, "wb")
     write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": (length,)})
     return file

@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 
-#: Above it an image is not decoded: 64 Mi pixels, more than nearly all cameras have; a decoder takes up to about a dozen bytes for each.
+#: Above it an image is not decoded: 64 Mi pixels, more than nearly all cameras have; a decoder takes up to about a
+#: dozen bytes for each.
 MAX_IMAGE_PIXELS = 2**26
 _BAND = 2**20  # pixels that are scaled at a time
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tga .tif .tiff .webp".split())
@@ -61,7 +62,8 @@ def decode_as_it_is(
         max_pixels (`int`): As in `decode_image`.
 
     Returns:
-        `np.ndarray` of shape `[C, H, W]`, uint8, or `None` where the image is absent, unreadable, too large or not finite.
+        `np.ndarray` of shape `[C, H, W]`, uint8, or `None` where the image is absent, unreadable, too large or not
+        finite.
     """
     if source is None:
         return None
@@ -77,8 +79,8 @@ def decode_as_it_is(
 
 
 def _open(source: bytes | Path, max_pixels: int) -> Image.Image:
-    """Raises `ValueError` before anything is decoded where the header tells of too many pixels. Pillow's own limit, which it has for all
-    that a process opens, gives way to ours."""
+    """Raises `ValueError` before anything is decoded where the header tells of too many pixels. Pillow's own limit,
+    which it has for all that a process opens, gives way to ours."""
     before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
     try:
         with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:

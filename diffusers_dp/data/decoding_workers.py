@@ -1,10 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Several processes that decode images, each a new Python that knows nothing but its job.
 
-Not a pool of `multiprocessing`: a forked child keeps the lock of the run's folder when its parent is killed, and holds copies of what CUDA and
-threads left behind; a spawned one imports the training script, with torch, before it begins. Not joblib either: its
-processes live on where their parent is killed, with the private images that they hold. These end when their parent does,
-for then their input ends.
+Not a pool of `multiprocessing`: a forked child keeps the lock of the run's folder when its parent is killed, and holds
+copies of what CUDA and threads left behind; a spawned one imports the training script, with torch, before it begins.
+Not joblib either: its processes live on where their parent is killed, with the private images that they hold. These
+end when their parent does, for then their input ends.
 """
 
 import os
@@ -73,7 +73,8 @@ class _Worker:
     """One process. It reads a function and then items, and writes what the function makes of each, all pickled."""
 
     def __init__(self, function: Callable[[Any], Any]):
-        # The same code as here, wherever it was imported from. No file of this process is open in it, above all no lock.
+        # The same code as here, wherever it was imported from. No file of this process is open in it, above all no
+        # lock.
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -93,8 +94,8 @@ class _Worker:
             code = self._process.wait()
             how = f"by signal {-code}" if code < 0 else f"with code {code}"
             raise UsageError(
-                f"A process that decodes images ended early, {how}, as where memory is short: free some, or start again on fewer cores (`taskset -c "
-                "0-3`), for each decodes in a process of its own."
+                f"A process that decodes images ended early, {how}, as where memory is short: free some, or start "
+                "again on fewer cores (`taskset -c 0-3`), for each decodes in a process of its own."
             ) from None
         if failure is not None:
             raise failure

@@ -62,7 +62,8 @@ class ImageArrays:
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image, `None` for unlabelled images.
         readable (`np.ndarray` of bool, shape `[n]`): False for an image that contributes nothing, because it or its
             label or unit could not be read.
-        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on, where a unit is not an image.
+        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on, where a unit is not an
+            image.
         made_of (`str`, *optional*): By which `open_images` finds them again.
     """
 
@@ -100,7 +101,8 @@ def public_facts(data: DataSource) -> PublicFacts:
     if num_images is not None and count is not None and num_images + data.validation_size < count:
         raise UsageError(
             f"--num_train_images {num_images} and --validation_size {data.validation_size} together are less than the "
-            f"{count} images of {_source_words(data)}; give --num_train_images {count - data.validation_size}, or leave it out."
+            f"{count} images of {_source_words(data)}; give --num_train_images {count - data.validation_size}, or "
+            "leave it out."
         )
     if num_images is None:
         if count is None:
@@ -115,12 +117,12 @@ def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> 
     """
     The images, converted, resized and cropped. A damaged one stays, as zeros that contribute nothing.
 
-    They are decoded once, by as many processes as there are cores, into `cache_dir`, and read from there without being loaded: the arrays are
-    memory maps. Other flags, or other local files, are decoded anew. The validation images go by position: an absent file moves them, an unreadable one
-    does not.
+    They are decoded once, by as many processes as there are cores, into `cache_dir`, and read from there without being
+    loaded: the arrays are memory maps. Other flags, or other local files, are decoded anew. The validation images go
+    by position: an absent file moves them, an unreadable one does not.
 
-    In memory are, in each process, about 16 MiB of images; for each image one byte, and with validation images eight bytes while they are drawn; and for
-    each unit its name, where a unit is not an image.
+    In memory are, in each process, about 16 MiB of images; for each image one byte, and with validation images eight
+    bytes while they are drawn; and for each unit its name, where a unit is not an image.
 
     Args:
         data (`DataSource`): Which images.
@@ -131,8 +133,8 @@ def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> 
         `ImageArrays`: The images in the order of their source, without the validation images. Read-only.
 
     Raises:
-        `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown, or a file of the dataset, or
-            the disk is full.
+        `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown, or a file of
+            the dataset, or the disk is full.
         `IntegrityError`: The cache is damaged.
     """
     source, folder = open_source(data), Path(cache_dir) / FOLDER
@@ -162,8 +164,8 @@ def open_images(cache_dir: str | Path, made_of: str) -> ImageArrays:
     arrays = open_cache(Path(cache_dir) / FOLDER, made_of)
     if arrays is None:
         raise UsageError(
-            f"{cache_dir} does not hold the images that the first process decoded: give an --output_dir on a disk that all machines of the run "
-            "see."
+            f"{cache_dir} does not hold the images that the first process decoded: give an --output_dir on a disk "
+            "that all machines of the run see."
         )
     _check_arrays(arrays, Path(cache_dir) / FOLDER)
     return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"), made_of)
@@ -186,7 +188,8 @@ def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
 
 
 def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> list[Any]:
-    """All that the decoded images follow from: the files of the source, or the address of their revision on the Hub, and the flags."""
+    """All that the decoded images follow from: the files of the source, or the address of their revision on the Hub,
+    and the flags."""
     files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
     flags = [
         data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
@@ -206,7 +209,8 @@ def _size_and_time(file: Path | str) -> tuple[int, ...]:
 
 
 def _left_out(data: DataSource, facts: PublicFacts, num_records: int) -> np.ndarray:
-    """Which records are validation images, bool, shape `[num_records]`. Raises `UsageError` if there are too many records, or none."""
+    """Which records are validation images, bool, shape `[num_records]`. Raises `UsageError` if there are too many
+    records, or none."""
     capacity = facts.num_images + data.validation_size
     if num_records > capacity:
         raise UsageError(f"--num_train_images {facts.num_images} is less than {_source_words(data)} holds; raise it.")
@@ -217,7 +221,8 @@ def _left_out(data: DataSource, facts: PublicFacts, num_records: int) -> np.ndar
 
 
 def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np.ndarray, folder: Path) -> None:
-    """Writes the arrays into `folder`. Nothing that is shown meanwhile depends on how many images there are or which can be read."""
+    """Writes the arrays into `folder`. Nothing that is shown meanwhile depends on how many images there are or which
+    can be read."""
     num_images, length = int((~left_out).sum()), part_length(facts.image_shape)
     capacity = facts.num_images + data.validation_size
     decoder = Decoder(
@@ -251,7 +256,8 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
 
 
 def validation_positions(capacity: int, size: int) -> np.ndarray:
-    """Which records of a split are validation images, bool, shape `[capacity]`: the same in every run and every evaluation.
+    """Which records of a split are validation images, bool, shape `[capacity]`: the same in every run and every
+    evaluation.
 
     Args:
         capacity (`int`): Declared number of records of the split.

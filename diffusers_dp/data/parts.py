@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Images are decoded part by part, each part into its place in a file. Other processes import this, so nothing here loads torch."""
+"""Images are decoded part by part, each part into its place in a file. Other processes import this, so nothing here
+loads torch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -88,8 +89,8 @@ class Decoder:
         Decodes one part. Where an image is not readable, zeros are written.
 
         Returns:
-            `tuple[np.ndarray, np.ndarray, list]`: Of each image its label (int64, 0 where not readable), whether it is readable (bool), and its
-            unit (`None` where not readable).
+            `tuple[np.ndarray, np.ndarray, list]`: Of each image its label (int64, 0 where not readable), whether it is
+            readable (bool), and its unit (`None` where not readable).
         """
         images = np.zeros((len(part), *self.image_shape), dtype=np.uint8)
         labels, readable = np.zeros(len(part), dtype=np.int64), np.zeros(len(part), dtype=bool)

@@ -26,8 +26,11 @@ _LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card i
 _FLAGS = {
     "--train_data_dir": "--public_data_dir",
     "--train_split": "--public_split",
-    **{f"--{name}": f"--public_{name}" for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")},
-}  # fmt: skip
+    **{
+        f"--{name}": f"--public_{name}"
+        for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,11 @@ class PublicImages:
 
     Args:
         images (`torch.Tensor` of uint8, shape `[n, C, H, W]`): In the shape of the sensitive ones.
-        labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is unknown.
+        labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is
+            unknown.
         num_classes (`int`, *optional*): Of their own label set.
-        origin (`dict`): Id or "local folder", number, hash and licence, and how long they are trained on, for the receipt.
+        origin (`dict`): Id or "local folder", number, hash and licence, and how long they are trained on, for the
+            receipt.
     """
 
     images: torch.Tensor
@@ -113,12 +118,14 @@ def load_public_images(
 def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
     """Refuses public data whose files are those of the sensitive data, whatever they are called and wherever they lie.
 
-    Files are compared whole, by size and then by SHA-256; no image is decoded. Refused are a file of many images (parquet, arrow, an archive)
-    that both have, and image files of which all of one side are among the other's. So a single image file in common decides nothing. What
-    follows from the files is whether the run starts, which says what the operator named, and names twice.
+    Files are compared whole, by size and then by SHA-256; no image is decoded. Refused are a file of many images
+    (parquet, arrow, an archive) that both have, and image files of which all of one side are among the other's. So a
+    single image file in common decides nothing. What follows from the files is whether the run starts, which says what
+    the operator named, and names twice.
 
-    Not noticed: the same images in other files (another format, resized, split up differently), a copy of a data set on the Hub under
-    another name, and a part of it mixed with others as image files. That public images are other ones is the operator's statement.
+    Not noticed: the same images in other files (another format, resized, split up differently), a copy of a data set
+    on the Hub under another name, and a part of it mixed with others as image files. That public images are other ones
+    is the operator's statement.
 
     Raises:
         UsageError: They are the same.
@@ -129,7 +136,8 @@ def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
     common = theirs & public
     if any(holds_many for _, holds_many in common) or (common and common in (theirs, public)):
         raise UsageError(
-            f"{_flag(data)} holds data files of the sensitive images, under another name; name data that is public and other."
+            f"{_flag(data)} holds data files of the sensitive images, under another name; name data that is public "
+            "and other."
         )
 
 
@@ -170,7 +178,8 @@ def _size(file: Path | str) -> int | None:
 
 
 def _identity(file: Path | str, sizes: set[int | None]) -> tuple[str, bool]:
-    """What a file has in common with its copies, and whether it holds many images. It is read only where its size is in `sizes`."""
+    """What a file has in common with its copies, and whether it holds many images. It is read only where its size is
+    in `sizes`."""
     name, holds_many = str(file), Path(file).suffix.lower() not in IMAGE_SUFFIXES
     size = _size(file)
     if isinstance(file, Path) and size is not None and size in sizes:

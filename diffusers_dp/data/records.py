@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The records of a source, read in any part: an encoded image, its class, its unit. They travel to another process as a list of files, not as images."""
+"""The records of a source, read in any part: an encoded image, its class, its unit. They travel to another process as
+a list of files, not as images."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from PIL import Image
 from ..errors import UsageError, first_line
 
 
-#: An encoded image (or none), the index of its class (or none: absent, or not in the label set), and whose it is (or none).
+#: An encoded image (or none), the index of its class (or none: absent, or not in the label set), and whose it is (or
+#: none).
 Record = tuple[bytes | Path | Image.Image | None, int | None, Any]
 
 
@@ -23,7 +25,8 @@ class Records(Protocol):
     def __iter__(self) -> Iterator[Record]: ...
 
     def read(self, start: int, stop: int) -> Iterator[Record]:
-        """Those from `start` up to, without, `stop`; one after the other, so that they are never in memory together."""
+        """Those from `start` up to, without, `stop`; one after the other, so that they are never in memory
+        together."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class DatasetRecords:
             except Exception as error:  # of Arrow or the file system
                 reason = first_line(error)
                 raise UsageError(
-                    f"--dataset_name {self.dataset_name} could not be read ({reason}): a file of it is missing or damaged; restore it."
+                    f"--dataset_name {self.dataset_name} could not be read ({reason}): a file of it is missing or "
+                    "damaged; restore it."
                 ) from None
             label = None
             if self.class_names is not None:

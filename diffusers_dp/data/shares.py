@@ -29,11 +29,11 @@ def share_of(arrays: ImageArrays, index: int, count: int) -> ImageArrays:
 
 
 def load_share(processes: Processes, load: Callable[[], ImageArrays], cache_dir: str | Path) -> ImageArrays:
-    """The images of this process. The first one decodes them all, once, into the run's private cache, and the others find them there: each maps
-    the same files and reads its own share of them. A process alone has all.
+    """The images of this process. The first one decodes them all, once, into the run's private cache, and the others
+    find them there: each maps the same files and reads its own share of them. A process alone has all.
 
-    The others do not look at the data set. Where it lies on a disk of each machine, its files may be dated, or be, otherwise there; what
-    decoded it anew would replace the files that all have mapped, and could count an image twice.
+    The others do not look at the data set. Where it lies on a disk of each machine, its files may be dated, or be,
+    otherwise there; what decoded it anew would replace the files that all have mapped, and could count an image twice.
 
     Args:
         processes (`Processes`): Of the run.

@@ -8,7 +8,8 @@ from .decoding import MAX_IMAGE_PIXELS
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data set by its name, and the public facts that are declared of it. Fields are called like the flags of training.
+    """A data set by its name, and the public facts that are declared of it. Fields are called like the flags of
+    training.
 
     Args:
         dataset_name (`str`, *optional*): Hub id or local folder.

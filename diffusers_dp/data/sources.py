@@ -286,8 +286,8 @@ class DatasetSource:
         return self.data.label_column or ("label" if "label" in features else None)
 
     def _label_set(self, features: Any) -> tuple[str, ...] | None:
-        """The declared label set, else that of the `ClassLabel`; both must name the same classes. Whether labels can be read
-        at all is a matter of the column's type."""
+        """The declared label set, else that of the `ClassLabel`; both must name the same classes. Whether labels can
+        be read at all is a matter of the column's type."""
         import datasets
 
         declared, column = self.data.class_names, self._label_column(features)

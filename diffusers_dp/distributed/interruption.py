@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What ends a run before it is done, and what that costs: SIGTERM, a full disk, lost steps. Nothing here loads torch.
 
-A run survives being killed at any moment, so SIGTERM may end it wherever it is, as Ctrl-C does; an exception that unwinds the stack
-leaves less behind than a kill. Two things are finished first, for they were paid for: a question with the storing of its answer, and a
-step of DP-SGD, with a checkpoint.
+A run survives being killed at any moment, so SIGTERM may end it wherever it is, as Ctrl-C does; an exception that
+unwinds the stack leaves less behind than a kill. Two things are finished first, for they were paid for: a question
+with the storing of its answer, and a step of DP-SGD, with a checkpoint.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ _unfinished = 0  # how many `uninterrupted` the process is in
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Around a training script's `main`: SIGTERM raises `Interrupted`, at once or at the end of what is `uninterrupted`. A second one, or
-    Ctrl-C, ends the process at once.
+    """Around a training script's `main`: SIGTERM raises `Interrupted`, at once or at the end of what is
+    `uninterrupted`. A second one, or Ctrl-C, ends the process at once.
 
     Raises:
         Interrupted: SIGTERM came.
@@ -67,8 +67,8 @@ def in_one_sentence() -> Iterator[None]:
             ) from error
         if _is_memory_error(error):
             raise UsageError(
-                "Memory is too short, even for the smallest part of a batch: free some, or give a smaller model, or, for a warm-up, smaller "
-                f"batches; where no flag changes, {GO_ON}"
+                "Memory is too short, even for the smallest part of a batch: free some, or give a smaller model, or, "
+                f"for a warm-up, smaller batches; where no flag changes, {GO_ON}"
             ) from error
         raise
 

@@ -19,8 +19,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's numbers of these parameters (ma
 def keep_freed_memory() -> bool:
     """Lets this process keep the memory that a training step frees, for the next step.
 
-    glibc gives large blocks back to the system, which hands them out again page by page, zeroed: on a CPU that took up to a third of the time
-    of a step, with or without privacy. The process then stays as large as its largest step.
+    glibc gives large blocks back to the system, which hands them out again page by page, zeroed: on a CPU that took up
+    to a third of the time of a step, with or without privacy. The process then stays as large as its largest step.
 
     Returns:
         `bool`: False where the C library has no such setting (macOS, musl); nothing is changed there.
@@ -31,7 +31,8 @@ def keep_freed_memory() -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free now: of the GPU, or of this machine and of the containers (cgroup v2) that this process is in."""
+    """Memory that is free now: of the GPU, or of this machine and of the containers (cgroup v2) that this process is
+    in."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = psutil.virtual_memory().available
@@ -75,7 +76,8 @@ def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
 
 @contextlib.contextmanager
 def _silent_profiler() -> Iterator[None]:
-    """Torch's profiler reports its own starts and stops on file descriptor 2, past Python, unless it was told before torch was loaded."""
+    """Torch's profiler reports its own starts and stops on file descriptor 2, past Python, unless it was told before
+    torch was loaded."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:

@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The processes of one run: what the first does for all, what all add up or share, and what stops them together.
 
-Accelerate starts them, torch.distributed carries their sums. Models are never wrapped in `DistributedDataParallel`: its hooks average
-gradients at every backward, and wait for each other where processes have different numbers of batches, as Poisson samples always do.
+Accelerate starts them, torch.distributed carries their sums. Models are never wrapped in `DistributedDataParallel`:
+its hooks average gradients at every backward, and wait for each other where processes have different numbers of
+batches, as Poisson samples always do.
 """
 
 import contextlib
@@ -30,7 +31,8 @@ T = TypeVar("T")
 Part = TypeVar("Part")
 Tensors = dict[str, torch.Tensor]
 
-# The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after this.
+# The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after
+# this.
 LONGEST_WAIT = timedelta(days=1)
 BUCKET = 2**25  # numbers that are sent at once
 LOST = f"Another process of this run ended, see what it said: {GO_ON}"
@@ -38,7 +40,8 @@ _REWRITERS = {"DEEPSPEED": "DeepSpeed", "FSDP": "FSDP", "MEGATRON_LM": "Megatron
 
 
 class Processes:
-    """The processes of a run as one of them sees them; without a launcher, one alone, for which nothing here does anything.
+    """The processes of a run as one of them sees them; without a launcher, one alone, for which nothing here does
+    anything.
 
     All must call the methods below in the same order.
 
@@ -77,13 +80,14 @@ class Processes:
         """Adds to the list of how many processes a run had at each start, and says it where that changes."""
         if starts and starts[-1] != self.count:
             self.print(
-                f"This run had {starts[-1]} process(es) and goes on with {self.count}: samples and noise are as before."
+                f"This run had {starts[-1]} process(es) and goes on with {self.count}: samples and noise are as "
+                "before."
             )
         starts.append(self.count)
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """What `work` returns in the first process, for all (pickled). The others do not call it. Where it calls `on_first` itself,
-        that is its own affair.
+        """What `work` returns in the first process, for all (pickled). The others do not call it. Where it calls
+        `on_first` itself, that is its own affair.
 
         Raises:
             DiffusersDPError: What `work` raised, in all processes.
@@ -109,8 +113,8 @@ class Processes:
         return result
 
     def share(self, work: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
-        """What `work` returns for each part, in their order, for all (pickled). Part i is done in process i modulo `count`, where `work` asks
-        the others for nothing.
+        """What `work` returns for each part, in their order, for all (pickled). Part i is done in process i modulo
+        `count`, where `work` asks the others for nothing.
 
         Raises:
             DiffusersDPError: What `work` raised in one of them, in all.
@@ -169,14 +173,15 @@ class Processes:
         return {name: value / total for name, value in zip(tensors, sums, strict=True)}
 
     def mean_of_all(self, value: torch.Tensor, rows: int) -> torch.Tensor:
-        """As `mean`, with the gradient of this process's own part: what follows has, after `average_gradients`, the gradient that it has
-        in one process."""
+        """As `mean`, with the gradient of this process's own part: what follows has, after `average_gradients`, the
+        gradient that it has in one process."""
         if self._alone:
             return value
         return self.mean({"": value}, rows)[""] + (value - value.detach())
 
     def average_gradients(self, model: Any, rows: int) -> None:
-        """For ordinary training: each process took the gradient of the mean loss of its own `rows`, and gets that of all rows.
+        """For ordinary training: each process took the gradient of the mean loss of its own `rows`, and gets that of
+        all rows.
 
         Not for DP-SGD, whose sums are clipped, noised and divided by a public constant (`SensitiveImages`).
         """
@@ -207,8 +212,8 @@ class Processes:
         return max(1, self.share_size(batch_size))
 
     def rows(self, batch_size: int) -> torch.Tensor:
-        """Which ones they are, `[part(batch_size)]`, one after the other: where classes take turns in a batch, each process has all of them,
-        and so has its batch normalisation."""
+        """Which ones they are, `[part(batch_size)]`, one after the other: where classes take turns in a batch, each
+        process has all of them, and so has its batch normalisation."""
         before = sum(len(range(index, batch_size, self.count)) for index in range(self.index))
         return before + torch.arange(self.part(batch_size), device=self.device)
 
@@ -219,7 +224,8 @@ class Processes:
                 distributed.barrier()
 
     def first_goes_on(self) -> bool:
-        """The end of what is done together: true in the first process, which asks the others nothing from here on; they may end."""
+        """The end of what is done together: true in the first process, which asks the others nothing from here on;
+        they may end."""
         if not self._alone:
             self.wait()
             distributed.destroy_process_group()
@@ -240,7 +246,8 @@ class Processes:
 
 
 def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes:
-    """The processes that `torchrun`, `accelerate launch` or MPI started, or this one alone; each gets its share of the cores.
+    """The processes that `torchrun`, `accelerate launch` or MPI started, or this one alone; each gets its share of the
+    cores.
 
     Args:
         precision (`str`): `"no"` or `"bf16"`.
@@ -248,8 +255,8 @@ def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes
         leaky_logs (`bool`): Whether losses and norms are written, which one process alone can.
 
     Raises:
-        UsageError: Fewer started than were asked for, the device has no bf16, or Accelerate or a flag asks for what several processes, or
-            DP-SGD, cannot do.
+        UsageError: Fewer started than were asked for, the device has no bf16, or Accelerate or a flag asks for what
+            several processes, or DP-SGD, cannot do.
     """
     asked = number_of(SIZES, 1)
     _refuse(asked, precision, seed, leaky_logs)
@@ -262,8 +269,8 @@ def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes
     accelerator = Accelerator(mixed_precision=precision, gradient_accumulation_steps=1, **options)
     if accelerator.num_processes != asked:
         raise UsageError(
-            f"{asked} processes were asked for, and Accelerate sees {accelerator.num_processes}: start them by `torchrun "
-            f"--nproc_per_node {asked} training/...`."
+            f"{asked} processes were asked for, and Accelerate sees {accelerator.num_processes}: start them by "
+            f"`torchrun --nproc_per_node {asked} training/...`."
         )
     processes = Processes(accelerator)
     if processes.device.type == "cpu":
@@ -282,14 +289,14 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
     for name, title in _REWRITERS.items():
         if environment.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
             raise UsageError(
-                f"Accelerate is configured for {title}, which takes over gradients and steps, and DP-SGD clips and noises its own: "
-                "choose plain multi-GPU in `accelerate config`, or start by `torchrun`."
+                f"Accelerate is configured for {title}, which takes over gradients and steps, and DP-SGD clips and "
+                "noises its own: choose plain multi-GPU in `accelerate config`, or start by `torchrun`."
             )
     accumulation = environment.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
     if accumulation != "1":
         raise UsageError(
-            f"Accelerate is configured for gradient_accumulation_steps {accumulation}, which rescales gradients before they are "
-            "clipped: set it to 1; --max_physical_batch_size bounds memory instead."
+            f"Accelerate is configured for gradient_accumulation_steps {accumulation}, which rescales gradients "
+            "before they are clipped: set it to 1; --max_physical_batch_size bounds memory instead."
         )
     if precision == "bf16" and not is_bf16_available():
         raise UsageError("--mixed_precision bf16 is not supported by this device; give no.")
@@ -297,8 +304,9 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
         # `accelerate launch` names the address for several processes, and starts several on GPUs alone.
         if "MASTER_ADDR" in environment and "ACCELERATE_MIXED_PRECISION" in environment and "RANK" not in environment:
             raise UsageError(
-                "Several processes were asked for, and `accelerate launch` started one, as it does on CPUs: start them by "
-                "`torchrun --nproc_per_node N training/...`, or give --num_processes 1 (and unset MASTER_ADDR)."
+                "Several processes were asked for, and `accelerate launch` started one, as it does on CPUs: start "
+                "them by `torchrun --nproc_per_node N training/...`, or give --num_processes 1 (and unset "
+                "MASTER_ADDR)."
             )
         return
     local, gpus = number_of(LOCAL_SIZES, 1), torch.cuda.device_count()
@@ -307,10 +315,11 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
     most = np.iinfo(np.uint32).max + 1 - asked  # numpy takes no larger seed
     if seed > most:
         raise UsageError(
-            f"--seed {seed} is too large for {asked} processes, each of which adds its number to it: give an integer from 0 to at "
-            f"most {most}."
+            f"--seed {seed} is too large for {asked} processes, each of which adds its number to it: give an integer "
+            f"from 0 to at most {most}."
         )
     if leaky_logs:
         raise UsageError(
-            "--leaky_logs works with one process (each sees a part of a step): leave it out, or start a single process."
+            "--leaky_logs works with one process (each sees a part of a step): leave it out, or start a single "
+            "process."
         )

@@ -15,7 +15,8 @@ _CONSTANTS = (
 
 
 def shared_ledger(processes: Processes, make: Callable[[], PrivacyLedger]) -> PrivacyLedger:
-    """The ledger that `make` opens in the first process, for all of them; where there is one process, that ledger itself."""
+    """The ledger that `make` opens in the first process, for all of them; where there is one process, that ledger
+    itself."""
     return make() if processes.count == 1 else SharedLedger(processes, make)
 
 
@@ -31,7 +32,8 @@ def _read(name: str) -> Any:
 
 
 class SharedLedger(PrivacyLedger):
-    """Each question goes to the ledger of the first process, the only one that there is; its answer or its refusal comes to all.
+    """Each question goes to the ledger of the first process, the only one that there is; its answer or its refusal
+    comes to all.
 
     All processes ask the same questions in the same order.
 

@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A command in several processes: the first runs it, and the others do what it hands to them. No torch, where there is one process.
+"""A command in several processes: the first runs it, and the others do what it hands to them. No torch, where there is
+one process.
 
-Training asks its processes the same questions at the same time (`Processes`). A command does most of its work in one place, and has some
-parts that take long and know nothing of each other: images, features, classifiers. Accelerate's
+Training asks its processes the same questions at the same time (`Processes`). A command does most of its work in one
+place, and has some parts that take long and know nothing of each other: images, features, classifiers. Accelerate's
 `split_between_processes` would run the whole command in each process. joblib would start processes of its own, where a
 launcher has started one for each GPU.
 """
@@ -47,8 +48,9 @@ class WorkerPool:
         return 1 if self._processes is None else self._processes.count
 
     def map(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
-        """What `work` returns for each part, in their order, as it comes: in turns, one part for each process. All is sent pickled, and nothing
-        lies on a disk on the way. Each process has its share of the cores in a turn; between turns the first has all of them.
+        """What `work` returns for each part, in their order, as it comes: in turns, one part for each process. All is
+        sent pickled, and nothing lies on a disk on the way. Each process has its share of the cores in a turn; between
+        turns the first has all of them.
 
         Args:
             work (`Callable`): Prints nothing that is needed; the others are not heard.

@@ -27,18 +27,23 @@ BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
 #: What a card may hold, of the release as a whole; a name may go on with a feature space in brackets.
 METRICS_IN_CARD = (
     "FID", "Fréchet distance", "KID", "kernel distance", "Inception Score", "score", "precision", "recall", "FLD",
-    "feature likelihood divergence", "accuracy", "share taken for private images", "accuracy of the domain discriminator",
-    "model selection: Spearman correlation", "model selection: top-1 agrees", "model selection: regret", "entropy", "texture_complexity",
+    "feature likelihood divergence", "accuracy", "share taken for private images",
+    "accuracy of the domain discriminator", "model selection: Spearman correlation", "model selection: top-1 agrees",
+    "model selection: regret", "entropy", "texture_complexity",
 )  # fmt: skip
 READ_SYNTHETIC_IMAGES_ALONE = ("entropy", "texture_complexity")
 #: What a card may say of how a number came about: no hash of what follows from private images, and no count of these.
 PROTOCOL_IN_CARD = (
-    "extractor", "features", "synthetic_images", "seed", "covariance", "kernel", "subsets", "classes", "splits", "k", "neighbours",
-    "judged_on", "folds", "chance", "num_images", "levels", "origin", "classifier", "trained_on", "tested_on", "num_train",
-    "num_validation", "ensemble", "selection", "private_selection", "seeds", "epochs", "chosen_epochs",
+    "extractor", "features", "synthetic_images", "seed", "covariance", "kernel", "subsets", "classes", "splits", "k",
+    "neighbours", "judged_on", "folds", "chance", "num_images", "levels", "origin", "classifier", "trained_on",
+    "tested_on", "num_train", "num_validation", "ensemble", "selection", "private_selection", "seeds", "epochs",
+    "chosen_epochs",
 )  # fmt: skip
 WITHIN_IN_CARD = {
-    "features": ("weights", "weights_sha256", "layer", "dimension", "preprocessing", "steps", "batch_size", "learning_rate", "seed"),
+    "features": (
+        "weights", "weights_sha256", "layer", "dimension", "preprocessing", "steps", "batch_size", "learning_rate",
+        "seed",
+    ),
     "origin": ("drawn_from", "num_inference_steps", "solver", "guidance_scale", "num_images", "seed"),
     "private_selection": ("epsilon", "delta", "candidates"),
 }  # fmt: skip
@@ -48,7 +53,8 @@ ERRORS_WITHOUT_A_COUNT = ("seeds", "the draw of the subsets")  # the error of a 
 
 
 def count_evaluation(release: str | Path) -> int:
-    """Adds one to the receipt's `private_evaluations`, which lies outside the hashes; called before the private images are read.
+    """Adds one to the receipt's `private_evaluations`, which lies outside the hashes; called before the private images
+    are read.
 
     Args:
         release (`str` or `Path`): Folder of a release.
@@ -69,11 +75,12 @@ def count_evaluation(release: str | Path) -> int:
 
 
 def publish(release: str | Path, measurements: Sequence[Measurement], *, read_private_data: bool) -> None:
-    """Puts numbers of the whole release into its card, in a section of their own that a later call replaces; the others are left out.
+    """Puts numbers of the whole release into its card, in a section of their own that a later call replaces; the
+    others are left out.
 
-    Numbers from private images are no part of the guarantee: they are listed in the receipt's `leaky_outputs`, and its status becomes
-    `proven_except_leaky_outputs`. What is written of their protocol tells nothing more of these images. A call that is killed between
-    two files is finished by the next call of this module.
+    Numbers from private images are no part of the guarantee: they are listed in the receipt's `leaky_outputs`, and its
+    status becomes `proven_except_leaky_outputs`. What is written of their protocol tells nothing more of these images.
+    A call that is killed between two files is finished by the next call of this module.
 
     Args:
         release (`str` or `Path`): Folder of a release.
@@ -177,12 +184,15 @@ def _section(measurements: Sequence[Measurement], read_private_data: bool) -> st
     elif read_private_data:
         heading = "Evaluation against private images"
         words = (
-            "Measured against private images. **These numbers are not covered by the guarantee**: the receipt lists them among "
-            "its `leaky_outputs`."
+            "Measured against private images. **These numbers are not covered by the guarantee**: the receipt lists "
+            "them among its `leaky_outputs`."
         )
     else:
         heading = "Evaluation against public images"
-        words = "Measured against images that whoever published this release declares public; this is the trainer's statement."
+        words = (
+            "Measured against images that whoever published this release declares public; this is the trainer's "
+            "statement."
+        )
     rows = [
         f"| {_cell(found.metric.replace('_', ' '))} | {_number(found)} | {_cell(protocol_words(found.protocol))} |"
         for found in measurements
@@ -230,8 +240,8 @@ def _with_section(card: str, section: str) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One at a time, or a count would be lost; the lock is on the folder itself and leaves no file. What a killed call left undone is
-    done first."""
+    """One at a time, or a count would be lost; the lock is on the folder itself and leaves no file. What a killed call
+    left undone is done first."""
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
@@ -244,7 +254,8 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"--model {folder} or the folder around it cannot be written ({error.strerror}); copy it to a folder that can."
+            f"--model {folder} or the folder around it cannot be written ({error.strerror}); copy it to a folder that "
+            "can."
         ) from None
     finally:
         os.close(lock)
@@ -252,8 +263,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @public_files()
 def _replace(folder: Path, files: dict[str, str]) -> None:
-    """Replaces files of a release, all or none: all lie beside it before the first is moved, and from then on `_finish` goes on. Nothing
-    that the receipt does not list is ever in the folder."""
+    """Replaces files of a release, all or none: all lie beside it before the first is moved, and from then on
+    `_finish` goes on. Nothing that the receipt does not list is ever in the folder."""
     pending = _pending(folder)
     begun = pending.with_suffix(".tmp")
     shutil.rmtree(begun, ignore_errors=True)

@@ -1,11 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the training images say of a finished model, asked once, out of `--evaluation_reserve`: numbers that a card may carry, for they
-are covered by the same guarantee as the weights.
+"""What the training images say of a finished model, asked once, out of `--evaluation_reserve`: numbers that a card may
+carry, for they are covered by the same guarantee as the weights.
 
-The question is one noisy sum. Each image x of class y adds to the row of its class the one-hot vector of what a classifier takes it for,
-which makes a confusion matrix, and its first and second moments, `x / |x|` and `x^2 / |x^2|` over all pixels (DP-MEPF, Harder et al. 2023,
-section 3.2, with pixels for features). Each of the three has norm 1, so that the sensitivity is sqrt(3). The classifier has seen drawn
-images only.
+The question is one noisy sum. Each image x of class y adds to the row of its class the one-hot vector of what a
+classifier takes it for, which makes a confusion matrix, and its first and second moments, `x / |x|` and `x^2 / |x^2|`
+over all pixels (DP-MEPF, Harder et al. 2023, section 3.2, with pixels for features). Each of the three has norm 1, so
+that the sensitivity is sqrt(3). The classifier has seen drawn images only.
 """
 
 import math
@@ -72,10 +72,11 @@ class Judge:
     Args:
         synthetic (`ImageSet`): Drawn from the model; with labels, a classifier is trained on them.
         seed (`int`, defaults to 0): Of that training.
-        epochs (`int`, *optional*): Of that training; unset: the published number; 0: none, for an audit of the question alone.
+        epochs (`int`, *optional*): Of that training; unset: the published number; 0: none, for an audit of the
+            question alone.
         device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained.
-        processes (`Processes`, *optional*): Of the run. The first one trains; the others get the same bits, for each adds its share to one sum
-            of one function.
+        processes (`Processes`, *optional*): Of the run. The first one trains; the others get the same bits, for each
+            adds its share to one sum of one function.
     """
 
     def __init__(
@@ -148,18 +149,19 @@ class Judge:
         return torch.cat(parts, dim=1)
 
     def measurements(self, answer: torch.Tensor, *, noise_std: float, num_units: int) -> list[Measurement]:
-        """Numbers out of an answer, each with the standard error that is due to its noise: accuracies in per cent, and distances.
+        """Numbers out of an answer, each with the standard error that is due to its noise: accuracies in per cent, and
+        distances.
 
-        Each class has its share of the images, which a dataset of drawn ones may be given.
-        Distances are squared, between the means of real and drawn images of a class, averaged over classes; what noise and the finite
-        number of drawn images add on average is taken off, so that they can fall below 0. A class whose noisy number of images does not
-        stand out from the noise is left out of them and has no accuracy of its own.
+        Each class has its share of the images, which a dataset of drawn ones may be given. Distances are squared,
+        between the means of real and drawn images of a class, averaged over classes; what noise and the finite number
+        of drawn images add on average is taken off, so that they can fall below 0. A class whose noisy number of
+        images does not stand out from the noise is left out of them and has no accuracy of its own.
 
         Args:
             answer (`torch.Tensor`): As `ask` returned it.
             noise_std (`float`): Standard deviation of the noise in each coordinate.
-            num_units (`int`): The declared number of images (units): the divisor of the accuracy, so that one that cannot be read counts
-                as wrong.
+            num_units (`int`): The declared number of images (units): the divisor of the accuracy, so that one that
+                cannot be read counts as wrong.
         """
         sums = answer.double().numpy()
         classes = len(self.class_names)
@@ -209,7 +211,8 @@ def _share(share: float, error: float, protocol: dict[str, Any], metric: str = "
 
 @dataclass(frozen=True)
 class _Class:
-    """The noisy moments of one class: sums `[2 pixels]`, the noisy number of images with its standard deviation, and which class it is."""
+    """The noisy moments of one class: sums `[2 pixels]`, the noisy number of images with its standard deviation, and
+    which class it is."""
 
     sums: np.ndarray
     count: float
@@ -217,7 +220,8 @@ class _Class:
     label: int | None
 
     def distance(self, drawn: np.ndarray, part: int, noise_std: float) -> tuple[float, float]:
-        """Squared distance of the means, without what noise and the number of drawn images add on average, and the variance of the noise."""
+        """Squared distance of the means, without what noise and the number of drawn images add on average, and the
+        variance of the noise."""
         pixels = len(self.sums) // 2
         where = slice(part * pixels, (part + 1) * pixels)
         real, drawn = self.sums[where] / self.count, drawn[:, where]
@@ -241,7 +245,8 @@ def charged_evaluation(
     num_inference_steps: int,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Draws images, trains a classifier on them, asks once what the training images say, and returns numbers that may be published.
+    """Draws images, trains a classifier on them, asks once what the training images say, and returns numbers that may
+    be published.
 
     Args:
         pipeline (`DPImagePipeline`): The finished model.
@@ -253,8 +258,8 @@ def charged_evaluation(
         num_inference_steps, seed (`int`): Of drawing; the seed also of the classifier.
 
     Returns:
-        `list[dict]`: As `Measurement.as_json` has them; empty if the reserve was spent on an answer that was lost, or on another state of
-            the model, before the run went on from an earlier checkpoint.
+        `list[dict]`: As `Measurement.as_json` has them; empty if the reserve was spent on an answer that was lost, or
+            on another state of the model, before the run went on from an earlier checkpoint.
 
     Raises:
         BudgetExceeded: The reserve is not there.
@@ -266,8 +271,8 @@ def charged_evaluation(
     spent = any(earlier["stage"] == row.name for earlier in ledger.rows)
     if spent and (stored is None or not torch.equal(stored["weights"], weights)):
         processes.print(
-            "The reserve for evaluation was spent before an interruption, on an answer that was lost or is about another state of the model: this "
-            "release carries no charged numbers."
+            "The reserve for evaluation was spent before an interruption, on an answer that was lost or is about "
+            "another state of the model: this release carries no charged numbers."
         )
         return []
     processes.print(
@@ -295,8 +300,8 @@ def drawn_images(
     seed: int,
     processes: Processes | None = None,
 ) -> ImageSet:
-    """Images of a model in 8 bits; classes take turns. Several processes share the batches, and all get all: the images of one process, for
-    each has its own noise."""
+    """Images of a model in 8 bits; classes take turns. Several processes share the batches, and all get all: the
+    images of one process, for each has its own noise."""
     processes = processes or Processes()
     labels = None if pipeline.num_classes is None else torch.arange(num_images) % pipeline.num_classes
     batches = [range(i, min(i + DRAWN_AT_A_TIME, num_images)) for i in range(0, num_images, DRAWN_AT_A_TIME)]

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Features of a small classifier that is fitted on the real training images: what a user of their labels would look at."""
+"""Features of a small classifier that is fitted on the real training images: what a user of their labels would look
+at."""
 
 import copy
 from typing import Any
@@ -22,7 +23,8 @@ DIMENSION = 128
 
 
 class FeatureCNN(nn.Module):
-    """Two convolutions, a pooled map of 4 x 4, a layer of 128, and the classes; it takes images of any size from 4 x 4."""
+    """Two convolutions, a pooled map of 4 x 4, a layer of 128, and the classes; it takes images of any size from 4 x
+    4."""
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()
@@ -62,14 +64,15 @@ class ClassifierExtractor:
     def __init__(self, real: ImageSet, *, seed: int = 0, device: str = "cpu") -> None:
         if real.labels is None or len(np.unique(real.labels)) < 2:
             raise UsageError(
-                "--extractors classifier needs real images with labels of two classes at least: give --label_column, or choose "
-                "--extractors pixels."
+                "--extractors classifier needs real images with labels of two classes at least: give --label_column, "
+                "or choose --extractors pixels."
             )
         self._device = device
         num_classes = len(real.class_names) if real.class_names is not None else int(real.labels.max()) + 1
         self._network = _fit(real.images, real.labels, num_classes, seed, device)
         self.facts: dict[str, Any] = {
-            "weights": "fitted on the real training images and their labels: reads private labels where these are private",
+            "weights": "fitted on the real training images and their labels: reads private labels where these are "
+            "private",
             "weights_sha256": hash_weights(self._network),
             "fitted_on": len(real),
             "steps": STEPS,

@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Downstream classifiers with the training that was published for them: DPDM's (`logreg`, `mlp`, `cnn`) and DPImageBench's (`wrn`,
-`resnet`, `resnext`).
+"""Downstream classifiers with the training that was published for them: DPDM's (`logreg`, `mlp`, `cnn`) and
+DPImageBench's (`wrn`, `resnet`, `resnext`).
 
-Pixels are scaled to [-1, 1]; nothing is augmented. A seed decides everything that is random, so that a fit on a CPU can be repeated bit
-by bit on as many threads.
+Pixels are scaled to [-1, 1]; nothing is augmented. A seed decides everything that is random, so that a fit on a CPU
+can be repeated bit by bit on as many threads.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
 SCORING_BATCH_SIZE = 500
 
 
-# DPDM's MLP. Its logistic regression has no budget that would make sense for a convex problem: ours is lbfgs's usual one.
+# DPDM's MLP. Its logistic regression has no budget that would make sense for a convex problem: ours is lbfgs's usual
+# one.
 MLP_HIDDEN, MLP_LEARNING_RATE, MLP_BATCH_SIZE, MLP_EPOCHS = 100, 3e-4, 128, 50
 LOGREG_ITERATIONS = 100
 
@@ -41,7 +42,8 @@ class Classifier(ABC):
     Attributes:
         protocol (`dict`): All that decides the fit besides the images: JSON values.
         repeatable (`bool`): The seed decides nothing.
-        candidates (`dict[int, Any]`): States after some epochs, by epoch, if `fit` was asked to keep them; `use` goes back to one.
+        candidates (`dict[int, Any]`): States after some epochs, by epoch, if `fit` was asked to keep them; `use` goes
+            back to one.
     """
 
     repeatable = False
@@ -58,9 +60,10 @@ class Classifier(ABC):
 
         Args:
             train (`ImageSet`): With labels.
-            validation (`ImageSet`, *optional*): Decides which epoch counts: the most accurate, the last of several. Without it the
-                last epoch counts.
-            num_candidates (`int`, defaults to 0): Keep the states after so many epochs, evenly spaced up to the last one.
+            validation (`ImageSet`, *optional*): Decides which epoch counts: the most accurate, the last of several.
+                Without it the last epoch counts.
+            num_candidates (`int`, defaults to 0): Keep the states after so many epochs, evenly spaced up to the last
+                one.
         """
 
     @abstractmethod
@@ -178,7 +181,8 @@ class PerceptronClassifier(EpochClassifier):
 
         pixels, classes = _flat(train.images), np.arange(self.num_classes)
         self.model = MLPClassifier(
-            (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE, batch_size=min(MLP_BATCH_SIZE, len(train)),
+            (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE,
+            batch_size=min(MLP_BATCH_SIZE, len(train)),
             random_state=np.random.RandomState(self.seed),  # a number would shuffle each epoch alike
         )  # fmt: skip
         for _ in range(self.epochs):
@@ -302,9 +306,11 @@ def build_classifier(
 
     Args:
         name (`str`): One of `CLASSIFIERS`.
-        image_shape (`tuple[int, int, int]`): (C, H, W): from 64 pixels a side on, batches go through DPImageBench's networks in parts.
+        image_shape (`tuple[int, int, int]`): (C, H, W): from 64 pixels a side on, batches go through DPImageBench's
+            networks in parts.
         epochs (`int`, *optional*): Instead of the usual number; `logreg` has none.
-        cifar (`bool`, defaults to `False`): The networks and the training that are published for CIFAR-10 and CIFAR-100.
+        cifar (`bool`, defaults to `False`): The networks and the training that are published for CIFAR-10 and
+            CIFAR-100.
 
     Raises:
         UsageError: Another name, or less than one epoch.
@@ -327,7 +333,8 @@ def build_classifier(
 
 
 def network_scores(network: nn.Module, images: np.ndarray, device: torch.device | str = "cpu") -> np.ndarray:
-    """Probabilities, float64, shape `[n, classes]`, of images of uint8, shape `[n, C, H, W]`; the network goes into evaluation mode."""
+    """Probabilities, float64, shape `[n, classes]`, of images of uint8, shape `[n, C, H, W]`; the network goes into
+    evaluation mode."""
     network.eval()
     with torch.no_grad():
         parts = torch.from_numpy(images).split(SCORING_BATCH_SIZE)

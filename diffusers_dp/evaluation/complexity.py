@@ -1,12 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""How complex are the features that a curriculum goes through? Entropy and texture complexity, as in the FETA-Pro paper's Table 2.
+"""How complex are the features that a curriculum goes through? Entropy and texture complexity, as in the FETA-Pro
+paper's Table 2.
 
-The curriculum is meant to lead from easy to hard: spatial features (noisy central images), frequency features (images of the auxiliary
-generator, which was fitted to them), images. Everything here takes what was released with noise already, or images drawn from a released
-model; it asks the private images nothing, so it costs no privacy. (The paper's third row takes the original images, which would.)
+The curriculum is meant to lead from easy to hard: spatial features (noisy central images), frequency features (images
+of the auxiliary generator, which was fitted to them), images. Everything here takes what was released with noise
+already, or images drawn from a released model; it asks the private images nothing, so it costs no privacy. (The
+paper's third row takes the original images, which would.)
 
-Only the order of the rows can be compared with the paper. It describes entropy in words (Appendix C.3: grey, histogram of 256 values,
-Shannon) and texture complexity without a formula, and its entropies, 1.2 for CIFAR-10, are not in bits, in which grey CIFAR-10 images have 7.0.
+Only the order of the rows can be compared with the paper. It describes entropy in words (Appendix C.3: grey, histogram
+of 256 values, Shannon) and texture complexity without a formula, and its entropies, 1.2 for CIFAR-10, are not in bits,
+in which grey CIFAR-10 images have 7.0.
 """
 
 import numpy as np
@@ -38,7 +41,8 @@ def grey_levels(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def entropy(images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Shannon entropy of each image's grey levels, `-sum_i p_i log2 p_i` over the 256 levels i (FETA-Pro, Appendix C.3).
+    """Shannon entropy of each image's grey levels, `-sum_i p_i log2 p_i` over the 256 levels i (FETA-Pro, Appendix
+    C.3).
 
     Args:
         images (`np.ndarray` of uint8, shape `[N, C, H, W]`): C is 1 or 3.
@@ -50,9 +54,11 @@ def entropy(images: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def texture_complexity(images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Entropy of each image's grey-level co-occurrence matrix (Haralick et al. 1973, feature 9): how irregular neighbourhoods are.
+    """Entropy of each image's grey-level co-occurrence matrix (Haralick et al. 1973, feature 9): how irregular
+    neighbourhoods are.
 
-    Grey levels are cut to 8 equal bins; pairs of horizontal and of vertical neighbours are counted, in both directions.
+    Grey levels are cut to 8 equal bins; pairs of horizontal and of vertical neighbours are counted, in both
+    directions.
 
     Args:
         images (`np.ndarray` of uint8, shape `[N, C, H, W]`): C is 1 or 3; H and W together more than one pixel.
@@ -77,11 +83,13 @@ def feature_complexity(features: dict[str, ImageSet]) -> list[Measurement]:
     """Mean entropy and mean texture complexity of each set, in the order given: the rows of Table 2.
 
     Args:
-        features (`dict[str, ImageSet]`): By name, for example `spatial` (restored noisy central images), `frequency` (images of the auxiliary
-            generator) and `images` (drawn from the release). Noisy releases or post-processing of these alone.
+        features (`dict[str, ImageSet]`): By name, for example `spatial` (restored noisy central images), `frequency`
+            (images of the auxiliary generator) and `images` (drawn from the release). Noisy releases or
+            post-processing of these alone.
 
     Returns:
-        `list[Measurement]`: Two for each set; the standard error is that of the mean over the images, absent where there is one.
+        `list[Measurement]`: Two for each set; the standard error is that of the mean over the images, absent where
+            there is one.
 
     Raises:
         ValueError: A set is empty.

@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A reference: a classifier trained on the real images with DP-SGD, at the epsilon of the release (Ghalebikesabi et al. 2023, Tables 1 and
-5, after De et al. 2022).
+"""A reference: a classifier trained on the real images with DP-SGD, at the epsilon of the release (Ghalebikesabi et
+al. 2023, Tables 1 and 5, after De et al. 2022).
 
-It answers "what if one had released a classifier instead of images?". It is a release of its own on the same people: publishing it, or its
-accuracy, would add its epsilon to the release's. Its ledger is its own, and never the release's.
+It answers "what if one had released a classifier instead of images?". It is a release of its own on the same people:
+publishing it, or its accuracy, would add its epsilon to the release's. Its ledger is its own, and never the release's.
 """
 
 from pathlib import Path
@@ -32,14 +32,14 @@ LEARNING_RATE, MOMENTUM = 0.5, 0.9
 EMA_DECAY = 0.9999
 MAX_PHYSICAL_BATCH_SIZE = 256
 HYPOTHETICAL = (
-    "A separate release, for comparison only: its epsilon is not part of the budget of the release that is judged, and would add to it if "
-    "the classifier or this number were published."
+    "A separate release, for comparison only: its epsilon is not part of the budget of the release that is judged, "
+    "and would add to it if the classifier or this number were published."
 )
 
 
 class DPNetwork(nn.Sequential):
-    """A small CNN for DP-SGD: few parameters, so that little noise is added, and tanh, whose bounded activations keep gradients near the
-    clip norm (Papernot et al. 2021). Nothing is normalised, over a batch least of all.
+    """A small CNN for DP-SGD: few parameters, so that little noise is added, and tanh, whose bounded activations keep
+    gradients near the clip norm (Papernot et al. 2021). Nothing is normalised, over a batch least of all.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W), at least 8 pixels a side.
@@ -75,8 +75,8 @@ def reference_dp(
     ledger_path: Path | str | None = None,
     device: torch.device | str = "cpu",
 ) -> tuple[list[Measurement], UtilityDetails]:
-    """Train with DP-SGD on real images, test on others. SGD with momentum on noisy sums of gradients clipped to norm 1, over Poisson
-    samples; the averaged weights count.
+    """Train with DP-SGD on real images, test on others. SGD with momentum on noisy sums of gradients clipped to norm
+    1, over Poisson samples; the averaged weights count.
 
     Args:
         real_train (`ImageSet`): The sensitive images, with labels; their declared number is public.
@@ -97,7 +97,8 @@ def reference_dp(
     real_train, real_test = common_classes(real_train, real_test, "real training")
     if steps < 1 or expected_batch_size < 1:
         raise UsageError(
-            f"A DP classifier takes at least 1 step of 1 image, not {steps} of {expected_batch_size}; leave out --dp_reference."
+            f"A DP classifier takes at least 1 step of 1 image, not {steps} of {expected_batch_size}; leave out "
+            "--dp_reference."
         )
     network, facts = _train(
         real_train,
@@ -120,21 +121,23 @@ def reference_dp(
 
 
 def _train(
-    images: ImageSet, epsilon: float, delta: float, steps: int, batch_size: int, seed: int, ledger_path: Path | str | None,
-    device: torch.device,
+    images: ImageSet, epsilon: float, delta: float, steps: int, batch_size: int, seed: int,
+    ledger_path: Path | str | None, device: torch.device,
 ) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
     """The averaged network, and what was paid for it."""
     class_names, (channels, height, width) = images.class_names or (), images.images.shape[1:]
     ledger = PrivacyLedger(
         ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=images.public_size,
-        public_facts={"image_shape": [channels, height, width], "use": "a DP classifier for comparison, a separate release"},
+        public_facts={
+            "image_shape": [channels, height, width], "use": "a DP classifier for comparison, a separate release",
+        },
     )  # fmt: skip
     try:
         sample_rate = batch_size / images.public_size
         noise_multiplier = ledger.calibrate(sample_rate, steps)
         door = SensitiveImages(
-            images.images, images.labels, num_images=images.public_size, image_shape=(channels, height, width), class_names=class_names,
-            device=device,
+            images.images, images.labels, num_images=images.public_size, image_shape=(channels, height, width),
+            class_names=class_names, device=device,
         )  # fmt: skip
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -154,8 +157,9 @@ def _train(
             ema.step(network.parameters())
         ema.copy_to(network.parameters())
         facts = {
-            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier, "sample_rate": sample_rate,
-            "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE, "momentum": MOMENTUM,
+            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier,
+            "sample_rate": sample_rate, "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE,
+            "momentum": MOMENTUM,
         }  # fmt: skip
     finally:
         ledger.close()

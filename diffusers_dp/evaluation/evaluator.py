@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""All measurements of one report, one after the other; what is finished is kept, so that an interrupted evaluation goes on."""
+"""All measurements of one report, one after the other; what is finished is kept, so that an interrupted evaluation
+goes on."""
 
 import hashlib
 import json
@@ -44,12 +45,15 @@ class EvaluationPlan:
         ensemble (`int`): Classifiers a seed, whose probabilities are averaged.
         classifier_epochs (`int`, *optional*): Instead of the published number.
         cifar_networks (`bool`): Whether classifiers are those published for CIFAR-10 and CIFAR-100.
-        utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; by default a tenth and a third.
+        utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; by default
+            a tenth and a third.
         reference (`bool`): Whether classifiers are trained on real images as well.
         model_selection (`bool`): Whether the rankings of models are compared.
         device (`str`): Of networks.
-        selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs; synthetic ones otherwise.
-        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier that is trained on real images with DP-SGD.
+        selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs;
+            synthetic ones otherwise.
+        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier that is trained on real images
+            with DP-SGD.
         left_out (sequence of `tuple[str, str]`): Metric and extractor that do not go together on these images.
         real_is_public (`bool`): Whether the terminal may show how many real images there are.
     """
@@ -109,8 +113,8 @@ class Evaluator:
     Args:
         plan (`EvaluationPlan`): What is to be measured.
         folder (`Path`): For features and finished steps; as private as the images.
-        sets (`dict[str, ImageSet]`): `synthetic`, `real training` and, where there are some, `real test` and `public`; of one shape and one
-            label set.
+        sets (`dict[str, ImageSet]`): `synthetic`, `real training` and, where there are some, `real test` and `public`;
+            of one shape and one label set.
         networks (`dict[str, FeatureExtractor]`): By name the extractors that are not made here.
         pool (`WorkerPool`, *optional*): Processes that share features and classifiers.
     """
@@ -180,8 +184,8 @@ class Evaluator:
             extractor, found = self.extractor(name), []
             if metrics:
                 found = measure(
-                    extractor, self.real_train, self.synthetic, self._real_test, metrics=metrics, seed=self.plan.seed, cache=self.cache,
-                    device=self.plan.device,
+                    extractor, self.real_train, self.synthetic, self._real_test, metrics=metrics, seed=self.plan.seed,
+                    cache=self.cache, device=self.plan.device,
                 )  # fmt: skip
             if self.public is not None:
                 found += measure_domain(
@@ -204,8 +208,8 @@ class Evaluator:
             images = ImageSet(point.draw())
             return _as_json(
                 measure(
-                    self.extractor(name), self.real_train, images, None, metrics=["fid"], seed=self.plan.seed, cache=self.cache,
-                    device=self.plan.device,
+                    self.extractor(name), self.real_train, images, None, metrics=["fid"], seed=self.plan.seed,
+                    cache=self.cache, device=self.plan.device,
                 )
             )  # fmt: skip
 
@@ -215,7 +219,8 @@ class Evaluator:
         return [replace(each, protocol={**each.protocol, **state}) for each in found]
 
     def utility(self) -> list[dict[str, Any]]:
-        """Each classifier, trained on fewer synthetic images, on all of them, and on real ones for reference; tested on real ones.
+        """Each classifier, trained on fewer synthetic images, on all of them, and on real ones for reference; tested
+        on real ones.
 
         Returns:
             `list[dict]`: `classifier`, `trained_on`, `size` (images), `accuracy` in per cent, `confusion` (counts
@@ -284,7 +289,8 @@ class Evaluator:
         return [Measurement(**each) for each in self.steps.get(name, key, compute)["measurements"]]
 
     def embedding(self, name: str) -> tuple[np.ndarray, int]:
-        """t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many synthetic ones.
+        """t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many synthetic
+        ones.
 
         Returns:
             `tuple[np.ndarray, int]`: Points, shape `[n, 2]`, and how many of them are real.
@@ -300,7 +306,8 @@ class Evaluator:
         return np.array(self.steps.get(f"embedding-{name}", key, compute)["points"]), len(sets[0])
 
     def neighbours(self, which: np.ndarray, count: int) -> np.ndarray:
-        """Indices of the real training images nearest in pixels to the synthetic images `which`, shape `[len(which), count]`."""
+        """Indices of the real training images nearest in pixels to the synthetic images `which`, shape `[len(which),
+        count]`."""
         pixels = PixelExtractor()
         return fidelity.nearest_neighbours(
             pixels(self.real_train.images), pixels(self.synthetic.images[which]), count
@@ -319,7 +326,8 @@ class Evaluator:
         return self._extractors[name]
 
     def _extractor_key(self, name: str) -> dict[str, Any]:
-        """What decides the features; those of `classifier` follow from the images and the seed, so that none is fitted in vain."""
+        """What decides the features; those of `classifier` follow from the images and the seed, so that none is fitted
+        in vain."""
         facts = None if name == "classifier" else self.extractor(name).facts
         return {"extractor": name, "facts": facts, "seed": self.plan.seed, "device": self.plan.device}
 
@@ -339,8 +347,9 @@ class _Training:
     def options(self, plan: EvaluationPlan) -> dict[str, Any]:
         """As `measure_utility` takes them."""
         return {
-            "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)], "ensemble": plan.ensemble,
-            "epochs": plan.classifier_epochs, "cifar": plan.cifar_networks, "device": plan.device, "sizes": list(self.sizes),
+            "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)],
+            "ensemble": plan.ensemble, "epochs": plan.classifier_epochs, "cifar": plan.cifar_networks,
+            "device": plan.device, "sizes": list(self.sizes),
         }  # fmt: skip
 
 
@@ -372,7 +381,8 @@ def _fit_as_json(details: UtilityDetails) -> dict[str, Any]:
 
 
 def tsne(features: np.ndarray, seed: int) -> np.ndarray:
-    """Features `[n, D]` to points `[n, 2]`, float32: first to 50 principal components, perplexity 30 or a third of the points."""
+    """Features `[n, D]` to points `[n, 2]`, float32: first to 50 principal components, perplexity 30 or a third of the
+    points."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 

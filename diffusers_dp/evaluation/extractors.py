@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """From 8-bit images to the vectors that fidelity is measured on, by networks that were trained elsewhere, or by none.
 
-Only the published Inception network gives numbers that may be called FID; every other extractor says what it is. None of them sees a
-label; the one that does lies in `classifier_features.py`.
+Only the published Inception network gives numbers that may be called FID; every other extractor says what it is. None
+of them sees a label; the one that does lies in `classifier_features.py`.
 """
 
 import hashlib
@@ -38,8 +38,8 @@ class FeatureExtractor(Protocol):
 
     Attributes:
         name (`str`): Of the extractor: `inception`, `dinov2`, `pixels` or `classifier`.
-        facts (`dict`): JSON values that tell two feature spaces apart, for the report and the cache: weights' sha256, layer,
-            dimension, preprocessing.
+        facts (`dict`): JSON values that tell two feature spaces apart, for the report and the cache: weights' sha256,
+            layer, dimension, preprocessing.
         frechet_name (`str`): What a Fréchet distance between these features may be called.
     """
 
@@ -51,7 +51,8 @@ class FeatureExtractor(Protocol):
         """Images `[n, C, H, W]`, uint8, to features `[n, D]`, float32."""
 
     def probabilities(self, images: np.ndarray) -> np.ndarray | None:
-        """Images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32; `None` without a classifying layer."""
+        """Images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32; `None` without a classifying
+        layer."""
 
 
 class PixelExtractor:
@@ -73,17 +74,18 @@ class PixelExtractor:
 class InceptionExtractor:
     """The Inception network of the published FID, as StyleGAN2-ADA's TorchScript file.
 
-    The file is a translation of the TensorFlow graph of 2015-12-05, and resizes to 299 x 299 and scales by itself. The published tables
-    of DPImageBench and FETA-Pro were made with pytorch-fid's translation of the same weights, which resizes by PyTorch's bilinear
-    interpolation: the two agree but for that, so compare no further than the first decimals. Probabilities are the softmax of all 1008
-    outputs **with** their bias, as in these tables (StyleGAN2-ADA's own Inception Score leaves the bias out).
+    The file is a translation of the TensorFlow graph of 2015-12-05, and resizes to 299 x 299 and scales by itself. The
+    published tables of DPImageBench and FETA-Pro were made with pytorch-fid's translation of the same weights, which
+    resizes by PyTorch's bilinear interpolation: the two agree but for that, so compare no further than the first
+    decimals. Probabilities are the softmax of all 1008 outputs **with** their bias, as in these tables
+    (StyleGAN2-ADA's own Inception Score leaves the bias out).
 
     Args:
         weights (`Path`, *optional*): The file; left out, it is looked for among torch's downloads and downloaded.
         device (`str`, defaults to `"cpu"`): Where the network runs.
         batch_size (`int`, defaults to 64): Images at a time.
-        expected_sha256 (`str`): Hash of the file, compared before it is loaded, for TorchScript is a program. Features of another file
-            than the published one are never called FID.
+        expected_sha256 (`str`): Hash of the file, compared before it is loaded, for TorchScript is a program. Features
+            of another file than the published one are never called FID.
 
     Raises:
         UsageError: There is no such file and it cannot be downloaded, or it has another hash.
@@ -110,7 +112,8 @@ class InceptionExtractor:
             "weights_sha256": expected_sha256,
             "layer": "last pooling",
             "dimension": self(np.zeros((1, 3, 32, 32), np.uint8)).shape[1],
-            "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network itself",
+            "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network "
+            "itself",
         }
 
     def __reduce__(self) -> Any:
@@ -131,12 +134,14 @@ class InceptionExtractor:
 class Dinov2Extractor:
     """The class token of a DINOv2 network, for FD-DINOv2 (Stein et al. 2023).
 
-    Images are resized to 224 x 224 by PIL's bicubic filter and normalised as ImageNet's. transformers interpolates the position
-    embeddings to that size slightly differently from the original code, so published values are met approximately. The name FD-DINOv2 is
-    used for the published architecture (ViT-L/14); its weights' hash is recorded and not compared.
+    Images are resized to 224 x 224 by PIL's bicubic filter and normalised as ImageNet's. transformers interpolates the
+    position embeddings to that size slightly differently from the original code, so published values are met
+    approximately. The name FD-DINOv2 is used for the published architecture (ViT-L/14); its weights' hash is recorded
+    and not compared.
 
     Args:
-        model (`str` or `Path`, defaults to `"facebook/dinov2-large"`): Hub id, or folder of `Dinov2Model.save_pretrained`.
+        model (`str` or `Path`, defaults to `"facebook/dinov2-large"`): Hub id, or folder of
+            `Dinov2Model.save_pretrained`.
         device (`str`, defaults to `"cpu"`): Where the network runs.
         batch_size (`int`, defaults to 32): Images at a time.
 
@@ -162,7 +167,8 @@ class Dinov2Extractor:
             "weights_sha256": hash_weights(self._network),
             "layer": "class token after the last normalisation",
             "dimension": config.hidden_size,
-            "preprocessing": f"8 bits, grey repeated three times, PIL bicubic to {DINOV2_SIZE} x {DINOV2_SIZE}, ImageNet's mean and std",
+            "preprocessing": f"8 bits, grey repeated three times, PIL bicubic to {DINOV2_SIZE} x {DINOV2_SIZE}, "
+            "ImageNet's mean and std",
         }
 
     def __reduce__(self) -> Any:
@@ -228,8 +234,8 @@ def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
             torch.hub.download_url_to_file(INCEPTION_URL, str(path), hash_prefix=expected_sha256)
         except (urllib.error.URLError, OSError, RuntimeError) as error:  # RuntimeError: what came has another hash
             raise UsageError(
-                f"The Inception network could not be downloaded ({error}): fetch {INCEPTION_URL} on a machine with a network and give "
-                "the file by --inception_weights, or choose --extractors pixels."
+                f"The Inception network could not be downloaded ({error}): fetch {INCEPTION_URL} on a machine with a "
+                "network and give the file by --inception_weights, or choose --extractors pixels."
             ) from None
     try:
         content = path.read_bytes()
@@ -240,8 +246,8 @@ def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != expected_sha256:
         raise UsageError(
-            f"--inception_weights {path} is damaged or another file (sha256 {found[:12]}..., not {expected_sha256[:12]}...): remove it "
-            f"and fetch {INCEPTION_URL} again."
+            f"--inception_weights {path} is damaged or another file (sha256 {found[:12]}..., not "
+            f"{expected_sha256[:12]}...): remove it and fetch {INCEPTION_URL} again."
         )
     return content
 
@@ -262,8 +268,8 @@ def _load_dinov2(model: str) -> Any:
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UsageError(
-            f"--dinov2_model {model} cannot be loaded ({type(error).__name__}): give a folder or a Hub id with undamaged safetensors "
-            f"weights of DINOv2, as {DINOV2_MODEL}."
+            f"--dinov2_model {model} cannot be loaded ({type(error).__name__}): give a folder or a Hub id with "
+            f"undamaged safetensors weights of DINOv2, as {DINOV2_MODEL}."
         ) from None
     network, report = loaded
     if report["missing_keys"]:

@@ -28,13 +28,14 @@ IMAGES_PER_CHUNK = 2000  # what an interruption may cost
 class FeatureCache:
     """Features by what they are made of: the images' bytes and the extractor's facts.
 
-    A chunk of 2,000 images is one `.npy` file that is there whole or not at all; its name holds the hash of its content, and a file that
-    does not fit its name is computed again.
+    A chunk of 2,000 images is one `.npy` file that is there whole or not at all; its name holds the hash of its
+    content, and a file that does not fit its name is computed again.
 
     Args:
         folder (`Path`): Made with mode 700 where it is not there.
         counted (`bool`, defaults to `False`): Whether the terminal may show how many images there are.
-        pool (`WorkerPool`, *optional*): Processes that share the chunks of a network's features. The first one alone reads and writes.
+        pool (`WorkerPool`, *optional*): Processes that share the chunks of a network's features. The first one alone
+            reads and writes.
 
     Raises:
         UsageError: The folder cannot be made or written.
@@ -48,7 +49,8 @@ class FeatureCache:
         return self._rows(extractor, "features", extractor, images)
 
     def probabilities(self, extractor: FeatureExtractor, images: np.ndarray) -> np.ndarray | None:
-        """Images `[n, C, H, W]`, uint8, n > 0, to class probabilities `[n, classes]`; `None` where the extractor has none."""
+        """Images `[n, C, H, W]`, uint8, n > 0, to class probabilities `[n, classes]`; `None` where the extractor has
+        none."""
         if extractor.probabilities(images[:1]) is None:
             return None
         return self._rows(extractor, "probabilities", extractor.probabilities, images)
@@ -76,8 +78,8 @@ class FeatureCache:
                     bar.update(len(rows))
         except OSError as error:
             raise UsageError(
-                f"Features cannot be kept in {self.folder} ({error.strerror}): make room there or give another --output_dir, what was "
-                "computed is kept."
+                f"Features cannot be kept in {self.folder} ({error.strerror}): make room there or give another "
+                "--output_dir, what was computed is kept."
             ) from None
         return np.concatenate([rows for rows in chunks.values() if rows is not None])
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Feature Likelihood Divergence: how likely real images are under a density that sits on the synthetic ones.
 
-It sees copies, which Fréchet distances reward: a Gaussian that sits on a training image shrinks to a spike there, and leaves nothing to
-all the others.
+It sees copies, which Fréchet distances reward: a Gaussian that sits on a training image shrinks to a spike there, and
+leaves nothing to all the others.
 """
 
 import math
@@ -31,23 +31,25 @@ BASE_SHRINKAGE = 0.9**2
 def feature_likelihood_divergence(
     train: np.ndarray, test: np.ndarray, synthetic: np.ndarray, *, seed: int, device: str = "cpu"
 ) -> float:
-    """FLD (Jiralerspong et al. 2023, Section 3) as the published tables have it: judged on the training images, with the test images
-    for the normalisation and for the baseline only.
+    """FLD (Jiralerspong et al. 2023, Section 3) as the published tables have it: judged on the training images, with
+    the test images for the normalisation and for the baseline only.
 
-    Features are brought to the test images' mean 0 and variance 1 (a feature that is constant there is only centred). The density is
-    `p(x) = 1/m sum_j N(x; s_j, v_j I)` with a centre s_j at each synthetic image, 10,000 at most, and variances v_j by
-    `fit_log_variances` to the training images. With `NLL = -mean log p / D`, the value is `100 (NLL - baseline)`, where the baseline is
-    that of the test images under a density that sits on one part of the training images (as many as synthetic ones, half at most) and is
-    fitted to the rest.
+    Features are brought to the test images' mean 0 and variance 1 (a feature that is constant there is only centred).
+    The density is `p(x) = 1/m sum_j N(x; s_j, v_j I)` with a centre s_j at each synthetic image, 10,000 at most, and
+    variances v_j by `fit_log_variances` to the training images. With `NLL = -mean log p / D`, the value is `100 (NLL -
+    baseline)`, where the baseline is that of the test images under a density that sits on one part of the training
+    images (as many as synthetic ones, half at most) and is fitted to the rest.
 
     Args:
-        train, test, synthetic (`np.ndarray`, shapes `[n, D]`, `[t, D]` and `[m, D]`): Features of real training images, of real test
-            images and of synthetic images.
+        train, test, synthetic (`np.ndarray`, shapes `[n, D]`, `[t, D]` and `[m, D]`): Features of real training
+            images, of real test images and of synthetic images.
         seed (`int`): Of the synthetic images taken, of the halves and of the order of points.
-        device (`str`, defaults to `"cpu"`): Where it is computed: 4 n m bytes there, 2.2 GB for 55,000 and 10,000 images.
+        device (`str`, defaults to `"cpu"`): Where it is computed: 4 n m bytes there, 2.2 GB for 55,000 and 10,000
+            images.
 
     Returns:
-        `float`: Lower is better; near 0 for images as good as real ones, negative if they are better, in the thousands for copies.
+        `float`: Lower is better; near 0 for images as good as real ones, negative if they are better, in the thousands
+            for copies.
 
     Raises:
         UsageError: Fewer than 4 training images, 2 test images or 1 synthetic image, or features are not finite.
@@ -56,7 +58,8 @@ def feature_likelihood_divergence(
         check_features(features, whose)
     if len(train) < 4 or len(test) < 2 or len(synthetic) < 1:
         raise UsageError(
-            "FLD needs 4 real training images, 2 real test images and a synthetic one: give more, or leave fld out of --metrics."
+            "FLD needs 4 real training images, 2 real test images and a synthetic one: give more, or leave fld out of "
+            "--metrics."
         )
     draws = np.random.default_rng(seed)
     # A float32 deviation of a constant need not be 0, nor a float64 one.
@@ -73,11 +76,11 @@ def feature_likelihood_divergence(
 
 
 def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """The variances under which `points` are most likely, one per centre, as the authors' library finds them: from the variance that is
-    best for each centre's nearest point, 50 epochs of Adam at rate 0.5 over batches of 10,000.
+    """The variances under which `points` are most likely, one per centre, as the authors' library finds them: from the
+    variance that is best for each centre's nearest point, 50 epochs of Adam at rate 0.5 over batches of 10,000.
 
-    A base component `N(x; c + 0.1 (x - c), v_0 I)` with c the mean of the points, its variance fitted as well, keeps the likelihood of
-    points far from all centres away from 0 in the fit; it is not part of the density.
+    A base component `N(x; c + 0.1 (x - c), v_0 I)` with c the mean of the points, its variance fitted as well, keeps
+    the likelihood of points far from all centres away from 0 in the fit; it is not part of the density.
 
     Args:
         points (`torch.Tensor`, shape `[n, D]`, float32): In random order.
@@ -106,7 +109,8 @@ def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tens
 
 
 def negative_log_likelihood(points: torch.Tensor, centres: torch.Tensor, log_variances: torch.Tensor) -> float:
-    """`-mean log p(x) / D` of points `[n, D]` under the mixture with centres `[m, D]` and log variances `[m]`, natural logarithm."""
+    """`-mean log p(x) / D` of points `[n, D]` under the mixture with centres `[m, D]` and log variances `[m]`, natural
+    logarithm."""
     wide = centres.double()
     total = sum(
         float(
@@ -136,8 +140,9 @@ def _gradients(
     base: torch.Tensor,
     dimension: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of `-mean log (p(x) + base) / D` by the log variances `[m]` and by the base's: with r the share that a component has in the
-    likelihood of x, `d/dlog v = -r (|x - s|^2 / (2 v) - D / 2)`. Written out, for it takes a third of the memory of autograd."""
+    """Of `-mean log (p(x) + base) / D` by the log variances `[m]` and by the base's: with r the share that a component
+    has in the likelihood of x, `d/dlog v = -r (|x - s|^2 / (2 v) - D / 2)`. Written out, for it takes a third of the
+    memory of autograd."""
     of_centres, of_base, count = torch.zeros_like(log_variances), torch.zeros_like(base), 0
     weight = 0.5 * torch.exp(-log_variances)
     for rows, base_rows in zip(distances, to_base, strict=True):

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Distances between two sets of feature vectors: how close synthetic images come to real ones.
 
-Every function takes features `[n, D]` and knows nothing of images, files or extractors; `fidelity_report.py` gives the numbers their
-names. Distances are Euclidean. Likelihoods are in `feature_likelihood.py`.
+Every function takes features `[n, D]` and knows nothing of images, files or extractors; `fidelity_report.py` gives the
+numbers their names. Distances are Euclidean. Likelihoods are in `feature_likelihood.py`.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ DOMAIN_IMAGES = 5000
 DOMAIN_FOLDS = 5
 ROWS_AT_A_TIME = 1000  # of a matrix of distances: 40 MB against 10,000 images
 ROWS_OF_A_COVARIANCE = 10_000
-#: A squared distance below this share of both squared lengths is what rounding leaves of 0. A single pixel that differs by one of 255
-#: levels is 40 times as much in an RGB image of 256 x 256.
+#: A squared distance below this share of both squared lengths is what rounding leaves of 0. A single pixel that
+#: differs by one of 255 levels is 40 times as much in an RGB image of 256 x 256.
 ROUNDING = 1e-12
 
 
@@ -43,7 +43,8 @@ class FrechetDistance:
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """A squared kernel distance, the mean over subsets, and the standard error that the drawing of the subsets leaves."""
+    """A squared kernel distance, the mean over subsets, and the standard error that the drawing of the subsets
+    leaves."""
 
     value: float
     standard_error: float
@@ -57,7 +58,8 @@ class DomainJudgement:
     Args:
         share_private (`float`): Share of synthetic images that are taken for private ones.
         share_private_error (`float`): Its binomial standard error.
-        accuracy (`float`): Of the discriminator on images it was not fitted on, 0.5 = chance; near chance, the share means nothing.
+        accuracy (`float`): Of the discriminator on images it was not fitted on, 0.5 = chance; near chance, the share
+            means nothing.
         images_per_domain (`int`): Drawn from each domain.
     """
 
@@ -71,22 +73,22 @@ def check_features(features: np.ndarray, whose: str) -> None:
     """Raises `UsageError` unless all features are finite. `whose`, for the sentence: "synthetic", "real"."""
     if not np.isfinite(features).all():
         raise UsageError(
-            f"There are features of {whose} images that are not finite: look for damaged weights, or choose another extractor by "
-            "--extractors."
+            f"There are features of {whose} images that are not finite: look for damaged weights, or choose another "
+            "extractor by --extractors."
         )
 
 
 def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = False) -> FrechetDistance:
-    """Squared Fréchet distance of the Gaussians with these moments (Heusel et al. 2017, Equation 6; Dowson & Landau 1982):
-    `|m1 - m2|^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2))`, covariances unbiased, computed in float64.
+    """Squared Fréchet distance of the Gaussians with these moments (Heusel et al. 2017, Equation 6; Dowson & Landau
+    1982): `|m1 - m2|^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2))`, covariances unbiased, computed in float64.
 
-    `Tr (S1 S2)^(1/2)` is the sum of the singular values of `S1^(1/2) S2^(1/2)`, which needs no root of a product that is not symmetric
-    and stays exact where a covariance is singular.
+    `Tr (S1 S2)^(1/2)` is the sum of the singular values of `S1^(1/2) S2^(1/2)`, which needs no root of a product that
+    is not symmetric and stays exact where a covariance is singular.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        shrink (`bool`, defaults to `False`): Estimate both covariances by Ledoit & Wolf (2004) instead, which needs fewer images than D.
-            The value then depends on the number of images even more than it always does.
+        shrink (`bool`, defaults to `False`): Estimate both covariances by Ledoit & Wolf (2004) instead, which needs
+            fewer images than D. The value then depends on the number of images even more than it always does.
 
     Raises:
         UsageError: A set has no more than D images (2 at least with `shrink`), or features are not finite.
@@ -96,8 +98,9 @@ def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = 
     dimension = real.shape[1]
     if min(len(real), len(synthetic)) <= (1 if shrink else dimension):
         raise UsageError(
-            f"A covariance of {dimension} feature dimensions needs more than {1 if shrink else dimension} real images and as "
-            f"many synthetic ones, of which there are {len(synthetic)}: give more, or leave fid out of --metrics."
+            f"A covariance of {dimension} feature dimensions needs more than {1 if shrink else dimension} real images "
+            f"and as many synthetic ones, of which there are {len(synthetic)}: give more, or leave fid out of "
+            "--metrics."
         )
     (mean1, cov1), (mean2, cov2) = (_moments(features, shrink) for features in (real, synthetic))
     cross = linalg.svdvals(_root(cov1) @ _root(cov2)).sum()
@@ -130,7 +133,8 @@ def class_frechet_distances(
 ) -> dict[str, FrechetDistance]:
     """`frechet_distance` of each class that has two images at least in both sets; a class without is left out.
 
-    One class with too few images for its covariance has those of **all** classes shrunk, for two estimators cannot be compared.
+    One class with too few images for its covariance has those of **all** classes shrunk, for two estimators cannot be
+    compared.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
@@ -153,8 +157,9 @@ def kernel_distance(
     subsets: int = KERNEL_SUBSETS,
     subset_size: int = KERNEL_SUBSET_SIZE,
 ) -> KernelDistance:
-    """Kernel Inception Distance (Binkowski et al. 2018, Section 4): the unbiased squared maximum mean discrepancy (Gretton et al. 2012,
-    Equation 3) under `k(x, y) = (x.y / D + 1)^3`, averaged over random subsets without repetition.
+    """Kernel Inception Distance (Binkowski et al. 2018, Section 4): the unbiased squared maximum mean discrepancy
+    (Gretton et al. 2012, Equation 3) under `k(x, y) = (x.y / D + 1)^3`, averaged over random subsets without
+    repetition.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
@@ -162,8 +167,8 @@ def kernel_distance(
         subsets, subset_size (`int`, default to 100 and 1000): A smaller set is taken whole.
 
     Returns:
-        `KernelDistance`: Unbiased, hence also below 0 for sets that are alike. Its standard error takes the images for given, and the
-        subsets, which overlap, for independent.
+        `KernelDistance`: Unbiased, hence also below 0 for sets that are alike. Its standard error takes the images for
+        given, and the subsets, which overlap, for independent.
 
     Raises:
         UsageError: A set has fewer than 2 images, or features are not finite.
@@ -173,8 +178,8 @@ def kernel_distance(
     size = min(subset_size, len(real), len(synthetic))
     if size < 2:
         raise UsageError(
-            f"A kernel distance needs 2 real images and 2 synthetic ones, of which there are {len(synthetic)}: give more, or leave kid "
-            "out of --metrics."
+            f"A kernel distance needs 2 real images and 2 synthetic ones, of which there are {len(synthetic)}: give "
+            "more, or leave kid out of --metrics."
         )
     draws = np.random.default_rng(seed)
     values = np.empty(subsets)
@@ -212,9 +217,9 @@ def inception_score(probabilities: np.ndarray) -> float:
 def precision_recall(
     real: np.ndarray, synthetic: np.ndarray, *, k: int = NEIGHBOURS, device: str = "cpu"
 ) -> tuple[float, float]:
-    """Improved precision and recall (Kynkäänniemi et al. 2019, Equations 1 to 3): the share of synthetic images that lie within some
-    real image's distance to its k-th nearest other real image, and the share of real images for which the same holds the other way
-    round.
+    """Improved precision and recall (Kynkäänniemi et al. 2019, Equations 1 to 3): the share of synthetic images that
+    lie within some real image's distance to its k-th nearest other real image, and the share of real images for which
+    the same holds the other way round.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
@@ -231,16 +236,17 @@ def precision_recall(
         check_features(features, whose)
     if min(len(real), len(synthetic)) <= k:
         raise UsageError(
-            f"Precision and recall need more than {k} real images and as many synthetic ones, of which there are {len(synthetic)}: give "
-            "more, or leave precision_recall out of --metrics."
+            f"Precision and recall need more than {k} real images and as many synthetic ones, of which there are "
+            f"{len(synthetic)}: give more, or leave precision_recall out of --metrics."
         )
     first, second = _centred(real, synthetic, device=device)
     return _share_within(second, first, k), _share_within(first, second, k)
 
 
 def squared_distances(points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Squared distances of all points `[n, D]` to all others `[m, D]`, in float64: by products of matrices, 15 times as fast as sums of
-    squared differences and as exact, if the points lie around 0. What rounding leaves of equal points is 0."""
+    """Squared distances of all points `[n, D]` to all others `[m, D]`, in float64: by products of matrices, 15 times
+    as fast as sums of squared differences and as exact, if the points lie around 0. What rounding leaves of equal
+    points is 0."""
     points, others = points.double(), others.double()
     lengths = points.square().sum(dim=1)[:, None] + others.square().sum(dim=1)
     squared = torch.addmm(lengths, points, others.T, alpha=-2)
@@ -293,8 +299,8 @@ def nearest_neighbours(
 def domain_discriminator(
     private: np.ndarray, public: np.ndarray, synthetic: np.ndarray, *, seed: int
 ) -> DomainJudgement:
-    """Are synthetic images closer to the private set or to the public one? Logistic regression on standardised features is fitted to
-    tell private from public, and then judges the synthetic images.
+    """Are synthetic images closer to the private set or to the public one? Logistic regression on standardised
+    features is fitted to tell private from public, and then judges the synthetic images.
 
     Args:
         private, public, synthetic (`np.ndarray`, shapes `[n, D]`, `[p, D]` and `[m, D]`): Features.
@@ -308,8 +314,8 @@ def domain_discriminator(
     count = min(len(private), len(public), DOMAIN_IMAGES)
     if count < 2 * DOMAIN_FOLDS:
         raise UsageError(
-            f"A domain discriminator needs {2 * DOMAIN_FOLDS} private images and as many public ones, of which there are "
-            f"{len(public)}: give more."
+            f"A domain discriminator needs {2 * DOMAIN_FOLDS} private images and as many public ones, of which there "
+            f"are {len(public)}: give more."
         )
     draws = np.random.default_rng(seed)
     rows = np.concatenate([domain[draws.permutation(len(domain))[:count]] for domain in (private, public)])

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Fidelity of a set of synthetic images: the metrics of the published tables in one feature space, each number with its protocol."""
+"""Fidelity of a set of synthetic images: the metrics of the published tables in one feature space, each number with
+its protocol."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,27 +68,31 @@ def measure(
     cache: FeatureCache,
     device: str = "cpu",
 ) -> list[Measurement]:
-    """The fidelity of synthetic images in one feature space. It reads real images: private, unless these are declared public.
+    """The fidelity of synthetic images in one feature space. It reads real images: private, unless these are declared
+    public.
 
-    With the published Inception features, names and counts are those of the published tables (FETA-Pro Appendix C.3): synthetic features
-    shuffled and cut to 50,000 for the Fréchet distance, all images for precision and recall, 10,000 synthetic ones for FLD. Elsewhere
-    no table asks for more, and precision and recall take 10,000 real and synthetic images each, FLD 5,000. Every count is in the protocol.
+    With the published Inception features, names and counts are those of the published tables (FETA-Pro Appendix C.3):
+    synthetic features shuffled and cut to 50,000 for the Fréchet distance, all images for precision and recall, 10,000
+    synthetic ones for FLD. Elsewhere no table asks for more, and precision and recall take 10,000 real and synthetic
+    images each, FLD 5,000. Every count is in the protocol.
 
     Args:
         extractor (`FeatureExtractor`): The feature space.
         real_train, synthetic (`ImageSet`): The reference, without the validation images, and what is judged.
         real_test (`ImageSet`, *optional*): For FLD.
-        metrics (`Sequence[str]`): Of `METRICS`. `inception_score` gives nothing for an extractor without class probabilities.
+        metrics (`Sequence[str]`): Of `METRICS`. `inception_score` gives nothing for an extractor without class
+            probabilities.
         seed (`int`): Of every shuffle and subset.
         cache (`FeatureCache`): Where features are kept.
         device (`str`, defaults to `"cpu"`): Where pairs of images are compared.
 
     Returns:
-        `list[Measurement]`: In the order of `metrics`. `protocol["warning"]` where synthetic images are copies of real ones.
+        `list[Measurement]`: In the order of `metrics`. `protocol["warning"]` where synthetic images are copies of real
+            ones.
 
     Raises:
-        UsageError: No such metric, images of two shapes, no image at all, no labels for `class_fid`, no test images for `fld`, too few
-            images, or features that are not finite.
+        UsageError: No such metric, images of two shapes, no image at all, no labels for `class_fid`, no test images
+            for `fld`, too few images, or features that are not finite.
     """
     for metric in metrics:
         if metric not in METRICS:
@@ -128,8 +133,8 @@ def measure_domain(
     """Are the images closer to the private set or to the public one? See `fidelity.domain_discriminator`.
 
     Returns:
-        `list[Measurement]`: The share of synthetic images that are taken for private ones, with its standard error, and the accuracy of
-            the discriminator, without which the share means nothing.
+        `list[Measurement]`: The share of synthetic images that are taken for private ones, with its standard error,
+            and the accuracy of the discriminator, without which the share means nothing.
 
     Raises:
         UsageError: Images of two shapes, too few images, or features that are not finite.
@@ -169,8 +174,8 @@ def check_same_shape(reference: ImageSet, images: ImageSet, whose: str) -> None:
     expected, found = reference.images.shape[1:], images.images.shape[1:]
     if expected != found:
         raise UsageError(
-            f"The {whose} images have {found[0]} channels of {found[1]}x{found[2]} pixels and the real ones {expected[0]} of "
-            f"{expected[1]}x{expected[2]}: give --resize, which makes all fit the synthetic ones."
+            f"The {whose} images have {found[0]} channels of {found[1]}x{found[2]} pixels and the real ones "
+            f"{expected[0]} of {expected[1]}x{expected[2]}: give --resize, which makes all fit the synthetic ones."
         )
 
 
@@ -223,13 +228,13 @@ def _class_fid(m: _Material) -> list[Measurement]:
     if real_labels is None or labels is None or names is None:
         whose = "real" if real_labels is None or names is None else "synthetic"
         raise UsageError(
-            f"The {whose} images have no labels, and class_fid compares class by class: give --label_column, or leave class_fid out of "
-            "--metrics."
+            f"The {whose} images have no labels, and class_fid compares class by class: give --label_column, or leave "
+            "class_fid out of --metrics."
         )
     if m.synthetic_set.class_names not in (None, names):
         raise UsageError(
-            f"The synthetic images have the classes {m.synthetic_set.class_names} and the real ones {names}: give --class_names in the "
-            "order of the real ones."
+            f"The synthetic images have the classes {m.synthetic_set.class_names} and the real ones {names}: give "
+            "--class_names in the order of the real ones."
         )
     found = fidelity.class_frechet_distances(m.real, real_labels, m.synthetic, labels, names)
     counts = {name: (int((real_labels == i).sum()), int((labels == i).sum())) for i, name in enumerate(names)}

@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The pictures of a report: strips of images as PNG, charts as SVG that takes its colours from the page, in light and in dark.
+"""The pictures of a report: strips of images as PNG, charts as SVG that takes its colours from the page, in light and
+in dark.
 
-Series differ in their shape, and in colours that most eyes tell apart (Okabe and Ito); what a mark means is written beside it. Needs
-matplotlib.
+Series differ in their shape, and in colours that most eyes tell apart (Okabe and Ito); what a mark means is written
+beside it. Needs matplotlib.
 """
 
 import base64
@@ -137,7 +138,8 @@ def draw_embedding(points: np.ndarray, num_real: int) -> str:
 
 
 def draw_sizes(curves: dict[str, list[tuple[int, float]]]) -> str:
-    """Accuracy against the number of synthetic images, a line for each classifier; the line's name stands at its end."""
+    """Accuracy against the number of synthetic images, a line for each classifier; the line's name stands at its
+    end."""
     styles = [("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."), ("v", "-"), ("P", "--")]
     with _styled():
         figure, axes = _axes(3.2)
@@ -182,7 +184,8 @@ def draw_class_distances(distances: dict[str, float], title: str) -> str:
 
 
 def draw_training_curve(points: Sequence[tuple[str, int | None, float]], title: str) -> str:
-    """A distance against the step of DP-SGD; stages of the warm-up, whose steps are others, come before step 0 at even distances.
+    """A distance against the step of DP-SGD; stages of the warm-up, whose steps are others, come before step 0 at even
+    distances.
 
     Args:
         points (sequence of `tuple`): Name, step (`None` before step 0) and value, in the order of the run.
@@ -216,7 +219,8 @@ def draw_training_curve(points: Sequence[tuple[str, int | None, float]], title: 
 
 
 def draw_ranking(names: Sequence[str], synthetic: Sequence[float], real: Sequence[float], chosen: int) -> str:
-    """Accuracies of the same models on held-out synthetic and on real images, in per cent; a mark for each kind of model."""
+    """Accuracies of the same models on held-out synthetic and on real images, in per cent; a mark for each kind of
+    model."""
     kinds = list(dict.fromkeys(name.split(",")[0] for name in names))
     with _styled():
         figure, axes = _axes(3.4)

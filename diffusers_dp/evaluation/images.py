@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Images that are judged, or that others are judged against: where they come from, and how they are made comparable."""
+"""Images that are judged, or that others are judged against: where they come from, and how they are made
+comparable."""
 
 import hashlib
 from collections.abc import Iterator
@@ -33,8 +34,10 @@ class ImageSet:
         labels (`np.ndarray` of int64, shape `[N]`, *optional*): Indices of `class_names`.
         class_names (`tuple[str, ...]`, *optional*): Of all classes, also of those without an image.
         origin (`dict`): Where they come from, for the report: JSON values, no path of this machine.
-        positions (`np.ndarray` of int64, shape `[N]`, *optional*): Of each image in its split, unreadable ones counted.
-        num_declared (`int`, *optional*): Images of the set, unreadable ones counted: the number that is public. Unset: N.
+        positions (`np.ndarray` of int64, shape `[N]`, *optional*): Of each image in its split, unreadable ones
+            counted.
+        num_declared (`int`, *optional*): Images of the set, unreadable ones counted: the number that is public. Unset:
+            N.
     """
 
     images: np.ndarray
@@ -98,7 +101,8 @@ class Source:
     def load(
         self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None, seed: int = 0
     ) -> ImageSet:
-        """All images that can be read, with their labels if there are any; an image without its label counts as unreadable.
+        """All images that can be read, with their labels if there are any; an image without its label counts as
+        unreadable.
 
         Args:
             split (`str`): Name of the split; that of the embedded digits is `train` or `test`.
@@ -149,8 +153,8 @@ class Source:
 
     def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
         raise UsageError(
-            f"{self.flag} {self._words(split)} holds an image of {_shape_words(found)} where {_shape_words(wanted)} are "
-            "compared; --resize makes it fit."
+            f"{self.flag} {self._words(split)} holds an image of {_shape_words(found)} where {_shape_words(wanted)} "
+            "are compared; --resize makes it fit."
         )
 
     def _records(
@@ -199,8 +203,8 @@ class Source:
 
 
 def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
-    """An image in another shape, as in training and in DPImageBench: its shorter side resized by Lanczos, its centre cropped, and
-    colours made grey by .299 R + .587 G + .114 B, or grey repeated.
+    """An image in another shape, as in training and in DPImageBench: its shorter side resized by Lanczos, its centre
+    cropped, and colours made grey by .299 R + .587 G + .114 B, or grey repeated.
 
     Args:
         image (`np.ndarray` of uint8, shape `[C, H, W]`): C is 1 or 3.
@@ -222,7 +226,8 @@ def common_shape(
     """
     if synthetic != real and not resize:
         raise UsageError(
-            f"{flags[0]} holds images of {_shape_words(synthetic)} and {flags[1]} of {_shape_words(real)}; --resize makes them fit."
+            f"{flags[0]} holds images of {_shape_words(synthetic)} and {flags[1]} of {_shape_words(real)}; --resize "
+            "makes them fit."
         )
     return min(synthetic[0], real[0]), *synthetic[1:]
 
@@ -232,8 +237,9 @@ def _shape_words(shape: Shape) -> str:
 
 
 def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
-    """Training and validation images as `--validation_size` splits them when a model is trained, which goes by position: what a generator
-    was not trained on then is the same that is held out here. (DPImageBench draws as many, others, by torch's `random_split`.)
+    """Training and validation images as `--validation_size` splits them when a model is trained, which goes by
+    position: what a generator was not trained on then is the same that is held out here. (DPImageBench draws as many,
+    others, by torch's `random_split`.)
 
     Args:
         images (`ImageSet`): A whole split, as `Source.load` returns it.
@@ -266,7 +272,8 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             name for name, each in (("synthetic", synthetic), ("real", real)) if each.labels is None
         )
         return ImageSet(synthetic.images, None, None, synthetic.origin), [
-            f"The {missing} images have no labels: utility, distances of classes and features of a classifier are left out."
+            f"The {missing} images have no labels: utility, distances of classes and features of a classifier are "
+            "left out."
         ]
     ours, theirs = synthetic.class_names or (), real.class_names or ()
     warnings = []
@@ -279,7 +286,8 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
         )
     else:
         raise UsageError(
-            f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give --class_names."
+            f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give "
+            "--class_names."
         )
     labels = places[synthetic.labels]
     counts = np.bincount(labels, minlength=len(theirs))
@@ -290,7 +298,8 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
     if (absent & (counts > 0)).any():
         names = ", ".join(name for name, missing in zip(theirs, absent & (counts > 0), strict=True) if missing)
         warnings.append(
-            f"There is no real training image of: {names}; synthetic ones were generated, and nothing there is to compare them with."
+            f"There is no real training image of: {names}; synthetic ones were generated, and nothing there is to "
+            "compare them with."
         )
     return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
 
@@ -302,13 +311,14 @@ def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | Non
     if not copies:
         return None
     return (
-        f"{copies} of {len(synthetic)} synthetic images equal a real {split} image in every pixel: either they are copies, or real images "
-        "were given as synthetic ones."
+        f"{copies} of {len(synthetic)} synthetic images equal a real {split} image in every pixel: either they are "
+        "copies, or real images were given as synthetic ones."
     )
 
 
 def fingerprint(images: ImageSet) -> str:
-    """SHA-256 of pixels, labels and class names, for the keys of caches. As private as the images: who knows an image can test for it."""
+    """SHA-256 of pixels, labels and class names, for the keys of caches. As private as the images: who knows an image
+    can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())
     digest.update(np.ascontiguousarray(images.images).tobytes())
     if images.labels is not None:

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Does a ranking of models that was made on synthetic images hold on real ones? (Ghalebikesabi et al. 2023, Section 6)
 
-Who has synthetic images alone tries many models on them and takes the best. Here all are trained on synthetic images, and ranked twice:
-by accuracy on synthetic images that were held out, and on real test images.
+Who has synthetic images alone tries many models on them and takes the best. Here all are trained on synthetic images,
+and ranked twice: by accuracy on synthetic images that were held out, and on real test images.
 """
 
 import functools
@@ -56,11 +56,13 @@ class Ranking:
 
     @property
     def regret(self) -> float:
-        """What the choice costs: accuracy on real images of the best model there less that of the chosen one, in points, >= 0."""
+        """What the choice costs: accuracy on real images of the best model there less that of the chosen one, in
+        points, >= 0."""
         return max(self.real) - self.real[self.chosen]
 
     def measurements(self, protocol: dict[str, Any]) -> list[Measurement]:
-        """Spearman's correlation where it is defined, whether the chosen model is the best one (1 or 0), and the regret."""
+        """Spearman's correlation where it is defined, whether the chosen model is the best one (1 or 0), and the
+        regret."""
         facts = {
             **protocol, "models": list(self.names), "accuracy_on_synthetic": list(self.synthetic),
             "accuracy_on_real": list(self.real), "chosen_on_synthetic": self.names[self.chosen],
@@ -85,8 +87,8 @@ def measure_model_selection(
 ) -> tuple[list[Measurement], Ranking]:
     """Train a fixed list of models on synthetic images, and compare their ranking there with that on real images.
 
-    The list: logistic regression under four penalties, an MLP of three sizes, the small CNN of three widths. The last epoch counts, for
-    the held-out images rank the models and nothing else.
+    The list: logistic regression under four penalties, an MLP of three sizes, the small CNN of three widths. The last
+    epoch counts, for the held-out images rank the models and nothing else.
 
     Args:
         synthetic (`ImageSet`): With labels; split as `split_for_training` says.
@@ -97,7 +99,8 @@ def measure_model_selection(
         pool (`WorkerPool`, *optional*): Processes that share the models.
 
     Raises:
-        UsageError: Labels are missing or name no class, images differ in shape or classes, or there are fewer than two.
+        UsageError: Labels are missing or name no class, images differ in shape or classes, or there are fewer than
+            two.
     """
     synthetic, real_test = common_classes(synthetic, real_test, "synthetic")
     train, held_out = split_for_training(synthetic)

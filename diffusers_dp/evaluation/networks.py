@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The networks of the downstream classifiers, images `[B, C, H, W]` in [-1, 1] to logits `[B, classes]`, and how each is trained.
+"""The networks of the downstream classifiers, images `[B, C, H, W]` in [-1, 1] to logits `[B, classes]`, and how each
+is trained.
 
 The three residual families end in a mean over all positions, so that any size from 28 to 128 pixels fits.
 """
@@ -21,8 +22,9 @@ SMALLEST_SIDE = 8
 class SmallCNN(nn.Sequential):
     """The CNN classifier of DPDM (Dockhorn et al. 2022, downstream classifiers; DP-FETA, Appendix B.5, takes it over).
 
-    Three unpadded 3x3 convolutions of 32, 64 and 128 channels, the first two with a 2x2 max pooling, then 128 hidden units; dropout of
-    1/2 after each pooling and the hidden units. Smaller images than it was made for (under 18 pixels a side) are padded.
+    Three unpadded 3x3 convolutions of 32, 64 and 128 channels, the first two with a 2x2 max pooling, then 128 hidden
+    units; dropout of 1/2 after each pooling and the hidden units. Smaller images than it was made for (under 18 pixels
+    a side) are padded.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W), at least 8 pixels a side.
@@ -45,7 +47,8 @@ class SmallCNN(nn.Sequential):
 
 
 class _WideBlock(nn.Module):
-    """Normalise, activate, convolve, twice; dropout between. A change of width or stride is projected from the activated input."""
+    """Normalise, activate, convolve, twice; dropout between. A change of width or stride is projected from the
+    activated input."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float):
         super().__init__()
@@ -61,7 +64,8 @@ class _WideBlock(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """WRN-depth-widen (Zagoruyko & Komodakis 2016, Table 1): stages of 16k, 32k and 64k channels of pre-activated blocks.
+    """WRN-depth-widen (Zagoruyko & Komodakis 2016, Table 1): stages of 16k, 32k and 64k channels of pre-activated
+    blocks.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -107,7 +111,8 @@ def _basic_block(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ResNet(nn.Module):
-    """ResNet-depth for small images (He et al. 2016, Section 4.2): stages of 16, 32 and 64 channels of blocks of two convolutions.
+    """ResNet-depth for small images (He et al. 2016, Section 4.2): stages of 16, 32 and 64 channels of blocks of two
+    convolutions.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -127,8 +132,8 @@ class ResNet(nn.Module):
 
 
 class ResNeXt(nn.Module):
-    """ResNeXt-depth for small images (Xie et al. 2017, Section 5.3): stages of 64w, 128w and 256w channels of bottlenecks, whose middle
-    convolution has 64, 128 or 256 channels in each of `groups` groups.
+    """ResNeXt-depth for small images (Xie et al. 2017, Section 5.3): stages of 64w, 128w and 256w channels of
+    bottlenecks, whose middle convolution has 64, 128 or 256 channels in each of `groups` groups.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -196,12 +201,15 @@ class Training:
         epochs (`int`): Passes over the training images.
         batch_size (`int`): Images a step.
         momentum, weight_decay (`float`, default to 0): Of SGD.
-        step_epochs (`int`, *optional*): The learning rate is multiplied by `step_factor` after so many epochs, and again.
+        step_epochs (`int`, *optional*): The learning rate is multiplied by `step_factor` after so many epochs, and
+            again.
         step_factor (`float`, defaults to 0.2): See there.
-        ema_decay (`float`, defaults to 0.9999): Of the average of the weights, which is what counts; after n steps it is
-            `min(ema_decay, (1 + n) / (10 + n))`. The buffers of BatchNorm are not averaged.
-        micro_batches (`int`, defaults to 1): A batch is put through in so many parts, each with its own BatchNorm statistics.
-        fewest_steps (`int`, defaults to 0): Small sets of images are passed over more often, until it is so many steps.
+        ema_decay (`float`, defaults to 0.9999): Of the average of the weights, which is what counts; after n steps it
+            is `min(ema_decay, (1 + n) / (10 + n))`. The buffers of BatchNorm are not averaged.
+        micro_batches (`int`, defaults to 1): A batch is put through in so many parts, each with its own BatchNorm
+            statistics.
+        fewest_steps (`int`, defaults to 0): Small sets of images are passed over more often, until it is so many
+            steps.
     """
 
     optimizer: str
@@ -237,7 +245,8 @@ def training_of(
     """The training of a network.
 
     Args:
-        name, image_shape, cifar: As for `build_network`. From 64 pixels a side on, batches go through DPImageBench's networks in parts.
+        name, image_shape, cifar: As for `build_network`. From 64 pixels a side on, batches go through DPImageBench's
+            networks in parts.
         epochs (`int`, *optional*): Instead of the table's.
     """
     if name == "cnn":

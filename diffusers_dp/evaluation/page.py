@@ -44,11 +44,12 @@ class Strip:
 
 #: By which names better numbers go up or down; of others neither is better.
 LOWER_IS_BETTER = (
-    "FID", "FD-DINOv2", "Fréchet distance", "KID", "kernel distance", "FLD", "feature likelihood divergence", "first moment distance",
-    "second moment distance", "model selection: regret",
+    "FID", "FD-DINOv2", "Fréchet distance", "KID", "kernel distance", "FLD", "feature likelihood divergence",
+    "first moment distance", "second moment distance", "model selection: regret",
 )  # fmt: skip
 HIGHER_IS_BETTER = (
-    "Inception Score", "score", "precision", "recall", "accuracy", "model selection: Spearman correlation", "model selection: top-1 agrees",
+    "Inception Score", "score", "precision", "recall", "accuracy", "model selection: Spearman correlation",
+    "model selection: top-1 agrees",
 )  # fmt: skip
 
 
@@ -61,7 +62,8 @@ def build_page(
         evaluation (`Evaluation`): What was found.
         charts (`list[Chart]`): In the order of the page.
         samples (`list[Strip]`): Synthetic images, a strip for each class.
-        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** ones nearest to each; empty unless asked for.
+        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** ones nearest to each; empty unless
+            asked for.
     """
     from jinja2 import Environment, StrictUndefined
 

@@ -78,7 +78,8 @@ def _utility_charts(evaluation: Evaluation) -> list[Chart]:
             Chart(
                 "Which classes are mistaken for which?",
                 figures.draw_confusion(counts, names),
-                f"Confusion matrix of the {best} {known}: {np.trace(np.array(counts))} of {np.sum(counts)} images are right.",
+                f"Confusion matrix of the {best} {known}: {np.trace(np.array(counts))} of {np.sum(counts)} images are "
+                "right.",
                 f"The {best} {known}. Rows are true classes; the shade is the share of the row.",
             )
         )
@@ -86,9 +87,10 @@ def _utility_charts(evaluation: Evaluation) -> list[Chart]:
             Chart(
                 "Who is served worse?",
                 figures.draw_class_rates(rates),
-                f"Accuracy and precision of each class; the worst is {worst['class']} with an accuracy of {worst['accuracy']:.1%}.",
-                f"Accuracy: the share of a class's real images that the {best} classifier finds. Precision: the share of its answers "
-                "with that class that are right."
+                f"Accuracy and precision of each class; the worst is {worst['class']} with an accuracy of "
+                f"{worst['accuracy']:.1%}.",
+                f"Accuracy: the share of a class's real images that the {best} classifier finds. Precision: the share "
+                "of its answers with that class that are right."
                 + (f" The {figures.MOST_ROWS} worst of {len(names)}." if len(names) > figures.MOST_ROWS else ""),
             )
         )
@@ -112,7 +114,8 @@ def _embedding_chart(points: np.ndarray, num_real: int, extractor: str) -> list[
             "Do they lie in the same places?",
             figures.draw_embedding(points, num_real),
             f"t-SNE of {num_real} real and {len(points) - num_real} synthetic images by features of {extractor}.",
-            f"t-SNE, features of {extractor}. Places without crosses are not covered; distances and sizes of groups mean nothing.",
+            f"t-SNE, features of {extractor}. Places without crosses are not covered; distances and sizes of groups "
+            "mean nothing.",
         )
     ]
 
@@ -145,7 +148,8 @@ def _domain_charts(measurements: list[Measurement]) -> list[Chart]:
             Chart(
                 f"Closer to the private or to the public images? ({extractor})",
                 figures.draw_domain(share.value, share.standard_error or 0.0, accuracy),
-                f"{share.value:.1%} of the synthetic images are taken for private ones by a discriminator of accuracy {accuracy:.1%}.",
+                f"{share.value:.1%} of the synthetic images are taken for private ones by a discriminator of accuracy "
+                f"{accuracy:.1%}.",
                 "A logistic regression tells real private from public images, and judges the synthetic ones.",
             )
         )
@@ -165,8 +169,9 @@ def _curve_chart(measurements: list[Measurement]) -> list[Chart]:
             f"{found[0].metric} against the training step: "
             + ", ".join(f"{name} {value:.3g}" for name, _, value in points)
             + ".",
-            f"{found[0].metric}, lower is better; {images:,} images of each state that the run kept, so that the numbers compare with each "
-            "other and not with those above. The release's guarantee covers these states as well.",
+            f"{found[0].metric}, lower is better; {images:,} images of each state that the run kept, so that the "
+            "numbers compare with each other and not with those above. The release's guarantee covers these states as "
+            "well.",
         )
     ]
 
@@ -177,7 +182,10 @@ def _ranking_chart(measurements: list[Measurement]) -> list[Chart]:
         return []
     names, synthetic, real = (found.protocol[key] for key in ("models", "accuracy_on_synthetic", "accuracy_on_real"))
     chosen = found.protocol["chosen_on_synthetic"]
-    words = f"{len(names)} models; the one chosen on synthetic images, {chosen}, is {found.value:.1f} points below the best on real ones."
+    words = (
+        f"{len(names)} models; the one chosen on synthetic images, {chosen}, is {found.value:.1f} points below the "
+        "best on real ones."
+    )
     return [
         Chart(
             "Would the best model be found on synthetic images?",

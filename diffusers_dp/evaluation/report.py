@@ -97,7 +97,8 @@ def write_report(evaluation: Evaluation, page: str, folder: Path) -> None:
 
 
 def class_rates(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[dict[str, Any]]:
-    """Who is served worse: of each class its accuracy (recall) and precision, `None` where there is nothing to divide by.
+    """Who is served worse: of each class its accuracy (recall) and precision, `None` where there is nothing to divide
+    by.
 
     Args:
         counts (shape `[classes, classes]`): Rows are true classes.
@@ -117,7 +118,8 @@ def class_rates(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> 
 
 
 def release_facts(folder: Path) -> dict[str, Any] | None:
-    """The guarantee of the release that the receipt in `folder` describes, and the receipt's hash; `None` where there is none.
+    """The guarantee of the release that the receipt in `folder` describes, and the receipt's hash; `None` where there
+    is none.
 
     The folder is a verified release, or what `diffusers-dp sample` wrote, which holds a copy of the receipt.
     """

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Which epoch of a classifier counts: chosen on synthetic images, for nothing, or privately on real validation images.
 
-The published tables choose on real validation images without noise (DPImageBench, Report Noisy Max in the text alone), so that what
-they report was tuned on sensitive images at no charge. Here the private way has a ledger of its own.
+The published tables choose on real validation images without noise (DPImageBench, Report Noisy Max in the text alone),
+so that what they report was tuned on sensitive images at no charge. Here the private way has a ledger of its own.
 """
 
 import math
@@ -30,9 +30,10 @@ TRAIN_SHARE = (55_000, 60_000)
 SHUFFLE_SEED = 0
 STAGE = "classifier_selection"
 DISJOINT = (
-    "The validation images must not be among those that the generator was trained on: then nobody is in both, and this epsilon, of the "
-    "validation images, and the release's, of the training images, protect different people and do not add up. It counts what is in one "
-    "ledger: for another --dataset_id or --ledger_dir of the same images nobody adds up."
+    "The validation images must not be among those that the generator was trained on: then nobody is in both, and "
+    "this epsilon, of the validation images, and the release's, of the training images, protect different people and "
+    "do not add up. It counts what is in one ledger: for another --dataset_id or --ledger_dir of the same images "
+    "nobody adds up."
 )
 
 # Images of uint8, shape [n, C, H, W], to classes of int64, shape [n].
@@ -40,12 +41,12 @@ Predictor = Callable[[np.ndarray], np.ndarray]
 
 
 def split_for_training(images: ImageSet, size: int | None = None) -> tuple[ImageSet, ImageSet]:
-    """Images to train on and images to validate with, as DPImageBench splits synthetic ones: shuffled by a fixed seed, the first 55,000
-    and the rest. Fewer than 60,000 are split 11 to 1.
+    """Images to train on and images to validate with, as DPImageBench splits synthetic ones: shuffled by a fixed seed,
+    the first 55,000 and the rest. Fewer than 60,000 are split 11 to 1.
 
     Args:
-        size (`int`, *optional*): Take so many images only, the first of the shuffle, and split them 11 to 1 even where they are more than
-            60,000.
+        size (`int`, *optional*): Take so many images only, the first of the shuffle, and split them 11 to 1 even where
+            they are more than 60,000.
 
     Raises:
         UsageError: There are fewer images than `size`, or fewer than two.
@@ -98,9 +99,10 @@ class PrivateChoice:
 
     Args:
         chosen (`tuple[int, ...]`): Of each group, the index of the candidate with the highest noisy count.
-        noisy_accuracies (`tuple[tuple[float, ...], ...]`): Noisy count over the declared number of validation images, group by group;
-            can lie outside [0, 1].
-        facts (`dict`): Epsilon, delta, noise multiplier, sensitivity, number of images, and whom they protect: JSON values.
+        noisy_accuracies (`tuple[tuple[float, ...], ...]`): Noisy count over the declared number of validation images,
+            group by group; can lie outside [0, 1].
+        facts (`dict`): Epsilon, delta, noise multiplier, sensitivity, number of images, and whom they protect: JSON
+            values.
     """
 
     chosen: tuple[int, ...]
@@ -120,19 +122,21 @@ def choose_privately(
 ) -> PrivateChoice:
     """Choose one candidate of each group by one noisy sum over real validation images.
 
-    The question is `f(x) = (1[candidate j is right about x])_j` over all k candidates of all groups. One image moves the sum by `f(x)`,
-    whose L2 norm is at most sqrt(k), the sensitivity; so a single Gaussian answer pays for everything, and the choice is
-    post-processing.
+    The question is `f(x) = (1[candidate j is right about x])_j` over all k candidates of all groups. One image moves
+    the sum by `f(x)`, whose L2 norm is at most sqrt(k), the sensitivity; so a single Gaussian answer pays for
+    everything, and the choice is post-processing.
 
     Args:
-        groups (sequence of sequences of `Predictor`): What is chosen from. A group of one costs as much as another candidate: leave it
-            out.
-        validation (`ImageSet`): Real images with labels, disjoint from those that the generator was trained on. Their declared
-            number is public; those that cannot be read count for no candidate.
+        groups (sequence of sequences of `Predictor`): What is chosen from. A group of one costs as much as another
+            candidate: leave it out.
+        validation (`ImageSet`): Real images with labels, disjoint from those that the generator was trained on. Their
+            declared number is public; those that cannot be read count for no candidate.
         epsilon, delta (`float`): Budget of the validation images.
-        ledger_path (`Path`, *optional*): Of the validation images' own ledger, `NAME.jsonl`, locked while it is written; in memory by default.
-        question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the same call has
-            again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger. Without it none is kept.
+        ledger_path (`Path`, *optional*): Of the validation images' own ledger, `NAME.jsonl`, locked while it is
+            written; in memory by default.
+        question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the
+            same call has again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger.
+            Without it none is kept.
         generator (`PrivateGenerator`, *optional*): For tests.
 
     Raises:
@@ -148,7 +152,8 @@ def choose_privately(
     ledger = PrivacyLedger(
         ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=validation.public_size,
         public_facts={"image_shape": list(shape), "use": "validation images, disjoint from the training images"},
-        dataset_id=None if ledger_path is None else Path(ledger_path).stem, release_id=None if ledger_path is None else STAGE,
+        dataset_id=None if ledger_path is None else Path(ledger_path).stem,
+        release_id=None if ledger_path is None else STAGE,
     )  # fmt: skip
     try:
         refuse_second_choice(ledger_path, question)  # again, now that nobody else can ask
@@ -182,7 +187,8 @@ def choose_privately(
 
 
 def _answers(ledger_path: Path | str) -> NoisyAnswers:
-    """Beside the ledger, in a folder for its owner alone: who knows the images could tell from the hash of the question."""
+    """Beside the ledger, in a folder for its owner alone: who knows the images could tell from the hash of the
+    question."""
     folder = Path(ledger_path).with_suffix("")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -207,8 +213,8 @@ def refuse_second_choice(ledger_path: Path | str | None, question: str | None = 
     asked = open_sealed(kept)[0]["question"]["asked"] if kept.is_dir() else None
     if question is None or asked != question:
         raise UsageError(
-            "The validation images have answered before, and one choice takes their whole budget: choose on synthetic images, with "
-            f"--selection synthetic. (Their ledger is {ledger_path}.)"
+            "The validation images have answered before, and one choice takes their whole budget: choose on synthetic "
+            f"images, with --selection synthetic. (Their ledger is {ledger_path}.)"
         )
 
 
@@ -218,7 +224,8 @@ def sensitivity_of(num_candidates: int) -> float:
 
 
 def _door_to(images: ImageSet) -> SensitiveImages:
-    """A label outside the label set is a damaged record. Where no set is declared, each class that stands there has a name."""
+    """A label outside the label set is a damaged record. Where no set is declared, each class that stands there has a
+    name."""
     labels = labels_of(images)
     names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
     return SensitiveImages(

@@ -6,7 +6,8 @@ from .report import Evaluation, class_rates
 
 
 def summary(evaluation: Evaluation) -> list[str]:
-    """How well a classifier does that saw no real image, against those that saw real ones, and which class it serves worst.
+    """How well a classifier does that saw no real image, against those that saw real ones, and which class it serves
+    worst.
 
     Args:
         evaluation (`Evaluation`): What was found.
@@ -19,7 +20,8 @@ def summary(evaluation: Evaluation) -> list[str]:
         return []
     name = best.protocol["classifier"]
     lines = [
-        f"The best classifier that saw synthetic images only ({name}) takes {_value(best)} of the real test images for what they are."
+        f"The best classifier that saw synthetic images only ({name}) takes {_value(best)} of the real test images "
+        "for what they are."
     ]
     for kind, words in (
         ("real", "trained on the real images"),

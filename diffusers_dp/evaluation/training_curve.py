@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The states that a run kept on its way to the release: how far each stage brought it.
 
-All of them follow from the noisy answers and noisy gradients that the run's ledger counts, so that the release's guarantee covers them as
-well. What is measured of them against real images is covered by nothing, as every other number of an evaluation.
+All of them follow from the noisy answers and noisy gradients that the run's ledger counts, so that the release's
+guarantee covers them as well. What is measured of them against real images is covered by nothing, as every other
+number of an evaluation.
 """
 
 from collections.abc import Callable

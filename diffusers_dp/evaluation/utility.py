@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Train on synthetic images, test on real ones: how much a classifier learns from what is released (FETA-Pro, Appendix C.3; Ghalebikesabi
-et al. 2023, Sections 5.1 and 5.6).
+"""Train on synthetic images, test on real ones: how much a classifier learns from what is released (FETA-Pro, Appendix
+C.3; Ghalebikesabi et al. 2023, Sections 5.1 and 5.6).
 
-The numbers come from real test images and from nothing that a ledger charges: they are private where the test images are.
+The numbers come from real test images and from nothing that a ledger charges: they are private where the test images
+are.
 """
 
 import hashlib
@@ -47,8 +48,8 @@ class UtilityDetails:
     Args:
         protocol (`dict`): As of the accuracy.
         class_names (`tuple[str, ...]`): Names of rows and columns.
-        confusion (`np.ndarray` of int64, shape `[classes, classes]`): Test images of a class (row) that were taken for a class (column),
-            summed over seeds.
+        confusion (`np.ndarray` of int64, shape `[classes, classes]`): Test images of a class (row) that were taken for
+            a class (column), summed over seeds.
         accuracies (`tuple[float, ...]`): Of each seed, in per cent.
     """
 
@@ -108,24 +109,28 @@ def measure_utility(
 ) -> tuple[list[Measurement], list[UtilityDetails]]:
     """Accuracy on real test images of classifiers that saw synthetic ones alone.
 
-    The standard error is that over seeds (training) where there are several, else the binomial one of the test images; the protocol says
-    which, and holds the binomial one in both cases.
+    The standard error is that over seeds (training) where there are several, else the binomial one of the test images;
+    the protocol says which, and holds the binomial one in both cases.
 
     Args:
         synthetic (`ImageSet`): With labels; split as `split_for_training` says.
         real_test (`ImageSet`): With labels; chooses nothing.
         classifiers (sequence of `str`): Names, see `build_classifier`.
-        seeds (sequence of `int`, defaults to `(0,)`): Trainings from scratch. A classifier that no seed changes is fitted once.
-        sizes (sequence of `int`, *optional*): Numbers of synthetic images to take, each a row of its own, `None` for all; by default all.
-        ensemble (`int`, defaults to 1): Classifiers a seed, which differ in their own seed; their probabilities are averaged
-            (Ghalebikesabi et al., Section 5.6).
-        selection (`str` or `PrivateSelection`, defaults to `"synthetic"`): Which epoch counts: the best one on held-out synthetic images,
-            the `"last"` one, or one chosen on real validation images, for all fits by one private question.
+        seeds (sequence of `int`, defaults to `(0,)`): Trainings from scratch. A classifier that no seed changes is
+            fitted once.
+        sizes (sequence of `int`, *optional*): Numbers of synthetic images to take, each a row of its own, `None` for
+            all; by default all.
+        ensemble (`int`, defaults to 1): Classifiers a seed, which differ in their own seed; their probabilities are
+            averaged (Ghalebikesabi et al., Section 5.6).
+        selection (`str` or `PrivateSelection`, defaults to `"synthetic"`): Which epoch counts: the best one on
+            held-out synthetic images, the `"last"` one, or one chosen on real validation images, for all fits by one
+            private question.
         epochs, cifar, device: See `build_classifier`.
         trained_on (`str`, defaults to `"synthetic"`): What the training images are called in protocols and errors.
 
     Returns:
-        `tuple[list[Measurement], list[UtilityDetails]]`: All numbers, and one `UtilityDetails` for each classifier and size.
+        `tuple[list[Measurement], list[UtilityDetails]]`: All numbers, and one `UtilityDetails` for each classifier and
+            size.
 
     Raises:
         UsageError: Labels are missing or name no class, images differ in shape or classes, or a value is out of range.
@@ -164,10 +169,12 @@ def measure_utility(
 def reference_real(
     real_train: ImageSet, real_test: ImageSet, **options: Any
 ) -> tuple[list[Measurement], list[UtilityDetails]]:
-    """The ceiling: the same classifiers, trained on real images without privacy, epochs chosen on held-out ones of them.
+    """The ceiling: the same classifiers, trained on real images without privacy, epochs chosen on held-out ones of
+    them.
 
     Args:
-        real_train (`ImageSet`): With labels; shuffled and split as synthetic images are (DPImageBench draws its split with torch).
+        real_train (`ImageSet`): With labels; shuffled and split as synthetic images are (DPImageBench draws its split
+            with torch).
         options: As of `measure_utility`.
     """
     return measure_utility(real_train, real_test, **options, trained_on="real")
@@ -206,8 +213,8 @@ def _fit_all(
 
 
 def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
-    """What decides the candidates, and who is asked about them at what price. The library's source is no part of it: an answer that was
-    paid for outlives an update."""
+    """What decides the candidates, and who is asked about them at what price. The library's source is no part of it:
+    an answer that was paid for outlives an update."""
     asked = [
         fingerprint(synthetic),
         trainings,
@@ -288,19 +295,20 @@ def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[Im
     for images, flag, what in ((train, "--images", trained_on), (test, "--real", "real test")):
         if images.labels is None:
             raise UsageError(
-                f"The {what} images of {flag} have no labels, which classifiers need: name their column with --label_column, or leave "
-                "--classifiers out."
+                f"The {what} images of {flag} have no labels, which classifiers need: name their column with "
+                "--label_column, or leave --classifiers out."
             )
         if len(images) == 0:
             raise UsageError(f"{flag} holds no image; name a source that does.")
     if train.images.shape[1:] != test.images.shape[1:]:
         raise UsageError(
-            f"The {trained_on} images are {_words(train)} and the real ones {_words(test)} (channels x height x width); give --resize."
+            f"The {trained_on} images are {_words(train)} and the real ones {_words(test)} (channels x height x "
+            "width); give --resize."
         )
     if train.class_names and test.class_names and train.class_names != test.class_names:
         raise UsageError(
-            f"--images has the classes {', '.join(train.class_names)} and --real {', '.join(test.class_names)}; give both the same with "
-            "--class_names."
+            f"--images has the classes {', '.join(train.class_names)} and --real {', '.join(test.class_names)}; give "
+            "both the same with --class_names."
         )
     labels = np.concatenate([labels_of(train), labels_of(test)])
     names = train.class_names or test.class_names or tuple(map(str, range(int(labels.max()) + 1)))

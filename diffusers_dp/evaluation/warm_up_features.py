@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run's curriculum learned from before DP-SGD: noisy releases that its ledger counts, so that nothing private is read for them."""
+"""What a run's curriculum learned from before DP-SGD: noisy releases that its ledger counts, so that nothing private
+is read for them."""
 
 import json
 from pathlib import Path
@@ -20,7 +21,8 @@ GENERATED_IMAGES = 1000
 
 
 def warm_up_features(release: Path, image_shape: Shape, *, seed: int) -> dict[str, ImageSet]:
-    """The restored noisy central images, and 1,000 images of the auxiliary generator, where `private/` beside a release holds them.
+    """The restored noisy central images, and 1,000 images of the auxiliary generator, where `private/` beside a
+    release holds them.
 
     Args:
         release (`Path`): `RUN/release`, verified.

@@ -14,7 +14,8 @@ _ordinary: int | None = None  # the umask of the user, within `private_files`
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Files that are made in here have mode 600, and folders 700, whatever the umask of the user is; also a decorator."""
+    """Files that are made in here have mode 600, and folders 700, whatever the umask of the user is; also a
+    decorator."""
     global _ordinary
     before, outer = os.umask(0o077), _ordinary
     _ordinary = before if outer is None else outer
@@ -27,7 +28,8 @@ def private_files() -> Iterator[None]:
 
 @contextmanager
 def public_files() -> Iterator[None]:
-    """Files that are made in here have the modes that the umask of the user gives them, also within `private_files`; also a decorator."""
+    """Files that are made in here have the modes that the umask of the user gives them, also within `private_files`;
+    also a decorator."""
     if _ordinary is None:
         yield
         return

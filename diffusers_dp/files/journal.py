@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A file of JSON objects, one per line, that is on disk before anybody acts on it; and files and folders that are on disk. No torch."""
+"""A file of JSON objects, one per line, that is on disk before anybody acts on it; and files and folders that are on
+disk. No torch."""
 
 import json
 import os
@@ -33,7 +34,8 @@ class Journal:
         parse is damage.
 
         Args:
-            repair (`bool`, defaults to `True`): Write a torn last line anew; a reader that does not own the file leaves it.
+            repair (`bool`, defaults to `True`): Write a torn last line anew; a reader that does not own the file
+                leaves it.
 
         Raises:
             IntegrityError: if a line is damaged, or the file is empty.
@@ -127,8 +129,8 @@ def sync_tree(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path, prefix: str, made: str) -> None:
-    """Removes what starts that were killed before [`put_in_place`] have left in `folder`: hidden folders that hold nothing but what a run puts
-    there. Others of that prefix are somebody else's.
+    """Removes what starts that were killed before [`put_in_place`] have left in `folder`: hidden folders that hold
+    nothing but what a run puts there. Others of that prefix are somebody else's.
 
     Args:
         prefix (`str`): What their names begin with.
@@ -140,8 +142,8 @@ def remove_leftovers(folder: Path, prefix: str, made: str) -> None:
 
 
 def put_in_place(made: Path, place: Path) -> None:
-    """Give a finished folder its name, under which it is there whole or not at all, also after a power cut. An earlier one becomes
-    `previous` beside `made`, which whoever made it removes."""
+    """Give a finished folder its name, under which it is there whole or not at all, also after a power cut. An earlier
+    one becomes `previous` beside `made`, which whoever made it removes."""
     sync_tree(made)
     if place.exists():
         os.rename(place, made.with_name("previous"))

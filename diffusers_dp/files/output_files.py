@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Results beside a run: each file is there whole or not at all, and only its owner can read it or its folder. No torch."""
+"""Results beside a run: each file is there whole or not at all, and only its owner can read it or its folder. No
+torch."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A folder of tensors that is there whole or not at all, with a hash of every file: safetensors and JSON, nothing pickled."""
+"""A folder of tensors that is there whole or not at all, with a hash of every file: safetensors and JSON, nothing
+pickled."""
 
 import hashlib
 import json
@@ -21,7 +22,8 @@ STATE_FILE = "state.json"
 def seal(
     folder: Path, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any], *, replace: bool = False
 ) -> None:
-    """Write `folder`, whole or not at all: a safetensors file per entry of `tensors`, and `state` (JSON values) with all hashes."""
+    """Write `folder`, whole or not at all: a safetensors file per entry of `tensors`, and `state` (JSON values) with
+    all hashes."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     if temporary.exists():
         shutil.rmtree(temporary)
@@ -48,7 +50,8 @@ def seal(
 
 
 def open_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
-    """Read what [`seal`] wrote. Raises `IntegrityError`, which names the file, if it cannot be read or a hash does not fit."""
+    """Read what [`seal`] wrote. Raises `IntegrityError`, which names the file, if it cannot be read or a hash does not
+    fit."""
     try:
         state = json.loads(_read(folder / STATE_FILE))
     except (ValueError, RecursionError):

@@ -1,4 +1,5 @@
-"""What happens to a physical batch that does not fit into memory: it is computed in halves. The logical batch stays as it was drawn."""
+"""What happens to a physical batch that does not fit into memory: it is computed in halves. The logical batch stays as
+it was drawn."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,14 +13,14 @@ BatchSum = Callable[[list[PhysicalBatch]], Gradients]
 
 
 class FittingParts:
-    """Adds up physical batches, in halves where memory runs out, and keeps to the size that fitted. It says nothing, for whether memory
-    ran out may tell the size of a Poisson sample.
+    """Adds up physical batches, in halves where memory runs out, and keeps to the size that fitted. It says nothing,
+    for whether memory ran out may tell the size of a Poisson sample.
 
-    Sample, noise and the ledger's step belong to the whole step and are none of its business: the same images take part, each once. What
-    the loss draws, times and noise of the rows, is drawn anew for the halves. That does not bend the answer: memory runs out by shapes
-    and never by the values drawn, so that the new draws have the distribution of the old ones, and nothing that was computed from the old
-    ones is kept. To repeat the same draws, the state of the private generator would have to be stored and set back, which nobody ever
-    does here.
+    Sample, noise and the ledger's step belong to the whole step and are none of its business: the same images take
+    part, each once. What the loss draws, times and noise of the rows, is drawn anew for the halves. That does not bend
+    the answer: memory runs out by shapes and never by the values drawn, so that the new draws have the distribution of
+    the old ones, and nothing that was computed from the old ones is kept. To repeat the same draws, the state of the
+    private generator would have to be stored and set back, which nobody ever does here.
 
     Attributes:
         at_most (`int`, *optional*): Images, or units, that fitted where more did not.
@@ -38,7 +39,8 @@ class FittingParts:
             RuntimeError: Not even a single image, or unit, fits; or anything else that `summed` raised.
         """
         total = {name: widened(value) for name, value in summed([]).items()}
-        # Each part has a sum of its own, a copy of the gradient more: a part that failed half-way through adding would be counted twice.
+        # Each part has a sum of its own, a copy of the gradient more: a part that failed half-way through adding would
+        # be counted twice.
         for batch in batches:
             parts = _cut(batch, self.at_most)
             while parts:

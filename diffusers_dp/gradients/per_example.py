@@ -1,9 +1,10 @@
 """Per-example gradients, one per image and never one per draw.
 
-With noise multiplicity K an image takes part in a batch as K rows, image-major: rows `i*K ... i*K + K-1` are the K draws of
-image `i`. The mean of their gradients is one vector per image, and it is this vector that DP-SGD clips. Frameworks that form
-a gradient per row first need B*K copies of the model; here every layer forms its gradient *per image* right away, while the
-ordinary backward pass runs. The parameters are frozen in the meantime, so no gradient is computed twice.
+With noise multiplicity K an image takes part in a batch as K rows, image-major: rows `i*K ... i*K + K-1` are the K
+draws of image `i`. The mean of their gradients is one vector per image, and it is this vector that DP-SGD clips.
+Frameworks that form a gradient per row first need B*K copies of the model; here every layer forms its gradient *per
+image* right away, while the ordinary backward pass runs. The parameters are frozen in the meantime, so no gradient is
+computed twice.
 """
 
 import torch
@@ -15,8 +16,8 @@ from .rules import ParameterGradients, Rule, rule_of
 class per_example_gradients:
     """Context manager that collects the gradient of a summed loss per image.
 
-    Forward **and** backward run inside. The loss is the **sum** over all `B * group_size` rows of independent per-row losses;
-    the gradient of image `i` is the mean over its `group_size` rows.
+    Forward **and** backward run inside. The loss is the **sum** over all `B * group_size` rows of independent per-row
+    losses; the gradient of image `i` is the mean over its `group_size` rows.
 
     ```py
     with per_example_gradients(model, group_size=K) as g:
@@ -25,30 +26,33 @@ class per_example_gradients:
     total = g.weighted_sum(clip_factors)       # dict of tensors shaped like the parameters
     ```
 
-    Dimension 0 of every layer's input is the rows, as many in each layer, and every parameter acts through its layer: a weight that is
-    also used by itself (`F.linear(x, layer.weight)`) lacks that part of its gradient.
+    Dimension 0 of every layer's input is the rows, as many in each layer, and every parameter acts through its layer:
+    a weight that is also used by itself (`F.linear(x, layer.weight)`) lacks that part of its gradient.
 
-    The model is left as it was found: hooks are removed, `requires_grad` is restored, `.grad` is never written. Parameters
-    that did not require a gradient are skipped. First-order losses only: when a layer's hook fires twice for one forward pass, or
-    under `create_graph=True`, the collected gradient would be silently wrong, so this raises.
+    The model is left as it was found: hooks are removed, `requires_grad` is restored, `.grad` is never written.
+    Parameters that did not require a gradient are skipped. First-order losses only: when a layer's hook fires twice
+    for one forward pass, or under `create_graph=True`, the collected gradient would be silently wrong, so this raises.
 
-    Units of uneven size (all images of one patient, say) are given by `unit_index` in place of `group_size`: row `r` belongs to
-    unit `unit_index[r]`, in any order, and `B` is the highest number plus one. A unit without rows has a gradient of zero.
+    Units of uneven size (all images of one patient, say) are given by `unit_index` in place of `group_size`: row `r`
+    belongs to unit `unit_index[r]`, in any order, and `B` is the highest number plus one. A unit without rows has a
+    gradient of zero.
 
     Args:
-        model (`nn.Module`): Its trainable parameters belong to `Linear`, `Conv2d`, `GroupNorm` or `Embedding`, or to another
-            layer for which Opacus has a grad sampler; that one forms a gradient per row first.
+        model (`nn.Module`): Its trainable parameters belong to `Linear`, `Conv2d`, `GroupNorm` or `Embedding`, or to
+            another layer for which Opacus has a grad sampler; that one forms a gradient per row first.
         group_size (`int`, defaults to 1): K, rows per image.
         unit_index (`torch.Tensor` of shape `[rows]`, int64, *optional*): The unit of each row.
 
-    Sums and norms are float32 (float64 for such a model), also under bfloat16 autocast, inside or around the context. float16 is refused: it
-    needs loss scaling, which changes gradients before they are clipped.
+    Sums and norms are float32 (float64 for such a model), also under bfloat16 autocast, inside or around the context.
+    float16 is refused: it needs loss scaling, which changes gradients before they are clipped.
 
     Raises:
-        TypeError: A trainable parameter belongs to a layer without a rule, or a layer mixes examples (BatchNorm in training mode).
-        ValueError: `group_size` < 1, a number of rows that is no multiple of it or another than that of `unit_index`, or both
-            given.
-        RuntimeError: The loss is not first-order, a layer ran in float16, or the input of a layer was changed in place afterwards.
+        TypeError: A trainable parameter belongs to a layer without a rule, or a layer mixes examples (BatchNorm in
+            training mode).
+        ValueError: `group_size` < 1, a number of rows that is no multiple of it or another than that of `unit_index`,
+            or both given.
+        RuntimeError: The loss is not first-order, a layer ran in float16, or the input of a layer was changed in place
+            afterwards.
     """
 
     def __init__(self, model: nn.Module, group_size: int = 1, *, unit_index: torch.Tensor | None = None):
@@ -64,8 +68,8 @@ class per_example_gradients:
         for module_name, module in model.named_modules():
             if _mixes_examples(module):
                 raise TypeError(
-                    f"{type(module).__name__} ('{module_name}') computes statistics over a batch, so that one image would move "
-                    "every gradient; use GroupNorm, or put the layer into evaluation mode."
+                    f"{type(module).__name__} ('{module_name}') computes statistics over a batch, so that one image "
+                    "would move every gradient; use GroupNorm, or put the layer into evaluation mode."
                 )
             if any(p.requires_grad for p in module.parameters(recurse=False)):
                 rule_of(module, module_name)
@@ -92,8 +96,8 @@ class per_example_gradients:
             return
         if output.dtype == torch.float16:
             raise RuntimeError(
-                f"{type(module).__name__} ran in float16, whose loss scaling changes gradients before they are clipped: use "
-                "bfloat16."
+                f"{type(module).__name__} ran in float16, whose loss scaling changes gradients before they are "
+                "clipped: use bfloat16."
             )
         activation = inputs[0].detach()
         self.units.check(len(activation))
@@ -107,8 +111,8 @@ class per_example_gradients:
             nonlocal fired
             if fired or torch.is_grad_enabled():
                 raise RuntimeError(
-                    "per_example_gradients needs a first-order loss, and this one differentiates a gradient: use torch.func.grad "
-                    "and vmap for it."
+                    "per_example_gradients needs a first-order loss, and this one differentiates a gradient: use "
+                    "torch.func.grad and vmap for it."
                 )
             if activation._version != version:
                 raise RuntimeError(f"The input of a {type(module).__name__} was changed in place after it was used.")
@@ -148,8 +152,8 @@ class per_example_gradients:
         return (torch.stack(list(self._norms.values())) / self.units.num_rows).square().sum(0)
 
     def weighted_sum(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
-        """`sum_i weights[i] * gradient_i` for each parameter. An image of weight 0 contributes exactly zero, even if its
-        gradient is not finite.
+        """`sum_i weights[i] * gradient_i` for each parameter. An image of weight 0 contributes exactly zero, even if
+        its gradient is not finite.
 
         Args:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.

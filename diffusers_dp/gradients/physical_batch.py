@@ -13,7 +13,8 @@ from .step import RowLoss, clipped_gradient_sum
 
 # Of a CPU's memory that is free now: the rest is for the noise, the optimiser's step, and whoever else is there.
 USABLE = 0.5
-# Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments, and what is lost between blocks of memory.
+# Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments, and what is lost between
+# blocks of memory.
 RESERVE = 6
 
 
@@ -31,8 +32,9 @@ def largest_physical_batch(
 ) -> int:
     """The largest number of images whose clipped gradients can be summed at once.
 
-    On a CPU, where asking for too much ends in a killed process, the memory of one image and of two is measured, and half of what is
-    free is divided by the difference. On a GPU it is tried: twice as many until memory runs out, then half-way between.
+    On a CPU, where asking for too much ends in a killed process, the memory of one image and of two is measured, and
+    half of what is free is divided by the difference. On a GPU it is tried: twice as many until memory runs out, then
+    half-way between.
 
     Args:
         model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.

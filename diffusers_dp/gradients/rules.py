@@ -1,17 +1,19 @@
 """How each kind of layer forms its gradient per image, from its input and the gradient of its output.
 
-A convolution has three exact ways, and the cheapest one by a rule that was measured (2 cores with AVX-512, oneDNN; times as multiples of
-one ordinary call for all rows, which is the least there is to do):
+A convolution has three exact ways, and the cheapest one by a rule that was measured (2 cores with AVX-512, oneDNN;
+times as multiples of one ordinary call for all rows, which is the least there is to do):
 
 - 1x1: a batched matrix product per draw, 0.7 to 0.8.
-- One ordinary call for each image on its K rows: 1.0 to 1.2 where an image has at least about 3,000 output pixels in its rows (28x28 at
-  K = 4), for then a call fills the cores; 1.4 to 14 below, where the price is that of the calls.
-- A grouped call for 16 images at once: 0.8 to 1.6 (8x8 at K = 1: 2.4), for grouped convolutions run slower, but there are few.
+- One ordinary call for each image on its K rows: 1.0 to 1.2 where an image has at least about 3,000 output pixels in
+  its rows (28x28 at K = 4), for then a call fills the cores; 1.4 to 14 below, where the price is that of the calls.
+- A grouped call for 16 images at once: 0.8 to 1.6 (8x8 at K = 1: 2.4), for grouped convolutions run slower, but there
+  are few.
 
-What a call returns stays as it is: to gather the parts of a layer in one tensor took a quarter of a step where maps are small (K = 1).
+What a call returns stays as it is: to gather the parts of a layer in one tensor took a quarter of a step where maps
+are small (K = 1).
 
-Unfolding (im2col) with a batched matrix product took 1.9 to 12 for kernels of 3x3: it moves 9 times the activations. `benchmarks/dp_step.py`
-measures whole steps.
+Unfolding (im2col) with a batched matrix product took 1.9 to 12 for kernels of 3x3: it moves 9 times the activations.
+`benchmarks/dp_step.py` measures whole steps.
 """
 
 import functools
@@ -29,9 +31,11 @@ IMAGES_PER_GROUPED_CALL = 16
 # From so many output pixels in an image's rows on, a convolution takes one call for each image.
 PIXELS_PER_OWN_CALL = 3000
 
-# (parameter, its gradients per image, in as many parts as they were computed in: to put them together would cost a copy)
+# (parameter, its gradients per image, in as many parts as they were computed in: to put them together would cost a
+# copy)
 ParameterGradients = list[tuple[torch.Tensor, list[torch.Tensor]]]
-# (layer, its input [rows, ...], gradient of its output [rows, ...], K) -> gradients, summed over the K rows of each image
+# (layer, its input [rows, ...], gradient of its output [rows, ...], K) -> gradients, summed over the K rows of each
+# image
 Rule = Callable[..., ParameterGradients]
 
 
@@ -91,8 +95,8 @@ def _own_calls(
 def _grouped_calls(
     layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int, padding: tuple[int, ...]
 ) -> list[torch.Tensor]:
-    """One grouped convolution for several images at once: their activations become channels, `[K, images * channels, H, W]`,
-    and `groups = images` keeps them apart, so the sum over the K rows is taken inside the call."""
+    """One grouped convolution for several images at once: their activations become channels, `[K, images * channels,
+    H, W]`, and `groups = images` keeps them apart, so the sum over the K rows is taken inside the call."""
 
     def side_by_side(rows: torch.Tensor) -> torch.Tensor:
         rows = rows.unflatten(0, (-1, group_size)).transpose(0, 1)
@@ -141,7 +145,8 @@ def _opacus(layer: nn.Module, x: torch.Tensor, grad: torch.Tensor, group_size: i
     for parameter in frozen:  # the samplers skip frozen parameters, and inside the context all are
         parameter.requires_grad_(True)
     try:
-        # Contiguous: Opacus' unfolding of images reads other layouts wrongly, and nothing promises that the rest does not.
+        # Contiguous: Opacus' unfolding of images reads other layouts wrongly, and nothing promises that the rest does
+        # not.
         dtype = next(layer.parameters(recurse=False)).dtype
         per_row = _opacus_samplers()[type(layer)](layer, [x.to(dtype).contiguous()], grad.to(dtype).contiguous())
     finally:

@@ -10,14 +10,15 @@ _CHUNK = 2**16  # uniform draws in memory at a time, half a MiB: they stay in th
 
 
 def poisson_sample(num_records: int, sample_rate: float, generator: PrivateGenerator) -> torch.Tensor:
-    """Poisson sampling: each record takes part with probability `sample_rate`, independently of all others and of all other
-    steps. This is what the accountant's amplification by subsampling assumes; shuffling does not have it.
+    """Poisson sampling: each record takes part with probability `sample_rate`, independently of all others and of all
+    other steps. This is what the accountant's amplification by subsampling assumes; shuffling does not have it.
 
-    One uniform number is drawn for each record, a chunk of records at a time: memory is that of a chunk and of the sample, 8 bytes for each of qN
-    records, and a sample of 10^8 records takes about a second. Chunks follow each other in one stream, so the sample does not depend on
-    their size. To draw the gaps between sampled records instead, which are geometric, takes time for qN records only; but the gaps come
-    from a logarithm in floating point, whose probabilities are only nearly those of the formula, and here a comparison is exact: a
-    record is taken with probability q rounded up to a multiple of 2^-53.
+    One uniform number is drawn for each record, a chunk of records at a time: memory is that of a chunk and of the
+    sample, 8 bytes for each of qN records, and a sample of 10^8 records takes about a second. Chunks follow each other
+    in one stream, so the sample does not depend on their size. To draw the gaps between sampled records instead, which
+    are geometric, takes time for qN records only; but the gaps come from a logarithm in floating point, whose
+    probabilities are only nearly those of the formula, and here a comparison is exact: a record is taken with
+    probability q rounded up to a multiple of 2^-53.
 
     Args:
         num_records (`int`): N.
@@ -42,7 +43,8 @@ def truncate(sample: torch.Tensor, batch_size: int, generator: PrivateGenerator)
     Args:
         sample (`torch.LongTensor`): Ascending indices, from `poisson_sample`.
         batch_size (`int`): The most that may remain.
-        generator (`PrivateGenerator`): The private source of randomness. How much is drawn from it depends on the sample's size.
+        generator (`PrivateGenerator`): The private source of randomness. How much is drawn from it depends on the
+            sample's size.
 
     Returns:
         `torch.LongTensor`: Ascending indices, at most `batch_size`.

@@ -1,4 +1,5 @@
-"""One DP-SGD step: clip each image's gradient, sum, add noise once, divide by a public constant (Abadi et al. 2016, Alg. 1)."""
+"""One DP-SGD step: clip each image's gradient, sum, add noise once, divide by a public constant (Abadi et al. 2016,
+Alg. 1)."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,18 +11,18 @@ from ..randomness.private_generator import PrivateGenerator
 from .per_example import per_example_gradients
 
 
-# (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None, secret source of random draws) -> losses [rows]. Each is a
-# function of its own row and its own draws alone, and how much is drawn depends on the number of rows alone.
+# (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None, secret source of random draws) -> losses [rows].
+# Each is a function of its own row and its own draws alone, and how much is drawn depends on the number of rows alone.
 RowLoss = Callable[[nn.Module, torch.Tensor, torch.Tensor | None, PrivateGenerator], torch.Tensor]
-# images [b, C, H, W], labels [b] or None, which of them count, [b] of bool, and the unit of each, [b] from 0 on, or None where each
-# image is one
+# images [b, C, H, W], labels [b] or None, which of them count, [b] of bool, and the unit of each, [b] from 0 on, or
+# None where each image is one
 PhysicalBatch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 Gradients = dict[str, torch.Tensor]
 
 
 def clip_factors(squared_norms: torch.Tensor, max_norm: float) -> torch.Tensor:
-    """Factors that bring vectors to L2 norm at most `max_norm`; 0 for a vector whose norm is not finite, so that a broken
-    record contributes nothing.
+    """Factors that bring vectors to L2 norm at most `max_norm`; 0 for a vector whose norm is not finite, so that a
+    broken record contributes nothing.
 
     Args:
         squared_norms (`torch.Tensor` of shape `[B]`): Squared L2 norms.
@@ -35,8 +36,8 @@ def clip_factors(squared_norms: torch.Tensor, max_norm: float) -> torch.Tensor:
 
 
 def widened(value: torch.Tensor) -> torch.Tensor:
-    """In float64: beside a large sum in float32, what one record adds would be rounded by a part of its sensitivity. On the CPU
-    where the device has no float64 (Apple's)."""
+    """In float64: beside a large sum in float32, what one record adds would be rounded by a part of its sensitivity.
+    On the CPU where the device has no float64 (Apple's)."""
     return (value.cpu() if value.device.type == "mps" else value).double()
 
 
@@ -52,19 +53,20 @@ def clipped_gradient_sum(
 ) -> Gradients:
     """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
 
-    Each image takes part as K = `noise_multiplicity` rows (noise multiplicity, Dockhorn et al. 2022, Section 3.2). The mean of
-    their gradients is formed first and clipped as one vector, so removing an image moves the sum by at most `max_grad_norm`
-    in L2 norm, whatever K is and however the images are spread over physical batches.
+    Each image takes part as K = `noise_multiplicity` rows (noise multiplicity, Dockhorn et al. 2022, Section 3.2). The
+    mean of their gradients is formed first and clipped as one vector, so removing an image moves the sum by at most
+    `max_grad_norm` in L2 norm, whatever K is and however the images are spread over physical batches.
 
-    An image that does not count keeps its rows, and with them its random draws: left out, it would shift the draws of all rows
-    after it, and one record would move the gradients of others.
+    An image that does not count keeps its rows, and with them its random draws: left out, it would shift the draws of
+    all rows after it, and one record would move the gradients of others.
 
-    Where a unit has several images, its vector is the mean over all rows of all of them; all images of a batch count then.
+    Where a unit has several images, its vector is the mean over all rows of all of them; all images of a batch count
+    then.
 
     Args:
         batches (iterable of `PhysicalBatch`): Images in [-1, 1]; a unit lies in one batch as a whole. Possibly none.
-        generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret as well:
-            whoever knew them could tell from the others' rows whether an image was sampled.
+        generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret
+            as well: whoever knew them could tell from the others' rows whether an image was sampled.
         leaky_log (`LeakyLog`, *optional*): Is told losses and norms.
 
     Returns:

@@ -106,8 +106,8 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
         `TrainingConfig`: The validated configuration, of that class.
 
     Raises:
-        `UsageError`: A flag or a key of the recipe is unknown, contradicts another, or has a value that cannot be; or the recipe is of
-            another method.
+        `UsageError`: A flag or a key of the recipe is unknown, contradicts another, or has a value that cannot be; or
+            the recipe is of another method.
     """
     given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class)
     recipe = _read_recipe(given["config"], config_class) if given.get("config") else {}
@@ -128,7 +128,8 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
 def config_class_of(argv: list[str], method: str | None = None) -> type[TrainingConfig]:
     """
     The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's
-    where neither does. The name of a shipped recipe says whose it is: of methods that share it, the first of `CONFIGS`.
+    where neither does. The name of a shipped recipe says whose it is: of methods that share it, the first of
+    `CONFIGS`.
 
     Args:
         argv (`list[str]`): Training flags.
@@ -160,8 +161,8 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> 
     parser = HfArgumentParser(
         groups,
         prog=f"{config_class.registered().script_name}.py",
-        description=f"Trains a diffusion model on sensitive images with {config_class.registered().title}, under one total "
-        "(epsilon, delta).",
+        description=f"Trains an image model on sensitive images with {config_class.registered().title}, "
+        "under one total (epsilon, delta).",
         allow_abbrev=False,
         exit_on_error=False,
     )
@@ -187,7 +188,8 @@ def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any
     method = recipe.pop("method", config_class.method)
     if method != config_class.method:
         raise UsageError(
-            f"--config {path} is a recipe of {method!r}, and this is {config_class.method!r}; give it to that method's script."
+            f"--config {path} is a recipe of {method!r}, and this is {config_class.method!r}; give it to that "
+            "method's script."
         )
     hints = get_type_hints(config_class)
     names = [flag.name for flag in fields(config_class) if flag.name != "config"]
@@ -272,15 +274,16 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
         normaliser = math.floor(rate * num_units)
         if normaliser < 1:
             raise UsageError(
-                f"--sample_rate {config.sample_rate} of {num_units} {config.unit_of_privacy}s is less than one {config.unit_of_privacy} a step; "
-                f"give at least 1/{num_units}."
+                f"--sample_rate {config.sample_rate} of {num_units} {config.unit_of_privacy}s is less than one "
+                f"{config.unit_of_privacy} a step; give at least 1/{num_units}."
             )
         sample_rate, expected = float(rate), float(rate * num_units)
     else:
         normaliser = config.train_batch_size or min(2048, num_units)
         if normaliser > num_units:
             raise UsageError(
-                f"--train_batch_size {normaliser} is more than the {num_units} {config.unit_of_privacy}s; give at most {num_units}."
+                f"--train_batch_size {normaliser} is more than the {num_units} {config.unit_of_privacy}s; give at "
+                f"most {num_units}."
             )
         sample_rate, expected = normaliser / num_units, float(normaliser)
     delta = target_delta(config, num_units)

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Flags of the data that cannot be, each with one sentence; part of `validation.py`. Nothing here reads an image or writes a file."""
+"""Flags of the data that cannot be, each with one sentence; part of `validation.py`. Nothing here reads an image or
+writes a file."""
 
 import os
 from collections.abc import Collection
@@ -63,7 +64,8 @@ def validate_data(config: TrainingConfig) -> None:
 
 def refuse_columns_without_a_dataset(config: TrainingConfig, given: Collection[str]) -> None:
     """
-    Refuses what only a dataset has, where there is none. A recipe may say it all the same: `--train_data_dir` takes the place of its dataset.
+    Refuses what only a dataset has, where there is none. A recipe may say it all the same: `--train_data_dir` takes
+    the place of its dataset.
 
     Args:
         config (`TrainingConfig`): The configuration.
@@ -99,15 +101,17 @@ def _refuse_sensitive_as_public(config: TrainingConfig) -> None:
         for private in (config.dataset_name, config.train_data_dir):
             if public is not None and private is not None and _same_source(public, private):
                 raise UsageError(
-                    f"--{flag} {public} is the sensitive data itself, or has its name; name data that is public and other."
+                    f"--{flag} {public} is the sensitive data itself, or has its name; name data that is public and "
+                    "other."
                 )
 
 
 def _refuse_writing_among_images(config: TrainingConfig) -> None:
-    """Refuses a run or a ledger inside of a data source, where a later start would read `release/samples.png` as an image or take the run for
-    a class. A folder that holds the data beside the run, such as `--output_dir .` with `./data`, may be one: of it a run reads and writes
-    `private/`, `release/` and `no_guarantee/` alone, and of `--ledger_dir` one file. Data may not lie in those three: they are made anew, and
-    removed where a start is refused."""
+    """Refuses a run or a ledger inside of a data source, where a later start would read `release/samples.png` as an
+    image or take the run for a class. A folder that holds the data beside the run, such as `--output_dir .` with
+    `./data`, may be one: of it a run reads and writes `private/`, `release/` and `no_guarantee/` alone, and of
+    `--ledger_dir` one file. Data may not lie in those three: they are made anew, and removed where a start is
+    refused."""
     for flag in (*_PRIVATE_SOURCES, *_PUBLIC_SOURCES):
         name = getattr(config, flag, None)
         if name is None or not os.path.exists(os.path.expanduser(name)):  # on the Hub, or refused by whoever opens it
@@ -116,22 +120,25 @@ def _refuse_writing_among_images(config: TrainingConfig) -> None:
         run = Path(config.output_dir).resolve()
         if run.is_relative_to(source):
             raise UsageError(
-                f"--output_dir {config.output_dir} lies in --{flag} {name}, where a later start would take what the run writes for images; "
-                "give a folder outside of it."
+                f"--output_dir {config.output_dir} lies in --{flag} {name}, where a later start would take what the "
+                "run writes for images; give a folder outside of it."
             )
         for part in _WRITTEN:
             if source.is_relative_to((run / part).resolve()):
                 raise UsageError(
-                    f"--output_dir {config.output_dir} is where --{flag} {name} lies in {part}/, which the run writes; give another folder."
+                    f"--output_dir {config.output_dir} is where --{flag} {name} lies in {part}/, which the run "
+                    "writes; give another folder."
                 )
         if config.ledger_dir is not None and config.ledger_path.parent.resolve().is_relative_to(source):
             raise UsageError(
-                f"--ledger_dir {config.ledger_dir} lies in --{flag} {name}, whose images it would lie among; give a folder outside of it."
+                f"--ledger_dir {config.ledger_dir} lies in --{flag} {name}, whose images it would lie among; give a "
+                "folder outside of it."
             )
 
 
 def _same_source(first: str, second: str) -> bool:
-    """Whether two names are of one data set on the Hub (old ones have no owner), or of folders of which one holds the other."""
+    """Whether two names are of one data set on the Hub (old ones have no owner), or of folders of which one holds the
+    other."""
     paths = [Path(name).expanduser() for name in (first, second)]
     if all(path.exists() for path in paths):
         here, there = (path.resolve() for path in paths)

@@ -60,8 +60,8 @@ class DataFlags:
     num_channels: int | None = flag(None, "1 (grey) or 3 (RGB); unset: 1 for the embedded digits, else 3.")
     unit_column: str | None = flag(
         None,
-        "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected together, and N "
-        "counts units; unset: each image is one unit.",
+        "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected "
+        "together, and N counts units; unset: each image is one unit.",
     )
     num_train_units: int | None = flag(None, "N, the declared, public number of units of --unit_column.")
     max_images_per_unit: int | None = flag(
@@ -70,16 +70,18 @@ class DataFlags:
     num_train_images: int | None = flag(
         None,
         "N, the declared, public number of images to train on, without the validation images; "
-        "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the most images that there are.",
+        "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the "
+        "most images that there are.",
     )
     max_image_pixels: int = flag(
         MAX_IMAGE_PIXELS,
-        "An image of more pixels (width times height, read from its header) is not decoded and contributes nothing, like a damaged one.",
+        "An image of more pixels (width times height, read from its header) is not decoded and contributes nothing, "
+        "like a damaged one.",
     )
     validation_size: int = flag(
         0,
-        "Images held out of the split, never trained on; chosen by position with a fixed public seed, so that an absent "
-        "file (not an unreadable one) moves the choice.",
+        "Images held out of the split, never trained on; chosen by position with a fixed public seed, so that an "
+        "absent file (not an unreadable one) moves the choice.",
     )
 
 
@@ -91,8 +93,8 @@ class PrivacyFlags:
 
     target_epsilon: float = flag(
         10.0,
-        "Total epsilon of all stages together. 'inf', for comparison alone: no noise anywhere, whatever other flags say, NO guarantee and no "
-        "release, but output_dir/no_guarantee/.",
+        "Total epsilon of all stages together. 'inf', for comparison alone: no noise anywhere, whatever other flags "
+        "say, NO guarantee and no release, but output_dir/no_guarantee/.",
     )
     target_delta: float | None = flag(None, "delta of the guarantee, below 1/N; unset: 1/(N ln N).")
     allow_large_delta: bool = flag(
@@ -103,13 +105,14 @@ class PrivacyFlags:
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
     evaluation_reserve: float | None = flag(
         None,
-        "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy answer (accuracy, moments) "
-        "stands in its receipt and card; unset: nothing is left, and nothing is asked.",
+        "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy "
+        "answer (accuracy, moments) stands in its receipt and card; unset: nothing is left, and nothing is asked.",
     )
     num_evaluation_images: int = flag(5000, "Images drawn for that question; without --evaluation_reserve none are.")
     dataset_id: str | None = flag(
         None,
-        "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one alone.",
+        "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one "
+        "alone.",
     )
     ledger_dir: str | None = flag(
         None, "Private folder of the ledgers of --dataset_id, the same for all its releases."
@@ -130,8 +133,8 @@ class DPSGDFlags:
     max_train_steps: int = flag(20, "DP-SGD steps.")
     restart_slack: int = flag(
         0,
-        "DP-SGD steps that the noise is calibrated for beyond --max_train_steps, so that as many may be lost to interruptions before a run "
-        "ends early; spent only when lost.",
+        "DP-SGD steps that the noise is calibrated for beyond --max_train_steps, so that as many may be lost to "
+        "interruptions before a run ends early; spent only when lost.",
     )
     train_batch_size: int | None = flag(
         None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N)."
@@ -143,8 +146,8 @@ class DPSGDFlags:
     )
     truncated_poisson: bool = flag(
         False,
-        "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has the same "
-        "shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
+        "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has "
+        "the same shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
     )
     noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
@@ -156,13 +159,13 @@ class DPSGDFlags:
     ema_decay: float = flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
     max_physical_batch_size: str = flag(
         "64",
-        "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no effect on the "
-        "distribution of the result.",
+        "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no "
+        "effect on the distribution of the result.",
     )
     mixed_precision: str | None = flag(
         None,
-        "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; unset: what "
-        "`accelerate launch` was told or is configured to, else no.",
+        "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; "
+        "unset: what `accelerate launch` was told or is configured to, else no.",
     )
 
 
@@ -208,13 +211,14 @@ class ModelFlags:
 
     objective: str | None = flag(
         None,
-        "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps, linear schedule); unset: that of the pre-trained model, else "
-        "edm (train_dp_diffusion.py: ddpm).",
+        "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps, linear schedule); unset: that of the "
+        "pre-trained model, else edm (train_dp_diffusion.py: ddpm).",
     )
     sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
     sigma_min: float = flag(
         0.002,
-        "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings its own.",
+        "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings its "
+        "own.",
     )
     p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
     p_std: float = flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
@@ -222,13 +226,14 @@ class ModelFlags:
     timestep_mixture: str | None = flag(
         None,
         "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
-        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the noise levels with edm; "
-        "unset: evenly.",
+        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the "
+        "noise levels with edm; unset: evenly.",
     )
     augmentations: str = flag(
         "",
-        "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half of them), crop (shifted "
-        "by up to an eighth of the side), both (comma-separated; a list in a recipe), or nothing.",
+        "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half "
+        "of them), crop (shifted by up to an eighth of the side), both (comma-separated; a list in a recipe), or "
+        "nothing.",
     )
 
 
@@ -264,16 +269,18 @@ class CheckpointFlags:
     )
     checkpoints_total_limit: int = flag(
         2,
-        "Checkpoints of DP-SGD that stay in private/; with more, `diffusers-dp evaluate --training_curve` shows the way.",
+        "Checkpoints of DP-SGD that stay in private/; with more, `diffusers-dp evaluate --training_curve` shows the "
+        "way.",
     )
     report_to: str | None = flag(
         None,
-        f"Tracker, one of {', '.join(TRACKERS)}: is told step, learning rate and epsilon at each checkpoint, and the speed of the whole "
-        "run, no loss or gradient norm; unset: none.",
+        f"Tracker, one of {', '.join(TRACKERS)}: is told step, learning rate and epsilon at each checkpoint, and the "
+        "speed of the whole run, no loss or gradient norm; unset: none.",
     )
     leaky_logs: bool = flag(
         False,
-        "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, never pass them on.",
+        "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, "
+        "never pass them on.",
     )
 
 

@@ -52,8 +52,8 @@ class PublicTraining:
 @dataclass
 class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     """
-    The flags of every training script. Fields are the flags as given; properties are what they mean. A method's own configuration adds
-    its groups of flags (`method_flags.py`).
+    The flags of every training script. Fields are the flags as given; properties are what they mean. A method's own
+    configuration adds its groups of flags (`method_flags.py`).
     """
 
     #: Name in the registry of methods, and of the script, the folder of recipes and the default folder of a run.

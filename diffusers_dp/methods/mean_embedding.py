@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Mean embeddings: one question about features of the images, and a generator that is fitted to the noisy answer. No torch."""
+"""Mean embeddings: one question about features of the images, and a generator that is fitted to the noisy answer. No
+torch."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ class MeanEmbeddingFlags:
     num_features: int = flag(4000, "Random Fourier features: half cosines, half sines, so an even number.")
     length_scale: float | None = flag(
         None,
-        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4.",
+        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
+        "4.",
     )
     features_noise_multiplier: float | None = flag(
         None, "Noise multiplier of the question; unset: what the whole budget asks for."

@@ -79,13 +79,13 @@ class FrequencyFlags:
     num_frequency_features: int = flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
     frequency_length_scale: float | None = flag(
         None,
-        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / 4; "
-        "the paper's runs use sqrt(105).",
+        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
+        "4; the paper's runs use sqrt(105).",
     )
     auxiliary: str = flag(
         "generator",
-        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another diffusion model in its place "
-        "(diffusion); or the model itself, through its sampler (none).",
+        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another "
+        "diffusion model in its place (diffusion); or the model itself, through its sampler (none).",
     )
     auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.")
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
@@ -118,12 +118,14 @@ class PublicFlags:
 
     pretrained_model_name_or_path: str | None = flag(
         None,
-        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is run.",
+        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is "
+        "run.",
     )
     pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
     public_dataset_name: str | None = flag(
         None,
-        "Hub id or local folder of public images to pre-train on, other than the sensitive ones; unset: no pre-training.",
+        "Hub id or local folder of public images to pre-train on, other than the sensitive ones; unset: no "
+        "pre-training.",
     )
     public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.")
     public_data_dir: str | None = flag(
@@ -153,8 +155,8 @@ class PublicConfig(PublicFlags, DiffusionConfig):
 
     @property
     def public_training(self) -> PublicTraining | None:
-        """What the model learns from public images, where flags name some. Where their classes are not declared, the folders
-        of `--public_data_dir` are they."""
+        """What the model learns from public images, where flags name some. Where their classes are not declared, the
+        folders of `--public_data_dir` are they."""
         if not self.pretrains:
             return None
         names = None if self.public_class_names is None else split_list(self.public_class_names)
@@ -182,8 +184,8 @@ class MixtureFlags:
 
     mix_public_images: bool = flag(
         False,
-        "Pre-train on central images and public images as one set, for --public_steps, in place of one after the other; public images have no "
-        "label there.",
+        "Pre-train on central images and public images as one set, for --public_steps, in place of one after the "
+        "other; public images have no label there.",
     )
 
 
@@ -282,8 +284,8 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
 
     @property
     def warm_up_facts(self) -> dict[str, Any]:
-        """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the public pre-training, whose
-        numbers stand with the public images."""
+        """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the public
+        pre-training, whose numbers stand with the public images."""
         names = ["central_images", "mix_public_images"]
         if not self.mix_public_images:
             names += ["spatial_steps", "spatial_batch_size", "spatial_learning_rate"]

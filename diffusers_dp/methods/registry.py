@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Every method, and whether its guarantee is proven. No torch.
 
-A status belongs to a method as it is, or will be, implemented here: with the door's sums, this library's accounting, and the assumptions
-that a receipt lists. A method whose published proof does not hold is listed as well, so that nobody has to find out again.
-`docs/guarantee.md` has the proofs.
+A status belongs to a method as it is, or will be, implemented here: with the door's sums, this library's accounting,
+and the assumptions that a receipt lists. A method whose published proof does not hold is listed as well, so that
+nobody has to find out again. `docs/guarantee.md` has the proofs.
 """
 
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class Method:
         paper (`str`): Where it was published, and what of it is followed.
         status (`str`): One of `STATUSES`.
         script (`str` or `None`): The training script; `None` while there is none.
-        mechanisms (`tuple[str, ...]`): What looks at the sensitive images, as headings of `docs/guarantee.md`. All else that the method
-            does is post-processing.
+        mechanisms (`tuple[str, ...]`): What looks at the sensitive images, as headings of `docs/guarantee.md`. All
+            else that the method does is post-processing.
         note (`str`): What the status rests on, or why there is no guarantee; one sentence.
     """
 
@@ -59,7 +59,8 @@ _ALL = (
     Method(
         "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 3", "proven_with_assumptions",
         "training/train_dp_feta.py", (_SAMPLED_SUM, _DP_SGD),
-        "Mean or mode images are clipped sums, divided by an expected count and not, as in the public code, by the observed one.",
+        "Mean or mode images are clipped sums, divided by an expected count and not, as in the public code, by the "
+        "observed one.",
     ),
     Method(
         "dpdm", "DPDM", "Dockhorn et al. 2023, Differentially Private Diffusion Models", "proven_with_assumptions",
@@ -69,11 +70,12 @@ _ALL = (
     Method(
         "dp_diffusion", "DP-Diffusion", "Ghalebikesabi et al. 2023, Algorithm 1", "proven_with_assumptions",
         "training/train_dp_diffusion.py", (_DP_SGD,),
-        "With Poisson samples, which its accounting assumes and its Algorithm 1 does not take; pre-training data must be public.",
+        "With Poisson samples, which its accounting assumes and its Algorithm 1 does not take; pre-training data must "
+        "be public.",
     ),
     Method(
-        "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models", "proven_with_assumptions",
-        None, (_DP_SGD,),
+        "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
+        "proven_with_assumptions", None, (_DP_SGD,),
         "DP-SGD on some of the weights; autoencoder and pre-training data must be public.",
     ),
     Method(
@@ -84,7 +86,8 @@ _ALL = (
     Method(
         "dp_mepf", "DP-MEPF", "Harder et al. 2023, Pre-trained Perceptual Features", "proven_with_assumptions",
         None, (_SUM,),
-        "Noisy sums of features of norm 1, sensitivity 1 each where an image is zeroed out; the feature network must be public.",
+        "Noisy sums of features of norm 1, sensitivity 1 each where an image is zeroed out; the feature network must "
+        "be public.",
     ),
     Method(
         "pe", "Private Evolution", "Lin et al. 2024, Images via Foundation Model APIs", "proven_with_assumptions",
@@ -94,14 +97,14 @@ _ALL = (
     Method(
         "pge", "PGE", "Private Gradient Estimation, Theorem 1", "no_guarantee",
         None, (),
-        "Randomised response protects a random projection vector, while images enter the loss in the clear, without clipping or noise: "
-        "one step can end where it cannot end without a certain image, so no finite epsilon holds.",
+        "Randomised response protects a random projection vector, while images enter the loss in the clear, without "
+        "clipping or noise: one step can end where it cannot end without a certain image, so no finite epsilon holds.",
     ),
     Method(
         "dpgen", "DPGEN", "Chen et al. 2022, Differentially Private Generative Energy-Guided Network", "no_guarantee",
         None, (),
-        "Its randomised response chooses among images of the sensitive set itself, so that neighbours have different possible outputs "
-        "(Dockhorn et al. 2023, Appendix B).",
+        "Its randomised response chooses among images of the sensitive set itself, so that neighbours have different "
+        "possible outputs (Dockhorn et al. 2023, Appendix B).",
     ),
 )  # fmt: skip
 

@@ -93,7 +93,8 @@ _CHOICES = {
 
 def validate(config: TrainingConfig) -> None:
     """
-    Refuses values that cannot be, before anything is read, spent or written. A flag that the method does not have is passed over.
+    Refuses values that cannot be, before anything is read, spent or written. A flag that the method does not have is
+    passed over.
 
     Raises:
         `UsageError`: One sentence that names the flag and the remedy.
@@ -156,7 +157,8 @@ def _validate_dp_sgd(config: DPSGDConfig) -> None:
         )
     if config.lr_warmup_steps >= config.max_train_steps:
         raise UsageError(
-            f"--lr_warmup_steps is {config.lr_warmup_steps}; give fewer than --max_train_steps {config.max_train_steps}."
+            f"--lr_warmup_steps is {config.lr_warmup_steps}; give fewer than --max_train_steps "
+            f"{config.max_train_steps}."
         )
     _validate_tracker(config.report_to)
     if not _is_physical_batch_size(config):
@@ -170,7 +172,8 @@ def _validate_dp_sgd(config: DPSGDConfig) -> None:
         raise UsageError(f"--mixed_precision {config.precision} {reason}; give bf16 or no.")
     if config.truncated_poisson and config.accountant != "pld":
         raise UsageError(
-            f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such samples."
+            f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such "
+            "samples."
         )
     _validate_steps_of_units(config)
 
@@ -185,8 +188,8 @@ def _validate_steps_of_units(config: DPSGDConfig) -> None:
     size = config.physical_batch_size
     if size is not None and size < config.images_per_unit:
         raise UsageError(
-            f"--max_images_per_unit {config.images_per_unit} is more than --max_physical_batch_size {size}, and a unit is never "
-            "split: lower the one or raise the other."
+            f"--max_images_per_unit {config.images_per_unit} is more than --max_physical_batch_size {size}, and a "
+            "unit is never split: lower the one or raise the other."
         )
 
 
@@ -201,14 +204,15 @@ def _validate_tracker(name: str | None) -> None:
 
 
 def _validate_sum_of_shares(config: TrainingConfig) -> None:
-    """Shares are of one budget, the composed RDP at one order, and DP-SGD gets the rest. A tighter accountant may find something left where
-    their sum is 1 or more, but then none of them is the share that was asked for."""
+    """Shares are of one budget, the composed RDP at one order, and DP-SGD gets the rest. A tighter accountant may find
+    something left where their sum is 1 or more, but then none of them is the share that was asked for."""
     shares = config.asked_shares
     total = math.fsum(shares.values())
     if config.has_guarantee and total >= 1:
         given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
         raise UsageError(
-            f"{given} are {total:g} of the budget together, which leaves nothing to DP-SGD: lower them to a sum below 1."
+            f"{given} are {total:g} of the budget together, which leaves nothing to DP-SGD: lower them to a sum below "
+            "1."
         )
 
 
@@ -217,19 +221,21 @@ def _validate_without_guarantee(config: TrainingConfig) -> None:
     for name in ("push_to_hub", "evaluation_reserve", "dataset_id"):
         if getattr(config, name):
             raise UsageError(
-                f"--{name} and --target_epsilon inf exclude each other: a run without guarantee is not published, and has no budget; leave "
-                "one of them out."
+                f"--{name} and --target_epsilon inf exclude each other: a run without guarantee is not published, and "
+                "has no budget; leave one of them out."
             )
 
 
 def _validate_frequency(config: FETAProConfig) -> None:
     if config.auxiliary != "generator" and (config.objective or config.default_objective) != "edm":
         raise UsageError(
-            f"--auxiliary {config.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or --auxiliary generator."
+            f"--auxiliary {config.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "
+            "--auxiliary generator."
         )
     if config.curriculum == "mix" and config.auxiliary == "none":
         raise UsageError(
-            "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or --auxiliary generator."
+            "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or "
+            "--auxiliary generator."
         )
     if config.curriculum == "mix" and config.frequency_batch_size < 2:
         raise UsageError(
@@ -258,8 +264,8 @@ def _validate_rows(config: DiffusionConfig) -> None:
     for name in config.augmentation_names:
         if name not in AUGMENTATIONS:
             raise UsageError(
-                f"--augmentations '{name}' is not one of {', '.join(AUGMENTATIONS)}; give these, for what mixes images (mixup, cutmix) "
-                "would let one image move the gradients of others."
+                f"--augmentations '{name}' is not one of {', '.join(AUGMENTATIONS)}; give these, for what mixes "
+                "images (mixup, cutmix) would let one image move the gradients of others."
             )
 
 
@@ -274,12 +280,13 @@ def _validate_public(config: PublicConfig) -> None:
         for field in fields(PublicFlags):
             if getattr(config, field.name) != field.default:
                 raise UsageError(
-                    f"--{field.name} needs --public_dataset_name or --public_data_dir, or in its place --pretrained_model_name_or_path: "
-                    "without one of them there is no pre-training."
+                    f"--{field.name} needs --public_dataset_name or --public_data_dir, or in its place "
+                    "--pretrained_model_name_or_path: without one of them there is no pre-training."
                 )
     if getattr(config, "mix_public_images", False) and not (config.pretrains or config.dry_run):
         raise UsageError(
-            "--mix_public_images needs --public_dataset_name or --public_data_dir, whose images are mixed with the central ones."
+            "--mix_public_images needs --public_dataset_name or --public_data_dir, whose images are mixed with the "
+            "central ones."
         )
     if config.public_timestep_mixture is not None:
         TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
@@ -319,7 +326,8 @@ def _validate_units(config: TrainingConfig) -> None:
         raise UsageError("--unit_column needs --dataset_name, for only a dataset has columns.")
     if config.unit_column == "image" or not re.fullmatch(r"[\w .-]{1,100}", config.unit_column, re.ASCII):
         raise UsageError(
-            f"--unit_column '{config.unit_column}' cannot name a unit; call the column what it tells apart, such as patient_id."
+            f"--unit_column '{config.unit_column}' cannot name a unit; call the column what it tells apart, such as "
+            "patient_id."
         )
     for name in ("num_train_units", "num_train_images"):
         if getattr(config, name) is None:
@@ -328,8 +336,8 @@ def _validate_units(config: TrainingConfig) -> None:
             )
     if (config.num_train_units or 0) > (config.num_train_images or 0):
         raise UsageError(
-            f"--num_train_units {config.num_train_units} is more than --num_train_images {config.num_train_images}, and each unit has an "
-            "image: lower the one or raise the other."
+            f"--num_train_units {config.num_train_units} is more than --num_train_images {config.num_train_images}, "
+            "and each unit has an image: lower the one or raise the other."
         )
 
 
@@ -338,7 +346,8 @@ def _validate_ledger(config: TrainingConfig) -> None:
         check_dataset_id(config.dataset_id)
         if config.ledger_dir is None:
             raise UsageError(
-                "--dataset_id needs --ledger_dir, a private folder that is the same for all releases: else nothing adds up."
+                "--dataset_id needs --ledger_dir, a private folder that is the same for all releases: else nothing "
+                "adds up."
             )
         return
     for name in ("ledger_dir", "dataset_epsilon"):

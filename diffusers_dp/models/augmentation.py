@@ -4,8 +4,8 @@ It varies the few noisy central images, so that the model does not learn them by
 answers**, which are public by post-processing, and therefore draws from the public `--seed`. No sensitive image comes
 near it.
 
-Operations and ranges follow RandAugment (https://huggingface.co/papers/1909.13719) with the 31 magnitude bins of common
-implementations; FETA-Pro draws the magnitude anew for every fetch.
+Operations and ranges follow RandAugment (https://huggingface.co/papers/1909.13719) with the 31 magnitude bins of
+common implementations; FETA-Pro draws the magnitude anew for every fetch.
 """
 
 from collections.abc import Callable
@@ -68,8 +68,8 @@ OPERATIONS: dict[str, Operation] = {
 
 class AugmentationBag:
     """
-    Applies `num_ops` operations, drawn uniformly with replacement, to each image. One magnitude is drawn for each image
-    and shared by its operations; each operation draws its own sign.
+    Applies `num_ops` operations, drawn uniformly with replacement, to each image. One magnitude is drawn for each
+    image and shared by its operations; each operation draws its own sign.
 
     Strength = bin / 30. It scales shear 0 to 0.3, translation 0 to 150/331 of the side, rotation 0 to 30 degrees,
     brightness, color, contrast and sharpness by 1 +- 0 to 0.9, posterize 8 to 4 bits, solarize thresholds 255 to 0.

@@ -15,9 +15,9 @@ def ddim_images(
 ) -> torch.Tensor:
     """Images of the deterministic DDIM sampler, differentiable in the weights (FETA-Pro, Appendix C.1, Equation 2).
 
-    For a variance-exploding process DDIM is Euler's method on the probability flow (Song et al. 2021, Equation 13, with eta = 0), on the
-    noise levels of Diffusers' `EDMEulerScheduler`. Activations of a step are computed again on the way back, so that memory hardly grows
-    with the number of steps.
+    For a variance-exploding process DDIM is Euler's method on the probability flow (Song et al. 2021, Equation 13,
+    with eta = 0), on the noise levels of Diffusers' `EDMEulerScheduler`. Activations of a step are computed again on
+    the way back, so that memory hardly grows with the number of steps.
 
     Args:
         denoiser (`EDMDenoiser`): The model.
@@ -26,7 +26,8 @@ def ddim_images(
         num_inference_steps (`int`): Calls of the model.
 
     Returns:
-        `torch.Tensor` of shape `[B, C, H, W]`: Images in about [0, 1], not clamped, for what is clamped has no gradient.
+        `torch.Tensor` of shape `[B, C, H, W]`: Images in about [0, 1], not clamped, for what is clamped has no
+            gradient.
     """
     scheduler = EDMEulerScheduler(sigma_data=denoiser.sigma_data)
     scheduler.set_timesteps(num_inference_steps)
@@ -40,7 +41,8 @@ def ddim_images(
 
 
 class DDIMGenerator:
-    """A diffusion model in the place of the one-step generator, with the same methods: it draws by DDIM, with gradients.
+    """A diffusion model in the place of the one-step generator, with the same methods: it draws by DDIM, with
+    gradients.
 
     Args:
         denoiser (`EDMDenoiser`): The model.

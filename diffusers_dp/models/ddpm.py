@@ -12,18 +12,19 @@ from .draws import Draws
 
 
 def linear_schedule() -> DDIMScheduler:
-    """1,000 steps, betas from 1e-4 to 0.02 in equal steps, noise prediction (Ho et al. 2020, Section 4). It samples from the last
-    step on, however few steps are taken."""
+    """1,000 steps, betas from 1e-4 to 0.02 in equal steps, noise prediction (Ho et al. 2020, Section 4). It samples
+    from the last step on, however few steps are taken."""
     return DDIMScheduler(num_train_timesteps=TIMESTEPS, timestep_spacing="trailing")
 
 
 class DDPMDenoiser(Denoiser):
-    """A `UNet2DModel` that predicts what its scheduler's `prediction_type` says from `sqrt(abar_t) x_0 + sqrt(1 - abar_t) epsilon`
-    (Ho et al. 2020, Equation 4).
+    """A `UNet2DModel` that predicts what its scheduler's `prediction_type` says from `sqrt(abar_t) x_0 + sqrt(1 -
+    abar_t) epsilon` (Ho et al. 2020, Equation 4).
 
     Args:
         unet, patch_size, autocast_dtype: See `Denoiser`.
-        scheduler (`DDPMScheduler` or `DDIMScheduler`): Its betas and its `prediction_type`: `epsilon`, `sample` or `v_prediction`.
+        scheduler (`DDPMScheduler` or `DDIMScheduler`): Its betas and its `prediction_type`: `epsilon`, `sample` or
+            `v_prediction`.
     """
 
     def __init__(
@@ -53,9 +54,11 @@ class DDPMDenoiser(Denoiser):
 
 
 class DDPMImageDenoiser(DDPMDenoiser):
-    """The same UNet as a denoiser of images with noise of any standard deviation, called as `EDMDenoiser` is: not for training.
+    """The same UNet as a denoiser of images with noise of any standard deviation, called as `EDMDenoiser` is: not for
+    training.
 
-    `x_0 + sigma epsilon` times `sqrt(abar_t)` is `x_t` for the step whose `sqrt((1 - abar_t) / abar_t)` comes nearest to sigma.
+    `x_0 + sigma epsilon` times `sqrt(abar_t)` is `x_t` for the step whose `sqrt((1 - abar_t) / abar_t)` comes nearest
+    to sigma.
     """
 
     def forward(
@@ -74,14 +77,17 @@ class DDPMImageDenoiser(DDPMDenoiser):
 
 
 class DDPMLoss:
-    """The unweighted loss of DDPM, one mean over pixels per row (Ho et al. 2020, Equation 14; Ghalebikesabi et al. 2023, Equation 1).
+    """The unweighted loss of DDPM, one mean over pixels per row (Ho et al. 2020, Equation 14; Ghalebikesabi et al.
+    2023, Equation 1).
 
-    Each row draws its own step, its own noise, and drops its label for the null label with probability `label_dropout`. In DP-SGD
-    these draws come from the door's secret source (`generator`), elsewhere from torch's seeded one.
+    Each row draws its own step, its own noise, and drops its label for the null label with probability
+    `label_dropout`. In DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's
+    seeded one.
 
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
-        mixture (`TimestepMixture`, *optional*): Of the steps, as shares of their number; by default all are equally likely.
+        mixture (`TimestepMixture`, *optional*): Of the steps, as shares of their number; by default all are equally
+            likely.
     """
 
     def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
@@ -95,7 +101,8 @@ class DDPMLoss:
         labels: torch.Tensor | None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or `None`."""
+        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or
+        `None`."""
         draws = Draws(generator, images.device)
         times = draws.uniform(len(images))
         if self.mixture is not None:

@@ -16,16 +16,19 @@ SMALLEST_TIME = 1e-9  # a quantile of 0 would be a noise level of 0
 
 
 class Denoiser(nn.Module):
-    """Training-time wrapper of a `UNet2DModel`. It holds no parameters of its own, so that the release contains the plain UNet.
+    """Training-time wrapper of a `UNet2DModel`. It holds no parameters of its own, so that the release contains the
+    plain UNet.
 
     Args:
         unet (`UNet2DModel`): Class-conditional if it has `num_class_embeds` rows; the last row is the null label.
-        patch_size (`int`, defaults to 1): The UNet sees images whose patches of this side length are folded into channels.
-        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; what is computed around it,
-            the weights and their gradients stay float32.
+        patch_size (`int`, defaults to 1): The UNet sees images whose patches of this side length are folded into
+            channels.
+        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; what is computed
+            around it, the weights and their gradients stay float32.
 
     Raises:
-        ValueError: Another `autocast_dtype`; float16 needs loss scaling, which changes gradients before they are clipped.
+        ValueError: Another `autocast_dtype`; float16 needs loss scaling, which changes gradients before they are
+            clipped.
     """
 
     def __init__(self, unet: UNet2DModel, patch_size: int = 1, autocast_dtype: torch.dtype | None = None):
@@ -44,7 +47,8 @@ class Denoiser(nn.Module):
     def network(
         self, sample: torch.Tensor, noise_condition: torch.Tensor, class_labels: torch.Tensor | None
     ) -> torch.Tensor:
-        """The UNet's output for images `[B, C, H, W]` and noise conditions `[B]`, of the shape and type of `sample`."""
+        """The UNet's output for images `[B, C, H, W]` and noise conditions `[B]`, of the shape and type of
+        `sample`."""
         precision: contextlib.AbstractContextManager = contextlib.nullcontext()
         if self.autocast_dtype is not None:
             precision = torch.autocast(sample.device.type, self.autocast_dtype)
@@ -57,12 +61,13 @@ class Denoiser(nn.Module):
 class EDMDenoiser(Denoiser):
     """A denoiser `D(x; sigma)` made of a `UNet2DModel`.
 
-    `D(x; sigma) = c_skip(sigma) x + c_out(sigma) F(c_in(sigma) x, ln(sigma) / 4)` (Karras et al. 2022, Equation 7 and Table 1),
-    which is what Diffusers' EDM schedulers expect of a UNet. `sigma_data` travels in the scheduler's config.
+    `D(x; sigma) = c_skip(sigma) x + c_out(sigma) F(c_in(sigma) x, ln(sigma) / 4)` (Karras et al. 2022, Equation 7 and
+    Table 1), which is what Diffusers' EDM schedulers expect of a UNet. `sigma_data` travels in the scheduler's config.
 
     Args:
         unet, patch_size, autocast_dtype: See `Denoiser`.
-        sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public constant.
+        sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public
+            constant.
     """
 
     def __init__(
@@ -81,7 +86,8 @@ class EDMDenoiser(Denoiser):
         """Denoise.
 
         Args:
-            sample (`torch.Tensor` of shape `[B, C, H, W]`): Images in [-1, 1] plus noise of standard deviation `sigma`.
+            sample (`torch.Tensor` of shape `[B, C, H, W]`): Images in [-1, 1] plus noise of standard deviation
+                `sigma`.
             sigma (`torch.Tensor` of shape `[B]`): Noise levels, > 0.
             class_labels (`torch.LongTensor` of shape `[B]`, *optional*): Rows of the class table.
 
@@ -99,12 +105,13 @@ class EDMDenoiser(Denoiser):
 class EDMLoss:
     """The weighted denoising loss of EDM, one value per row (Karras et al. 2022, Equation 8 and Table 1).
 
-    Each row draws its own noise level, `ln(sigma) ~ N(P_mean, P_std^2)`, its own noise, and drops its label for the null label
-    with probability `label_dropout`. In DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's
-    seeded one.
+    Each row draws its own noise level, `ln(sigma) ~ N(P_mean, P_std^2)`, its own noise, and drops its label for the
+    null label with probability `label_dropout`. In DP-SGD these draws come from the door's secret source
+    (`generator`), elsewhere from torch's seeded one.
 
-    With a `mixture` the quantile of the noise level is not uniform but drawn from it: for a diffusion time t in [0, 1),
-    `ln(sigma) = P_mean + P_std * Phi^-1(t)`. So an interval 200-800 stands for the middle 60 % of EDM's noise levels.
+    With a `mixture` the quantile of the noise level is not uniform but drawn from it: for a diffusion time t in [0,
+    1), `ln(sigma) = P_mean + P_std * Phi^-1(t)`. So an interval 200-800 stands for the middle 60 % of EDM's noise
+    levels.
 
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
@@ -132,7 +139,8 @@ class EDMLoss:
         labels: torch.Tensor | None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or `None`."""
+        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or
+        `None`."""
         draws = Draws(generator, images.device)
         sigma = (self._levels(draws, len(images)) * self.p_std + self.p_mean).exp()
         if labels is not None:

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a UNet is trained for, and the scheduler that samples what it learned: from flags, or from a pre-trained pipeline."""
+"""What a UNet is trained for, and the scheduler that samples what it learned: from flags, or from a pre-trained
+pipeline."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -46,7 +47,8 @@ def build_objective(
 
     Args:
         unet (`UNet2DModel`): The network; its parameters are trained.
-        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): Which of the two objectives, and its noise levels.
+        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): Which of the two objectives, and its noise
+            levels.
         patch_size (`int`): Pixels that are folded into channels, per side.
         label_dropout, p_mean, p_std (`float`): See the flags of these names.
         mixture (`TimestepMixture`, *optional*): Of diffusion times.

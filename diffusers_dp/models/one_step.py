@@ -9,7 +9,8 @@ from diffusers import DDIMScheduler, UNet2DModel
 
 
 def one_step_scheduler() -> DDIMScheduler:
-    """Of one training step, at which the UNet predicts the sample: its only step returns what the UNet returned, clamped to [-1, 1]."""
+    """Of one training step, at which the UNet predicts the sample: its only step returns what the UNet returned,
+    clamped to [-1, 1]."""
     return DDIMScheduler(num_train_timesteps=1, prediction_type="sample")
 
 
@@ -35,7 +36,8 @@ class OneStepGenerator:
         return self.unet.parameters()
 
     def draw(self, class_labels: torch.Tensor) -> torch.Tensor:
-        """An image for each label, `[len(class_labels), C, H, W]`, in about [0, 1]. Not clamped: what is clamped has no gradient."""
+        """An image for each label, `[len(class_labels), C, H, W]`, in about [0, 1]. Not clamped: what is clamped has
+        no gradient."""
         config, labels = self.unet.config, class_labels if self.unet.config.num_class_embeds else None
         shape = (len(class_labels), config.in_channels, config.sample_size, config.sample_size)
         folded = self.unet(torch.randn(shape, device=class_labels.device), 0, class_labels=labels).sample

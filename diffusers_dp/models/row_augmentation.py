@@ -1,8 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Augmentation multiplicity: each of the K draws of an image is flipped and shifted by itself (Ghalebikesabi et al. 2023, Section 4).
+"""Augmentation multiplicity: each of the K draws of an image is flipped and shifted by itself (Ghalebikesabi et al.
+2023, Section 4).
 
-The loss of a row may depend on its own image alone (`gradients/step.py`), so there is no way in here for an augmentation that mixes images.
-Draws of one image are averaged before its gradient is clipped, whatever befell them: the sensitivity stays the clip norm.
+The loss of a row may depend on its own image alone (`gradients/step.py`), so there is no way in here for an
+augmentation that mixes images. Draws of one image are averaged before its gradient is clipped, whatever befell them:
+the sensitivity stays the clip norm.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +23,14 @@ LARGEST_SHIFT = 8  # the part of the side by which a crop is shifted at most: 4 
 class AugmentedLoss:
     """A row loss of flipped and shifted images.
 
-    Both operations only choose which pixel of a row's own image stands where. How much is drawn depends on the number of rows alone.
+    Both operations only choose which pixel of a row's own image stands where. How much is drawn depends on the number
+    of rows alone.
 
     Args:
         loss (`Callable`): A `RowLoss`, of the augmented images.
-        operations (sequence of `str`): `flip` mirrors half of the rows, left to right; `crop` pads by an eighth of the side, at least one
-            pixel, mirrored at the edges, and crops to the old size at a place that is uniformly random.
+        operations (sequence of `str`): `flip` mirrors half of the rows, left to right; `crop` pads by an eighth of the
+            side, at least one pixel, mirrored at the edges, and crops to the old size at a place that is uniformly
+            random.
     """
 
     def __init__(self, loss: Callable[..., torch.Tensor], operations: Sequence[str]):

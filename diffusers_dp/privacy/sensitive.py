@@ -1,8 +1,8 @@
 """The door. While a model is made, private images live in one object and leave it only as noisy sums.
 
-Adjacency: two datasets are neighbours if one unit is zeroed out, that is, contributes nothing. A unit is an image, or all images of
-one person; the number of units N and the label set are public. Both public methods below answer with noise, after writing a row to
-the ledger.
+Adjacency: two datasets are neighbours if one unit is zeroed out, that is, contributes nothing. A unit is an image, or
+all images of one person; the number of units N and the label set are public. Both public methods below answer with
+noise, after writing a row to the ledger.
 """
 
 import contextlib
@@ -37,23 +37,25 @@ class SensitiveImages:
     """Private images behind one door.
 
     Args:
-        images (`np.ndarray` of uint8, shape `[n, C, H, W]`, or `PickedImages`): n <= `num_images`; images that are missing contribute zero. May be a read-only
-            map of a file: only images that are sampled are read.
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`, or `PickedImages`): n <= `num_images`; images that are
+            missing contribute zero. May be a read-only map of a file: only images that are sampled are read.
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image.
-        readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay in N and
-            contribute zero to every answer.
+        readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay
+            in N and contribute zero to every answer.
         num_images (`int`): The declared, public N.
         image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
         class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
-        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is one.
+        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is
+            one.
         num_units (`int`, *optional*): The declared, public number of units; needed with `units`.
-        max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks at, drawn at
-            random. What a unit contributes is their mean.
+        max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks
+            at, drawn at random. What a unit contributes is their mean.
         leaky_log (`LeakyLog`, *optional*): Is told what no guarantee covers.
         device (`torch.device`, *optional*): Where answers are computed.
-        processes (`Processes`, *optional*): Those that ask together. Each holds its own share of the images (`load_share`), and samples from
-            it with its own entropy, which together is Poisson sampling of all; the first adds the noise, once, to its part of the sum.
-            Numbers that are declared are those of all shares together.
+        processes (`Processes`, *optional*): Those that ask together. Each holds its own share of the images
+            (`load_share`), and samples from it with its own entropy, which together is Poisson sampling of all; the
+            first adds the noise, once, to its part of the sum. Numbers that are declared are those of all shares
+            together.
 
     Raises:
         UsageError: More images than `num_images` or units than `num_units`, or images of another shape.
@@ -124,20 +126,21 @@ class SensitiveImages:
         query: dict | None = None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """A noisy sum of features, asked `repeats` times: `sum_i clip(features(x_i, y_i)) + N(0, (sigma * clip_norm)^2)`.
+        """A noisy sum of features, asked `repeats` times: `sum_i clip(features(x_i, y_i)) + N(0, (sigma *
+        clip_norm)^2)`.
 
-        Zeroing out one image moves the sum by at most `clip_norm` in L2 norm. The door clips each row of features and replaces
-        what is not finite by zero. Whether a row is of one record alone, it tries on records of noise first.
+        Zeroing out one image moves the sum by at most `clip_norm` in L2 norm. The door clips each row of features and
+        replaces what is not finite by zero. Whether a row is of one record alone, it tries on records of noise first.
 
-        With `by_label` each image is added to the row of its class alone, so the bound holds for all rows together (parallel
-        composition, FETA-Pro Theorem 3). A unit of several images adds the mean of their clipped features, each in the row of
-        its class: a mean of vectors no longer than `clip_norm` is no longer.
+        With `by_label` each image is added to the row of its class alone, so the bound holds for all rows together
+        (parallel composition, FETA-Pro Theorem 3). A unit of several images adds the mean of their clipped features,
+        each in the row of its class: a mean of vectors no longer than `clip_norm` is no longer.
 
         Terms and noise are added up in float64; the sum is rounded to float32 when all noise is on it.
 
         Args:
-            features (`Callable`): Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None` where there are none, to
-                features `[b, d]`, each row a function of its own record.
+            features (`Callable`): Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None` where there are
+                none, to features `[b, d]`, each row a function of its own record.
             clip_norm (`float`): Bound on the L2 norm of a feature vector; the sensitivity.
             noise_multiplier (`float`): sigma.
             sample_rate (`float`, defaults to 1): Each ask takes its own Poisson sample at this rate.
@@ -149,8 +152,8 @@ class SensitiveImages:
             generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
-            `torch.Tensor` of shape `[repeats, classes, d]` (`classes` = 1 without `by_label`), float32. Unscaled: divide by a
-            public constant.
+            `torch.Tensor` of shape `[repeats, classes, d]` (`classes` = 1 without `by_label`), float32. Unscaled:
+            divide by a public constant.
 
         Raises:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
@@ -214,14 +217,15 @@ class SensitiveImages:
         truncated_batch_size: int | None = None,
         generator: PrivateGenerator | None = None,
     ) -> Gradients:
-        """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of DP-SGD.
+        """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of
+        DP-SGD.
 
         Sensitivity `max_grad_norm` (see `clipped_gradient_sum`). An empty sample takes the same path: zero plus noise.
 
         Args:
             model (`nn.Module`): Its trainable parameters get a gradient; nothing else of it changes.
-            row_loss (`Callable`): Model, images `[rows, C, H, W]` in [-1, 1], labels and a `PrivateGenerator`, from which all that
-                is random is drawn, to one loss per row.
+            row_loss (`Callable`): Model, images `[rows, C, H, W]` in [-1, 1], labels and a `PrivateGenerator`, from
+                which all that is random is drawn, to one loss per row.
             max_grad_norm (`float`): Clip norm C.
             noise_multiplier (`float`): sigma; the noise has standard deviation sigma * C.
             sample_rate (`float`): q.
@@ -230,8 +234,9 @@ class SensitiveImages:
             max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
             ledger (`PrivacyLedger`): One step of an open reservation is taken **before** an image is looked at.
             reserve_steps (`int`, defaults to 1): Steps to reserve at once when no reservation is open.
-            truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a random part of this
-                size, and a smaller one filled up with blank images that do not count, so that every step has as many rows.
+            truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a
+                random part of this size, and a smaller one filled up with blank images that do not count, so that
+                every step has as many rows.
             generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
@@ -287,8 +292,9 @@ class SensitiveImages:
         return {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
 
     def _truncated_sample(self, sample_rate: float, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:
-        """This process's part of a sample of all images, which the first process draws and cuts: shares that each process cut by
-        itself would be another mechanism, with another epsilon. Blanks fill the part up to a size that it hardly ever exceeds."""
+        """This process's part of a sample of all images, which the first process draws and cuts: shares that each
+        process cut by itself would be another mechanism, with another epsilon. Blanks fill the part up to a size that
+        it hardly ever exceeds."""
         drawn = self.processes.on_first(
             lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)
         )
@@ -306,8 +312,8 @@ class SensitiveImages:
     def _batches_of_units(
         self, unit_of: torch.Tensor, sample: torch.Tensor, size: int, generator: PrivateGenerator
     ) -> Iterator[PhysicalBatch]:
-        """Whole units, of each at most `max_images_per_unit` of its readable images. The draw that chooses them takes as many numbers
-        as there are records, whoever is sampled: one unit does not move what is chosen of another."""
+        """Whole units, of each at most `max_images_per_unit` of its readable images. The draw that chooses them takes
+        as many numbers as there are records, whoever is sampled: one unit does not move what is chosen of another."""
         sampled = torch.zeros(self._own_units, dtype=torch.bool)
         sampled[sample] = True
         luck = torch.from_numpy(generator.uniform(len(unit_of)))
@@ -329,8 +335,8 @@ class SensitiveImages:
             yield self._images[index].to(self.device), labels, counted, unit_index.to(self.device)
 
     def _batches_of_images(self, indices: torch.Tensor, size: int) -> Iterator[PhysicalBatch]:
-        """An image that is missing or unreadable is blank: it keeps its place, so that how many rows there are, and who draws which
-        random numbers, depends on the Poisson sample alone."""
+        """An image that is missing or unreadable is blank: it keeps its place, so that how many rows there are, and
+        who draws which random numbers, depends on the Poisson sample alone."""
         for chunk in indices.split(size) if len(indices) else ():
             there = chunk < len(self._images)
             counted = there.clone()
@@ -346,8 +352,8 @@ class SensitiveImages:
 
 
 def _tensor_of(array: np.ndarray) -> torch.Tensor:
-    """Shares memory with an array, which may be a read-only map of a file. Torch warns of that, for writing to it would fail; the door
-    never does."""
+    """Shares memory with an array, which may be a read-only map of a file. Torch warns of that, for writing to it
+    would fail; the door never does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.from_numpy(array)
@@ -355,10 +361,11 @@ def _tensor_of(array: np.ndarray) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _secret_torch_draws(device: torch.device) -> Iterator[None]:
-    """What still draws from torch's own generator in here (dropout, a loss of somebody else's) draws neither from the public
-    seed nor moves its state."""
+    """What still draws from torch's own generator in here (dropout, a loss of somebody else's) draws neither from the
+    public seed nor moves its state."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        # On a CPU its generator alone: for a card that is not there, `torch.manual_seed` would keep the stack of each call.
+        # On a CPU its generator alone: for a card that is not there, `torch.manual_seed` would keep the stack of each
+        # call.
         reseed = torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed
         reseed(int.from_bytes(os.urandom(8), "little", signed=True))
         yield

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Whether features keep records apart, which the sensitivity of a noisy sum rests on: tried on records of noise, before anything is asked."""
+"""Whether features keep records apart, which the sensitivity of a noisy sum rests on: tried on records of noise,
+before anything is asked."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +28,8 @@ def features_of_zeros(
     name: str,
 ) -> torch.Tensor:
     """
-    The features of one black image, after a trial: records of public noise get the same rows in another order, beside other records, and alone.
+    The features of one black image, after a trial: records of public noise get the same rows in another order, beside
+    other records, and alone.
 
     A mixture that shows on none of them, or is smaller than rounding, is not found.
 
@@ -42,7 +44,8 @@ def features_of_zeros(
         `torch.Tensor` of shape `[1, d]`.
 
     Raises:
-        UsageError: A row changes with the other records of its batch, or from call to call, or there is not one row a record.
+        UsageError: A row changes with the other records of its batch, or from call to call, or there is not one row a
+            record.
     """
     number = NUM_TRIED + NUM_MATES
     images = _scrambled(number * math.prod(image_shape), 256).view(number, *image_shape).float().div(255).to(device)
@@ -53,8 +56,8 @@ def features_of_zeros(
         found = features(images[which], None if labels is None else labels[which])
         if found.dim() != 2 or len(found) != len(which):
             raise UsageError(
-                f"The features of {name!r} have the shape {tuple(found.shape)} for {len(which)} images; return one row of "
-                "numbers for each image."
+                f"The features of {name!r} have the shape {tuple(found.shape)} for {len(which)} images; return one "
+                "row of numbers for each image."
             )
         return found.detach().double().nan_to_num()
 
@@ -68,16 +71,16 @@ def features_of_zeros(
     for again in trials:
         if ((again() - together).norm(dim=1) > limit).any():
             raise UsageError(
-                f"The features of {name!r} are no function of one image alone: they change with the other images of a batch, "
-                "or are random. Put its networks into evaluation mode, and compute each row from its own image."
+                f"The features of {name!r} are no function of one image alone: they change with the other images of a "
+                "batch, or are random. Put its networks into evaluation mode, and compute each row from its own image."
             )
     zeros = None if labels is None else torch.zeros(1, dtype=torch.long, device=device)
     return features(torch.zeros(1, *image_shape, device=device), zeros)
 
 
 def _scrambled(count: int, below: int) -> torch.Tensor:
-    """Numbers that look random, without a generator, for the door draws from its private source alone: two rounds of a multiplicative
-    hash on 32 bits."""
+    """Numbers that look random, without a generator, for the door draws from its private source alone: two rounds of a
+    multiplicative hash on 32 bits."""
     word = torch.arange(1, count + 1)
     for _ in range(2):
         word = word * 2654435761 & 0xFFFFFFFF

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Noisy answers of the one-shot queries on disk. Nothing of it is pickled, and no state of a random generator is written."""
+"""Noisy answers of the one-shot queries on disk. Nothing of it is pickled, and no state of a random generator is
+written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ class NoisyAnswers:
 
     Args:
         folder (`str` or `Path`): Where the answers lie, a folder for each; made when needed.
-        processes (`Processes`, *optional*): Of the run; the first one reads and writes, and gives the others what it read.
+        processes (`Processes`, *optional*): Of the run; the first one reads and writes, and gives the others what it
+            read.
     """
 
     def __init__(self, folder: str | Path, processes: Processes | None = None):
@@ -33,7 +35,8 @@ class NoisyAnswers:
         self, row: LedgerRow, ledger: PrivacyLedger, question: Callable[[], dict[str, torch.Tensor]], **meaning: Any
     ) -> dict[str, torch.Tensor]:
         """
-        The stored answer or, the first time, that of `question`, which is stored before it is used. SIGTERM waits for both.
+        The stored answer or, the first time, that of `question`, which is stored before it is used. SIGTERM waits for
+        both.
 
         Args:
             row, ledger, meaning: As for `get`.
@@ -73,15 +76,15 @@ class NoisyAnswers:
         for name, value in _question(row, meaning).items():
             if state["question"].get(name) != value:
                 raise UsageError(
-                    f"The stored answer {folder} was asked for with {name} = {state['question'].get(name)}, this run has "
-                    f"{value}: resume with the flags of that run, or start another --output_dir."
+                    f"The stored answer {folder} was asked for with {name} = {state['question'].get(name)}, this run "
+                    f"has {value}: resume with the flags of that run, or start another --output_dir."
                 )
         question = [row.name, row.noise_multiplier, row.sampling_probability, row.steps]
         keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved")
         if question not in [[entry[key] for key in keys] for entry in ledger.rows]:
             raise IntegrityError(
-                f"The ledger does not hold what {folder} cost: put back the whole ledger.jsonl of this run, for what was "
-                "spent stays spent."
+                f"The ledger does not hold what {folder} cost: put back the whole ledger.jsonl of this run, for what "
+                "was spent stays spent."
             )
         return tensors["answer"]
 

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Spatial features: noisy central images per class, by mean (DP-FETA Algorithm 1, FETA-Pro Equation 7) or mode (DP-FETA Algorithm 2).
+"""Spatial features: noisy central images per class, by mean (DP-FETA Algorithm 1, FETA-Pro Equation 7) or mode
+(DP-FETA Algorithm 2).
 
 Nothing here loads torch before it is used.
 """
@@ -36,8 +37,9 @@ class MeanImages(Query):
     """
     `repeats` noisy mean images of each class, each of its own Poisson sample of small images.
 
-    Divided by the expected number of images of a class, `q N / classes`. The clip norm is `sqrt(d) / 2` for the `d` values in
-    [0, 1] of a small image: a grey image of value 1/2 has that norm. An image lies in one class, so it is the sensitivity.
+    Divided by the expected number of images of a class, `q N / classes`. The clip norm is `sqrt(d) / 2` for the `d`
+    values in [0, 1] of a small image: a grey image of value 1/2 has that norm. An image lies in one class, so it is
+    the sensitivity.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -72,8 +74,9 @@ class ModeImages(MeanImages):
     """
     `repeats` noisy histograms of every value of the small images of each class, and the mode image of each.
 
-    Bin k of 1, ..., `num_bins` holds the values in `((k - 1) / num_bins, k / num_bins]`, the first bin 0 as well (DP-FETA
-    Section 3.1.2). An image adds one vote to one bin of each of `d` values: the clip norm is `sqrt(d)` (Theorem 3.3).
+    Bin k of 1, ..., `num_bins` holds the values in `((k - 1) / num_bins, k / num_bins]`, the first bin 0 as well
+    (DP-FETA Section 3.1.2). An image adds one vote to one bin of each of `d` values: the clip norm is `sqrt(d)`
+    (Theorem 3.3).
 
     Args:
         num_bins (`int`): From 2 to 256.
@@ -105,18 +108,19 @@ class ModeImages(MeanImages):
         return F.one_hot(bins, self.num_bins).to(images.dtype).flatten(1)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """The middle of the fullest bin of each value, `(2 k - 1) / (2 num_bins)` (Equation 7): `[repeats, classes, C, h, w]`
-        in (0, 1), float32."""
+        """The middle of the fullest bin of each value, `(2 k - 1) / (2 num_bins)` (Equation 7): `[repeats, classes, C,
+        h, w]` in (0, 1), float32."""
         histograms = answer.unflatten(2, (*small_shape(self.image_shape), self.num_bins))
         return (histograms.argmax(-1) + 0.5) / self.num_bins
 
 
 def restore_central_images(noisy: "torch.Tensor", image_shape: tuple[int, ...]) -> "torch.Tensor":
-    """Noisy small central images to images of full size: clamp, bilinear up-sampling, 8 bits, then (where they were shrunk) a
-    3x3 median filter and, for grey images, a 3x3 sharpening filter. Post-processing of a noisy answer.
+    """Noisy small central images to images of full size: clamp, bilinear up-sampling, 8 bits, then (where they were
+    shrunk) a 3x3 median filter and, for grey images, a 3x3 sharpening filter. Post-processing of a noisy answer.
 
     Args:
-        noisy (`torch.Tensor` of shape `[n, C, h, w]`): As `MeanImages` or `ModeImages` finish them, flattened over classes.
+        noisy (`torch.Tensor` of shape `[n, C, h, w]`): As `MeanImages` or `ModeImages` finish them, flattened over
+            classes.
 
     Returns:
         `torch.Tensor` of uint8, shape `[n, C, H, W]`.

@@ -20,7 +20,8 @@ class RandomFourierFeatures:
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
         num_features (`int`): D, even.
-        length_scale (`float`): Of the Gaussian kernel that the features approximate, in units of pixel values in [0, 1].
+        length_scale (`float`): Of the Gaussian kernel that the features approximate, in units of pixel values in [0,
+            1].
         seed (`int`): Public.
     """
 

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a question to the sensitive images is, in one place: plan, picture, audit, receipt and stored answers read it. No torch."""
+"""What a question to the sensitive images is, in one place: plan, picture, audit, receipt and stored answers read it.
+No torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ class Query:
     """
     One noisy sum of features over the sensitive images, asked once in a run.
 
-    A subclass gives it a name, a clip norm and features, and says what follows from an answer. Its fields say how it is asked.
+    A subclass gives it a name, a clip norm and features, and says what follows from an answer. Its fields say how it
+    is asked.
 
     Args:
         noise_multiplier (`float`, *optional*): As a flag gave it; `None`: calibrated to the share.
-        budget_share (`float`, *optional*): Share of the composed RDP; `None`: what all others leave. One query at most, of a
-            method without DP-SGD.
+        budget_share (`float`, *optional*): Share of the composed RDP; `None`: what all others leave. One query at
+            most, of a method without DP-SGD.
         flags (`str`): What its flags begin with: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
         sample_rate (`float`, defaults to 1): q of each Poisson sample; 1 takes all images.
         repeats (`int`, defaults to 1): How often it is asked.
@@ -75,7 +77,8 @@ class Query:
         return None
 
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to features `[b, d]`, each row of its own record."""
+        """Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to features `[b, d]`, each row of its own
+        record."""
         raise NotImplementedError(f"{type(self).__name__} has no features of its own; give them to `ask`.")
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
@@ -83,7 +86,8 @@ class Query:
         return answer
 
     def stand_in(self) -> "Features":
-        """Public features for pre-flight and audit. A query whose features are known only later gives others of their kind."""
+        """Public features for pre-flight and audit. A query whose features are known only later gives others of their
+        kind."""
         return self.features
 
     def ask(

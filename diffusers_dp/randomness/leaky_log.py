@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What DP-SGD could tell of its batches, for an operator who may see the images anyway. None of it is covered by the guarantee."""
+"""What DP-SGD could tell of its batches, for an operator who may see the images anyway. None of it is covered by the
+guarantee."""
 
 import json
 from pathlib import Path
@@ -15,7 +16,8 @@ class LeakyLog:
     """One JSON line for each step of DP-SGD: batch size, mean loss, median gradient norm, share of clipped gradients.
 
     Args:
-        private (`Path`): The run's private folder; the log lies in its folder `unprotected`, mode 700, which is never released.
+        private (`Path`): The run's private folder; the log lies in its folder `unprotected`, mode 700, which is never
+            released.
         max_grad_norm (`float`): The clip norm.
     """
 

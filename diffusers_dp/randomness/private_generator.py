@@ -1,8 +1,9 @@
 """The private source of randomness: noise and Poisson draws.
 
-Whoever can replay these draws can subtract the noise. They therefore never depend on `--seed`, are never serialised and never
-replayed. Torch's CPU generator is not used: it keeps only 32 bits of a seed, so that all its streams can be tried in a few
-hours. The stream is numpy's Philox 4x64 counter generator under a 128-bit key of operating-system entropy.
+Whoever can replay these draws can subtract the noise. They therefore never depend on `--seed`, are never serialised
+and never replayed. Torch's CPU generator is not used: it keeps only 32 bits of a seed, so that all its streams can be
+tried in a few hours. The stream is numpy's Philox 4x64 counter generator under a 128-bit key of operating-system
+entropy.
 """
 
 import os
@@ -39,8 +40,8 @@ class PrivateGenerator:
     ) -> torch.Tensor:
         """Independent `N(0, std^2)` draws, float32, of shape `shape`.
 
-        On CUDA the card's own generator is reseeded with 64 fresh bits of operating-system entropy for every call, unless a
-        key was injected.
+        On CUDA the card's own generator is reseeded with 64 fresh bits of operating-system entropy for every call,
+        unless a key was injected.
         """
         device = torch.device(device)
         if device.type == "cuda" and not self._injected:

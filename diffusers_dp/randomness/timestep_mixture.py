@@ -16,10 +16,11 @@ _TOLERANCE = 1e-6  # of the sum of the weights
 
 
 class TimestepMixture:
-    """`t ~ sum_i w_i U[l_i, u_i)` with `l_1 = 0`, `u_i = l_{i+1}`, and `T = 1000` at the end (Ghalebikesabi et al. 2023, Section 4).
+    """`t ~ sum_i w_i U[l_i, u_i)` with `l_1 = 0`, `u_i = l_{i+1}`, and `T = 1000` at the end (Ghalebikesabi et al.
+    2023, Section 4).
 
-    Time is a share of T here: `ddpm` takes it as a share of the scheduler's steps, and `edm` as a quantile of its noise levels, which
-    keeps EDM's own distribution where a single interval has all the weight.
+    Time is a share of T here: `ddpm` takes it as a share of the scheduler's steps, and `edm` as a quantile of its
+    noise levels, which keeps EDM's own distribution where a single interval has all the weight.
 
     Args:
         bounds (`list[float]`): 0, the inner ends of the intervals, and 1000.
@@ -46,8 +47,8 @@ class TimestepMixture:
             flag (`str`): Its name, without dashes.
 
         Raises:
-            UsageError: It is none, an interval is empty, they do not cover 0 to 1000 one after the other, or the weights are not positive
-                numbers whose sum is 1.
+            UsageError: It is none, an interval is empty, they do not cover 0 to 1000 one after the other, or the
+                weights are not positive numbers whose sum is 1.
         """
         parts = [_INTERVAL.fullmatch(part) for part in text.split(",")]
         try:
@@ -57,13 +58,14 @@ class TimestepMixture:
             ends, weights = [], []
         if len(ends) < len(parts):
             raise UsageError(
-                f"--{flag} is '{text}'; give intervals with their weights, such as 0-200:0.05,200-800:0.9,800-1000:0.05."
+                f"--{flag} is '{text}'; give intervals with their weights, such as "
+                "0-200:0.05,200-800:0.9,800-1000:0.05."
             )
         bounds = [0.0, *(end for _, end in ends)]
         if [start for start, _ in ends] != bounds[:-1] or bounds[-1] != TIMESTEPS or sorted(set(bounds)) != bounds:
             raise UsageError(
-                f"--{flag} '{text}' does not cover 0 to {TIMESTEPS}; let the first interval start at 0, each other where the one before "
-                f"it ends, and the last end at {TIMESTEPS}."
+                f"--{flag} '{text}' does not cover 0 to {TIMESTEPS}; let the first interval start at 0, each other "
+                f"where the one before it ends, and the last end at {TIMESTEPS}."
             )
         if not min(weights) > 0 or not math.isclose(sum(weights), 1, abs_tol=_TOLERANCE):
             raise UsageError(
@@ -72,7 +74,8 @@ class TimestepMixture:
         return cls(bounds, weights)
 
     def times(self, uniform: np.ndarray) -> np.ndarray:
-        """Draws from [0, 1), one number each, to diffusion times in [0, 1), by the inverse of the distribution function."""
+        """Draws from [0, 1), one number each, to diffusion times in [0, 1), by the inverse of the distribution
+        function."""
         reached = np.cumsum([0.0, *self.weights])
         times = np.interp(uniform * reached[-1], reached, np.array(self.bounds) / TIMESTEPS)
         return np.minimum(times, np.nextafter(1, 0))  # rounding may reach 1

@@ -51,7 +51,8 @@ class PipelineArtefact:
 
     Args:
         pipeline (`DPImagePipeline`): With its final weights.
-        seed (`int`, defaults to 0), num_inference_steps (`int`, defaults to 20): Of the images that `samples.png` shows.
+        seed (`int`, defaults to 0), num_inference_steps (`int`, defaults to 20): Of the images that `samples.png`
+            shows.
         samples (`PIL.Image.Image`, *optional*): In their place.
     """
 

@@ -74,7 +74,8 @@ def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str,
 def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
     """Puts an audit's summary into the receipt of a release, in its field `audit`.
 
-    The field lies outside the hashes, so that it can be added later: neither the receipt's own hash nor the guarantee changes.
+    The field lies outside the hashes, so that it can be added later: neither the receipt's own hash nor the guarantee
+    changes.
 
     Args:
         release (`str` or `Path`): The folder.

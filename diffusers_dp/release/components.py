@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What a stranger's model says of itself, checked before anything of it is looked up or built.
 
-A model index may name any class that is installed, and a configuration of a few bytes any size. Here are the classes that a model of this
-library can have, and the sizes that its weights have room for. torch is loaded by `check_model` alone.
+A model index may name any class that is installed, and a configuration of a few bytes any size. Here are the classes
+that a model of this library can have, and the sizes that its weights have room for. torch is loaded by `check_model`
+alone.
 """
 
 import json
@@ -32,7 +33,8 @@ LONGEST_NAME = 1_000
 NOT_OURS = "it holds no model of this library"
 #: What reading, building or trying a stranger's configuration can raise. Too little memory passes.
 WRONG = (
-    OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError, AssertionError,
+    OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError,
+    AssertionError,
 )  # fmt: skip
 
 
@@ -45,7 +47,8 @@ class Components:
     """
     Args:
         side (`int`): Pixels of an image.
-        class_names (tuple of `str`, *optional*): By class id, the id where it has no name; `None` for a model without classes.
+        class_names (tuple of `str`, *optional*): By class id, the id where it has no name; `None` for a model without
+            classes.
         unet_config (`dict`): Of `UNet2DModel`.
         scheduler (`str`): Its class, one of `SCHEDULERS`.
         scheduler_config (`dict`): Of the scheduler.
@@ -63,7 +66,8 @@ class Components:
 def check_components(
     name: str, folder: Path, *, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES
 ) -> Components:
-    """Reads index, configurations and the header of the weights. Nothing that they name is imported, and nothing is built.
+    """Reads index, configurations and the header of the weights. Nothing that they name is imported, and nothing is
+    built.
 
     Args:
         name (`str`): Of the model, for the message.
@@ -211,7 +215,8 @@ def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> N
 
 
 def check_schedule(config: dict[str, Any]) -> None:
-    """Every number of a scheduler's configuration is finite and of a size that can be computed. Raises `WrongModel`."""
+    """Every number of a scheduler's configuration is finite and of a size that can be computed. Raises
+    `WrongModel`."""
     for key, value in config.items():
         for number in _numbers(value):
             if not abs(number) <= MOST_NOISE_LEVELS:
@@ -232,7 +237,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a safetensors file, from its header alone. They fill the file, so that its size bounds them.
+    """The shape of each tensor of a safetensors file, from its header alone. They fill the file, so that its size
+    bounds them.
 
     Raises:
         WrongModel: It is no such file, or has too many tensors.

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Releases that lie in a folder or on the Hub: fetched whole, verified, and only then loaded. torch is loaded with a model alone."""
+"""Releases that lie in a folder or on the Hub: fetched whole, verified, and only then loaded. torch is loaded with a
+model alone."""
 
 import logging
 import os
@@ -145,16 +146,19 @@ def load_verified(
 
     Args:
         release (`str` or `Path`): Folder, or Hub id.
-        require_dp (`bool`, defaults to `True`): `False` loads what does not match as well, with a warning for each mismatch.
+        require_dp (`bool`, defaults to `True`): `False` loads what does not match as well, with a warning for each
+            mismatch.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are safetensors, whatever is asked.
+        arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are safetensors, whatever
+            is asked.
 
     Returns:
         `DPImagePipeline`: On the CPU. What was verified is "numbers consistent, unsigned": see `verify`.
 
     Raises:
-        IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee. Whatever
-            `require_dp` is: the model is none of this library, or its configuration is not one of its weights (`components`).
+        IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee.
+            Whatever `require_dp` is: the model is none of this library, or its configuration is not one of its weights
+            (`components`).
         UsageError: There is no such folder, and no such repository.
     """
     folder = fetch_release(release, revision)

@@ -31,8 +31,9 @@ STRONG, MODERATE = 1.0, 10.0
 def strength(epsilon: float, delta: float, number: int) -> Strength:
     """The words for a guarantee. They speak of the proof; what an actual attack achieves may be far less.
 
-    Epsilon has tiers, and delta can only make the word weaker. Above `LARGE_DELTA` nothing is strong. A delta of 1/number
-    or more allows to publish records outright, and is weak whatever epsilon is. Near epsilon 10 `best_guess` decides.
+    Epsilon has tiers, and delta can only make the word weaker. Above `LARGE_DELTA` nothing is strong. A delta of
+    1/number or more allows to publish records outright, and is weak whatever epsilon is. Near epsilon 10 `best_guess`
+    decides.
 
     Args:
         epsilon, delta (`float`): Of the guarantee.
@@ -50,8 +51,8 @@ def strength(epsilon: float, delta: float, number: int) -> Strength:
         return Strength(
             "moderate",
             "can tell only within a proven limit whether",
-            f"A real limit, and a wide one: towards epsilon 10, or with a delta above {LARGE_DELTA:g}, the proof alone "
-            "does not exclude a confident guess.",
+            f"A real limit, and a wide one: towards epsilon 10, or with a delta above {LARGE_DELTA:g}, the proof "
+            "alone does not exclude a confident guess.",
         )
     return Strength(
         "weak",
@@ -64,8 +65,8 @@ def strength(epsilon: float, delta: float, number: int) -> Strength:
 def best_guess(epsilon: float, delta: float) -> float:
     """The largest share of right answers to "was this image used?", asked fifty-fifty.
 
-    A test of two neighbours under (epsilon, delta) has at best equal errors of `(1 - delta) / (1 + e^epsilon)` (Kairouz et al. 2015,
-    Equation 4). 0.5 is a blind guess.
+    A test of two neighbours under (epsilon, delta) has at best equal errors of `(1 - delta) / (1 + e^epsilon)`
+    (Kairouz et al. 2015, Equation 4). 0.5 is a blind guess.
 
     Args:
         epsilon (`float`): At least 0.
@@ -114,8 +115,8 @@ def guess_in_words(receipt: dict[str, Any]) -> str:
     # Rounded up, and never to certainty.
     percent = "more than 99.9" if right > 0.999 else f"up to {math.ceil(round(right * 1000, 6)) / 10:g}"
     return (
-        f"Somebody who flips a coin to say whether {what} was used is right 50 times in 100. This proof leaves room for an attack on the "
-        f"model that is right {percent} times in 100."
+        f"Somebody who flips a coin to say whether {what} was used is right 50 times in 100. This proof leaves room "
+        f"for an attack on the model that is right {percent} times in 100."
     )
 
 

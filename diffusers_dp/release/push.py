@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A release, or a dataset that was drawn from one, to the Hub: verified first, the allow-list alone, in one commit.
 
-One commit makes a repository hold all of it or nothing. Large files go up before the commit, and what the Hub has of them already is
-not sent again: a push that broke off goes on with the same command. The token is read by `huggingface_hub` alone.
+One commit makes a repository hold all of it or nothing. Large files go up before the commit, and what the Hub has of
+them already is not sent again: a push that broke off goes on with the same command. The token is read by
+`huggingface_hub` alone.
 """
 
 import json
@@ -43,8 +44,8 @@ def files_to_push(release: str | Path) -> list[str]:
         problems = [f"{SIGNATURE_NAME} is no signature of this receipt: sign it again, or remove it."]
     if problems:
         raise IntegrityError(
-            f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))} A release goes as it was built: take out what was added, and put "
-            "back what was changed."
+            f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))} A release goes as it was built: take out "
+            "what was added, and put back what was changed."
         )
     return [*RELEASE_FILES, *signed]
 

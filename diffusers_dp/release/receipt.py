@@ -30,12 +30,20 @@ NOT_HASHED = ("README.md", RECEIPT_NAME)
 
 ASSUMPTIONS = (
     "Arithmetic on real numbers: attacks on floating-point noise are not covered.",
-    "The noise and the Poisson samples come from the random generator that `privacy_receipt.json` names (`rng`); its state was not kept or reused.",
-    "The number of {unit}s and the label set are public, and so is all else that `privacy_receipt.json` lists under `public_facts`.",
+    "The noise and the Poisson samples come from the random generator that `privacy_receipt.json` names (`rng`); its "
+    "state was not kept or reused.",
+    "The number of {unit}s and the label set are public, and so is all else that `privacy_receipt.json` lists under "
+    "`public_facts`.",
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
 )
-PUBLIC_INPUTS_ASSUMPTION = "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers nothing of what it tells."
-RELEASE_INPUTS_ASSUMPTION = "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image in both, the two add up."
+PUBLIC_INPUTS_ASSUMPTION = (
+    "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers "
+    "nothing of what it tells."
+)
+RELEASE_INPUTS_ASSUMPTION = (
+    "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image "
+    "in both, the two add up."
+)
 
 
 def hash_release(folder: str | Path) -> list[dict[str, str]]:
@@ -72,12 +80,13 @@ class RunRecord:
     What a receipt says of a run.
 
     Args:
-        ledger (`PrivacyLedger`): Of the run, complete; its rows become the events, without their `state`. Where they are more
-            than `verify` reads, reservations of one question are added up.
-        method (`Method`): From the registry. Its status becomes the receipt's, unless there are `leaky_outputs`: then that is
-            `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are listed in any case.
-        curriculum (`dict`, *optional*): Config of the warm-up scheduler, public values only; entries that start with an
-            underscore (added by Diffusers) are left out.
+        ledger (`PrivacyLedger`): Of the run, complete; its rows become the events, without their `state`. Where they
+            are more than `verify` reads, reservations of one question are added up.
+        method (`Method`): From the registry. Its status becomes the receipt's, unless there are `leaky_outputs`: then
+            that is `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are
+            listed in any case.
+        curriculum (`dict`, *optional*): Config of the warm-up scheduler, public values only; entries that start with
+            an underscore (added by Diffusers) are left out.
         resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
         leaky_outputs (sequence of `str`): What was written that no guarantee covers.
         evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
@@ -105,8 +114,8 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
             state.
 
     Returns:
-        `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and by the
-        run's own accountant, and `claims_version` by which rule `verify` judges them.
+        `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and
+        by the run's own accountant, and `claims_version` by which rule `verify` judges them.
 
     Raises:
         UsageError: The method has no guarantee, or the run has none, so that nothing can be claimed for it.
@@ -178,7 +187,8 @@ def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 
 def hash_source() -> str:
-    """SHA-256 over the library's Python files, by name: which code made the release, whatever its version is called."""
+    """SHA-256 over the library's Python files, by name: which code made the release, whatever its version is
+    called."""
     package = Path(__file__).parents[1]
     files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
     for name in ("pipelines", "training"):

@@ -1,8 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run's noisy answers taught a model before DP-SGD: it stays in the run's private folder, and says of itself what it is. No torch.
+"""What a run's noisy answers taught a model before DP-SGD: it stays in the run's private folder, and says of itself
+what it is. No torch.
 
-It is no release: its share of the budget stands in that run's ledger alone. So it is no public model for another run to begin with, as what public
-images taught is (`private/pretrained`).
+It is no release: its share of the budget stands in that run's ledger alone. So it is no public model for another run
+to begin with, as what public images taught is (`private/pretrained`).
 """
 
 from pathlib import Path

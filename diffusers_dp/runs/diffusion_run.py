@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A run that trains a diffusion model: what it begins with, what it learns from public images and from noisy answers, and DP-SGD."""
+"""A run that trains a diffusion model: what it begins with, what it learns from public images and from noisy answers,
+and DP-SGD."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -71,7 +72,8 @@ class DiffusionRun(TrainingRun[Config]):
         return build_pipeline(self.model, self.facts)
 
     def pretrain(self) -> None:
-        """Teaches the model the public images, where flags name some, and keeps what came of it in `private/pretrained`."""
+        """Teaches the model the public images, where flags name some, and keeps what came of it in
+        `private/pretrained`."""
         if self.public is None:
             return
         self.learn_from(self.public)
@@ -81,8 +83,8 @@ class DiffusionRun(TrainingRun[Config]):
         self.done("public pre-training")
 
     def learn_from(self, images: PublicImages | MixedImages) -> None:
-        """Ordinary training on public images, with their own classes, by the flags of the pre-training. The averaged weights
-        go on, with the sensitive images' classes."""
+        """Ordinary training on public images, with their own classes, by the flags of the pre-training. The averaged
+        weights go on, with the sensitive images' classes."""
         config, unet, labelled = self.config, self.model.unet, self.facts.class_names is not None
         public = config.public_training
         assert public is not None
@@ -107,7 +109,8 @@ class DiffusionRun(TrainingRun[Config]):
         )  # fmt: skip
 
     def dp_sgd(self, trained: Trained | None = None) -> None:
-        """DP-SGD on the sensitive images, from the last checkpoint on; of the diffusion model, unless something else is given."""
+        """DP-SGD on the sensitive images, from the last checkpoint on; of the diffusion model, unless something else
+        is given."""
         denoiser, loss = self.diffusion
         super().dp_sgd(trained or Trained(denoiser.unet, denoiser, loss))
 
@@ -117,14 +120,15 @@ class DiffusionRun(TrainingRun[Config]):
 
 
 def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel:
-    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given, else one from
-    nothing as the flags describe it.
+    """The model that training begins with: `--pretrained_model_name_or_path`, where the method has it and it is given,
+    else one from nothing as the flags describe it.
 
     Args:
         facts (`PublicFacts`): Of the sensitive images.
 
     Raises:
-        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts the pre-trained model.
+        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts
+            the pre-trained model.
     """
     image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
     name = getattr(config, "pretrained_model_name_or_path", None)
@@ -143,12 +147,13 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
         )  # fmt: skip
     if config.objective not in (None, model.objective):
         raise UsageError(
-            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; leave it out."
+            f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; "
+            "leave it out."
         )
     if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
         raise UsageError(
-            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for {model.objective}; give --auxiliary "
-            "generator, or another model."
+            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for "
+            f"{model.objective}; give --auxiliary generator, or another model."
         )
     return model
 

@@ -75,8 +75,8 @@ def run_dp_sgd(
     checkpoint: Path | None = None,
     tracker: Tracker | None = None,
 ) -> None:
-    """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images (Abadi et al. 2016,
-    Algorithm 1). The averaged weights go on.
+    """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images (Abadi et al.
+    2016, Algorithm 1). The averaged weights go on.
 
     Args:
         row (`LedgerRow`): One step, see `gradient_row`: noise multiplier, sample rate, clip norm, divisor, K.
@@ -152,8 +152,8 @@ def run_dp_sgd(
 
 
 def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_train_steps: int) -> int:
-    """The step at which DP-SGD ends. Steps that a crash lost stay spent: what is left may be fewer than were planned, and
-    then the run says so.
+    """The step at which DP-SGD ends. Steps that a crash lost stay spent: what is left may be fewer than were planned,
+    and then the run says so.
 
     Args:
         ledger (`PrivacyLedger`): With all that was reserved before.
@@ -168,7 +168,8 @@ def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_t
     if last_step == 0:
         raise BudgetExceeded(
             "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
-            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
+            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its "
+            "own."
         )
     if last_step < max_train_steps:
         print(f"Steps that an interruption lost stay spent: this run ends after {last_step} of {max_train_steps}.")

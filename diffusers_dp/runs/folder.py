@@ -64,7 +64,8 @@ class RunFolder:
                 and not (folder.is_dir() and not any(folder.iterdir()))
             ):
                 raise UsageError(
-                    f"--output_dir {self.output_dir} holds {folder.name}, which no run made and this one would replace: choose another folder."
+                    f"--output_dir {self.output_dir} holds {folder.name}, which no run made and this one would "
+                    "replace: choose another folder."
                 )
         made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
         if not resume and (not made or self.release.exists() or (self.output_dir / FOLDER).exists()):
@@ -120,8 +121,9 @@ class RunFolder:
 
     @contextmanager
     def discarded_on_error(self) -> Iterator[None]:
-        """Leave nothing half-written: whatever ends the run in here, before a question was asked, removes `private/`, provided
-        that this run's `create` made it, and the folders that it made on the way there; an audit that was there stays."""
+        """Leave nothing half-written: whatever ends the run in here, before a question was asked, removes `private/`,
+        provided that this run's `create` made it, and the folders that it made on the way there; an audit that was
+        there stays."""
         try:
             yield
         except BaseException:  # also Ctrl-C while images are read
@@ -134,8 +136,8 @@ class RunFolder:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """
-        Around a run, after [`create`]: only its owner can read what it writes, `private/status.json` says how it ended, and the lock is
-        given back.
+        Around a run, after [`create`]: only its owner can read what it writes, `private/status.json` says how it
+        ended, and the lock is given back.
 
         Raises:
             UsageError: Memory or disk space was too short.
@@ -149,7 +151,8 @@ class RunFolder:
                 except Exception as error:
                     if self._lock is not None and not self.private.is_dir():
                         raise IntegrityError(
-                            f"{self.private} was removed while the run worked in it: put it back from a backup, for what was spent stays spent."
+                            f"{self.private} was removed while the run worked in it: put it back from a backup, for "
+                            "what was spent stays spent."
                         ) from error
                     if self._lies_in_private(error):
                         raise IntegrityError(

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which release a run folder makes: what it is called in the ledger of its data set, and how often it was resumed. No torch."""
+"""Which release a run folder makes: what it is called in the ledger of its data set, and how often it was resumed. No
+torch."""
 
 import json
 import os
@@ -100,8 +101,8 @@ def save_identity(private: Path, identity: RunIdentity) -> None:
 
 
 def note_asked(private: Path, identity: RunIdentity) -> None:
-    """Writes that the ledger holds a row, once it does: a ledger that is gone later is then missed. An identity that was never saved is none
-    of a run's."""
+    """Writes that the ledger holds a row, once it does: a ledger that is gone later is then missed. An identity that
+    was never saved is none of a run's."""
     if (private / IDENTITY_NAME).exists():
         identity.asked = True
         save_identity(private, identity)

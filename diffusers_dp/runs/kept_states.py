@@ -26,8 +26,8 @@ def kept_states(release: str | Path) -> list[KeptState]:
     found += [KeptState(f"step {step} of DP-SGD", step, folder) for step, folder in checkpoints(private).items()]
     if not found:
         raise UsageError(
-            f"--training_curve found no checkpoint and no warmed-up model in {private}: give the release inside of the folder of its "
-            "run, or leave --training_curve out."
+            f"--training_curve found no checkpoint and no warmed-up model in {private}: give the release inside of "
+            "the folder of its run, or leave --training_curve out."
         )
     return found
 

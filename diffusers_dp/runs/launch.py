@@ -43,8 +43,8 @@ def run_method(
         method (`Callable`): What is particular to it; is given a `TrainingRun`, or a `DiffusionRun`.
         preflight (`Callable`): Audits the mechanism before anything is spent.
         argv (`list[str]`, *optional*): The command line without the program's name.
-        build (`Callable`, *optional*): The flags, public facts and a device to a new `Trained`, for the pre-flight of a method
-            whose DP-SGD trains no diffusion model.
+        build (`Callable`, *optional*): The flags, public facts and a device to a new `Trained`, for the pre-flight of
+            a method whose DP-SGD trains no diffusion model.
 
     Raises:
         DiffusersDPError: See there; `Interrupted` at SIGTERM.

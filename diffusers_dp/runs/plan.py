@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run will ask and what it will cost, worked out before an image is read. Nothing here loads torch, but for PRV."""
+"""What a run will ask and what it will cost, worked out before an image is read. Nothing here loads torch, but for
+PRV."""
 
 import math
 from collections.abc import Sequence
@@ -30,8 +31,9 @@ class Plan:
 
     Args:
         sampling (`SamplingFacts`, *optional*): DP-SGD's sample rate and divisor, of a method that has it.
-        rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them, `evaluation_reserve`, with
-            that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same kind, which are taken only if others are lost.
+        rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them,
+            `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
+            kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
         queries (`tuple[Query, ...]`): What is asked before DP-SGD, in this order.
     """
@@ -66,7 +68,8 @@ class Plan:
         return delta_in_words(ledger.target_delta, ledger.num_images, ledger.header["unit_of_privacy"])
 
     def epsilon_by_accountant(self) -> dict[str, float | None]:
-        """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's sampling, or its delta.
+        """The total by each accountant, in the order of `ACCOUNTANTS`; `None` by one that cannot count the plan's
+        sampling, or its delta.
 
         PRV loads Opacus, and with it torch.
         """
@@ -100,8 +103,8 @@ class Plan:
     def signal_to_noise(self, num_parameters: int) -> float:
         """`qN C / (sigma C sqrt(d))`: how much of one noisy gradient sum of DP-SGD can be signal.
 
-        The signal is the norm of the expected qN gradients if all have the full clip norm C and one direction, which no real ones
-        reach; the noise is the root mean square of the norm of d independent N(0, (sigma C)^2).
+        The signal is the norm of the expected qN gradients if all have the full clip norm C and one direction, which
+        no real ones reach; the noise is the root mean square of the norm of d independent N(0, (sigma C)^2).
 
         Args:
             num_parameters (`int`): d, the number of trained parameters.
@@ -112,12 +115,13 @@ class Plan:
 
 
 def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
-    """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what they
-    leave of the budget.
+    """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what
+    they leave of the budget.
 
     Raises:
-        UsageError: delta is 1/N or more without `--allow_large_delta`, the queries alone exceed the budget, other releases
-            of the data set leave too little of it, `verify` would refuse the release, or a flag is out of range.
+        UsageError: delta is 1/N or more without `--allow_large_delta`, the queries alone exceed the budget, other
+            releases of the data set leave too little of it, `verify` would refuse the release, or a flag is out of
+            range.
     """
     sampling = sampling_of(config, facts.num_units)
     if config.has_guarantee and not config.allow_large_delta:
@@ -142,7 +146,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
             ledger.reserve(row)
         except BudgetExceeded as error:  # of the data set: this release's was checked above
             raise UsageError(
-                f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of the queries."
+                f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of "
+                "the queries."
             ) from None
     later = {row.name: row for row in ledger.set_aside}
     if main is not None:
@@ -190,11 +195,12 @@ def new_ledger(
     """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
 
     Args:
-        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone. At `path` it is told
-            of the first row.
+        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone. At
+            `path` it is told of the first row.
 
     Raises:
-        IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that has asked.
+        IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that
+            has asked.
     """
     sampling = sampling_of(config, facts.num_units)
     delta = target_delta(config, facts.num_units)
@@ -247,21 +253,23 @@ def new_ledger(
 
 
 def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity | None) -> None:
-    """Tells the run's identity of the ledger's first row, and refuses a ledger that has lost it. In memory nothing is lost."""
+    """Tells the run's identity of the ledger's first row, and refuses a ledger that has lost it. In memory nothing is
+    lost."""
     if ledger.path is None or identity is None:
         return
     if identity.asked and not ledger.rows:
         ledger.close()
         raise IntegrityError(
-            f"{ledger.path} holds no row of this run, which has asked the images: restore the file, for what was spent stays spent."
+            f"{ledger.path} holds no row of this run, which has asked the images: restore the file, for what was "
+            "spent stays spent."
         )
     private = Path(config.output_dir, "private")
     ledger.after_first_row = lambda: note_asked(private, identity)
 
 
 def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
-    """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of the
-    budget asks for.
+    """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of
+    the budget asks for.
 
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
@@ -306,8 +314,8 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     ):
         if before.get(key) != now.get(key):
             raise IntegrityError(
-                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is {now.get(key)}: resume with the "
-                "flags of the first start."
+                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is "
+                f"{now.get(key)}: resume with the flags of the first start."
             )
 
 
@@ -315,17 +323,18 @@ def _refuse_large_delta(delta: float, number: int, unit: str) -> None:
     """Raises `UsageError` where delta is 1/N or more, as its default is for N = 2."""
     if publishes_records(delta, number, unit):
         raise UsageError(
-            f"--target_delta {delta:.4g} is not below 1 / {number:,} {unit}s and allows to publish some of them outright: "
-            "give a smaller one, or add --allow_large_delta, and the release says so."
+            f"--target_delta {delta:.4g} is not below 1 / {number:,} {unit}s and allows to publish some of them "
+            "outright: give a smaller one, or add --allow_large_delta, and the release says so."
         )
 
 
 def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts | None) -> float:
-    """Epsilon that a release can spend at most: what DP-SGD alone, or the query that gets the rest, would get under both bounds.
+    """Epsilon that a release can spend at most: what DP-SGD alone, or the query that gets the rest, would get under
+    both bounds.
 
     Raises:
-        UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has spent some of it
-            already, and goes on.
+        UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has
+            spent some of it already, and goes on.
     """
     main = _main_query(config)
     if not ledger.dataset_bounds:
@@ -373,14 +382,15 @@ def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
                 )
     if config.evaluation_reserve is not None and config.num_evaluation_images < 2 * classes:
         raise UsageError(
-            f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each class."
+            f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each "
+            "class."
         )
 
 
 def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
-    """What to do about queries that leave nothing. A higher target helps only where some of their noise is absolute, for noise
-    that comes from a share scales with the target; a smaller share helps only where those of absolute noise, which cost epsilon
-    `fixed`, leave anything."""
+    """What to do about queries that leave nothing. A higher target helps only where some of their noise is absolute,
+    for noise that comes from a share scales with the target; a smaller share helps only where those of absolute noise,
+    which cost epsilon `fixed`, leave anything."""
     absolute = [asked.flags for asked in config.queries if asked.noise_multiplier is not None]
     raised = " and ".join(f"--{flags}_noise_multiplier" for flags in absolute)
     shares = config.asked_shares
@@ -394,8 +404,8 @@ def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
         if not math.isfinite(fixed):
             return f"The query of {raised} alone costs more than any epsilon, let alone {target}: raise {raised}."
         return (
-            f"The query of {raised} alone costs epsilon {fixed:.4g}, {fixed - config.target_epsilon:.4g} more than {target}: raise it well "
-            f"above {fixed:.4g}, or raise {raised}."
+            f"The query of {raised} alone costs epsilon {fixed:.4g}, {fixed - config.target_epsilon:.4g} more than "
+            f"{target}: raise it well above {fixed:.4g}, or raise {raised}."
         )
     if not math.isfinite(spent):
         cost = f"The queries alone cost more than any epsilon, let alone {target}"
@@ -415,7 +425,8 @@ def _row(name: str, sigma: float, sample_rate: float, steps: int, cap: int | Non
 def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
     shares = ledger.budget_shares()
     lines = [
-        f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'RDP spent':>9} {'epsilon so far':>15}"
+        f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'RDP spent':>9} "
+        f"{'epsilon so far':>15}"
     ]
     for name, epsilon in ledger.epsilon_by_stage():
         row = rows[name]
@@ -430,11 +441,13 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
         lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")
     if not ledger.has_guarantee:
         lines.append(
-            f"NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N {ledger.num_images}; no release is made"
+            "NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N "
+            f"{ledger.num_images}; no release is made"
         )
         return lines
     lines.append(
-        f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N {ledger.num_images}"
+        f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N "
+        f"{ledger.num_images}"
     )
     if ledger.header["dataset_id"] is not None:
         limit = "" if ledger.dataset_epsilon is None else f" (--dataset_epsilon {ledger.dataset_epsilon:g})"
@@ -456,11 +469,12 @@ def _limits(ledger: PrivacyLedger) -> list[str]:
     lines, bound, asked = [], ledger.dataset_epsilon, ledger.header["dataset_epsilon"]
     if bound is not None and asked is not None and bound < asked:
         lines.append(
-            f"--dataset_epsilon {asked:g} has no effect: an earlier release was promised {bound:g}, which holds for all."
+            f"--dataset_epsilon {asked:g} has no effect: an earlier release was promised {bound:g}, which holds for "
+            "all."
         )
     if ledger.dataset_bounds and ledger.epsilon() < NEARLY * ledger.target_epsilon:
         lines.append(
-            f"this release gets epsilon {ledger.epsilon():.4g} and not --target_epsilon {ledger.target_epsilon:g}, for with "
-            f"{_others(ledger)} no more is left of {_named(ledger.tightest_bound(), ledger)}."
+            f"this release gets epsilon {ledger.epsilon():.4g} and not --target_epsilon {ledger.target_epsilon:g}, "
+            f"for with {_others(ledger)} no more is left of {_named(ledger.tightest_bound(), ledger)}."
         )
     return lines

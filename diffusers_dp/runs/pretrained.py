@@ -1,7 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A public, pre-trained `UNet2DModel` pipeline as the start of DP-SGD, from a folder or the Hub.
 
-Nothing of it is run: weights are safetensors, its pipeline class is not loaded, and its scheduler is one that this library knows.
+Nothing of it is run: weights are safetensors, its pipeline class is not loaded, and its scheduler is one that this
+library knows.
 """
 
 import hashlib
@@ -62,12 +63,12 @@ class StartingModel:
 
     Args:
         unet (`UNet2DModel`): In float32, on the CPU.
-        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): To sample with: that of the pipeline, or the quicker one of the
-            same noise levels.
+        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): To sample with: that of the pipeline, or the
+            quicker one of the same noise levels.
         objective (`str`): `ddpm` or `edm`, which follows from the scheduler.
         patch_size (`int`): Of the pipeline, where it folds patches into channels.
-        origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, and what a release cost, for the
-            receipt; `None` of a model that begins from nothing.
+        origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, and what a
+            release cost, for the receipt; `None` of a model that begins from nothing.
         receipt (`dict`, *optional*): Of a release of this library.
     """
 
@@ -113,8 +114,9 @@ def load_pretrained(
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
 
     Raises:
-        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors or not all of them or some that are
-            no numbers, mixes the images of a batch, or learned from sensitive images and is no whole release.
+        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors or not all of
+            them or some that are no numbers, mixes the images of a batch, or learned from sensitive images and is no
+            whole release.
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
     refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
@@ -146,18 +148,19 @@ def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size:
     if theirs != tuple(image_shape):
         shapes = ["x".join(map(str, shape)) for shape in (theirs, image_shape)]
         raise UsageError(
-            f"{FLAG} {name} makes images of {shapes[0]} (channels, height, width), and yours are {shapes[1]}; give --resolution "
-            f"{theirs[1]} --num_channels {theirs[0]}, or choose another model."
+            f"{FLAG} {name} makes images of {shapes[0]} (channels, height, width), and yours are {shapes[1]}; give "
+            f"--resolution {theirs[1]} --num_channels {theirs[0]}, or choose another model."
         )
     if config.out_channels != config.in_channels:
         raise UsageError(
-            f"{FLAG} {name} has {config.out_channels} output channels for {config.in_channels} input channels (it learned variances "
-            "as well); choose a model with as many."
+            f"{FLAG} {name} has {config.out_channels} output channels for {config.in_channels} input channels (it "
+            "learned variances as well); choose a model with as many."
         )
 
 
 def check_layers(unet: UNet2DModel, name: str) -> None:
-    """Raises `UsageError` where a layer computes statistics over a batch (BatchNorm), or has no rule for per-example gradients."""
+    """Raises `UsageError` where a layer computes statistics over a batch (BatchNorm), or has no rule for per-example
+    gradients."""
     unet.train()
     try:
         per_example_gradients(unet)
@@ -168,7 +171,8 @@ def check_layers(unet: UNet2DModel, name: str) -> None:
 
 
 def leave_out_dropout(unet: UNet2DModel) -> None:
-    """Switches dropout off: its masks would be drawn from a seeded source, where all draws of a gradient must be secret."""
+    """Switches dropout off: its masks would be drawn from a seeded source, where all draws of a gradient must be
+    secret."""
     for layer in unet.modules():
         if isinstance(layer, nn.Dropout):
             layer.p = 0.0
@@ -178,8 +182,8 @@ def leave_out_dropout(unet: UNet2DModel) -> None:
 def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") -> None:
     """Gives a model a class table of `num_classes + 1` rows, the last for "no label".
 
-    A table of that size stays. A missing one is added with rows of zeros, which change nothing of what the model computes; one of another
-    size, for other classes, is replaced by rows that each are the mean of its rows.
+    A table of that size stays. A missing one is added with rows of zeros, which change nothing of what the model
+    computes; one of another size, for other classes, is replaced by rows that each are the mean of its rows.
 
     Raises:
         UsageError: The model is conditioned on something else, or needs labels and there are none.
@@ -206,7 +210,8 @@ def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Sch
     kind = component(index, "scheduler")
     if kind not in DDPM_SCHEDULERS + EDM_SCHEDULERS:
         raise UsageError(
-            f"{FLAG} {name} has the scheduler {kind}; choose a pipeline with one of {', '.join(DDPM_SCHEDULERS + EDM_SCHEDULERS)}."
+            f"{FLAG} {name} has the scheduler {kind}; choose a pipeline with one of "
+            f"{', '.join(DDPM_SCHEDULERS + EDM_SCHEDULERS)}."
         )
     path = folder / "scheduler" / "scheduler_config.json"
     config = _read_json(path if path.exists() else folder / "scheduler_config.json", name)
@@ -220,7 +225,8 @@ def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Sch
         raise UsageError(f"{FLAG} {name} makes images in one step and is no diffusion model; choose another.")
     if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
         raise UsageError(
-            f"{FLAG} {name} predicts {config['prediction_type']!r}; choose a model that predicts one of {', '.join(PREDICTIONS[objective])}."
+            f"{FLAG} {name} predicts {config['prediction_type']!r}; choose a model that predicts one of "
+            f"{', '.join(PREDICTIONS[objective])}."
         )
     try:
         if objective == "edm":
@@ -305,7 +311,8 @@ def starting_point(
     public: PublicTraining | None,
     mix_public_images: bool,
 ) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
-    """What training begins with: the model, with what an earlier start taught it, its origin, and the public images that are to teach it.
+    """What training begins with: the model, with what an earlier start taught it, its origin, and the public images
+    that are to teach it.
 
     Args:
         model (`StartingModel`): See `run.starting_model`; its weights are replaced where an earlier start kept others.
@@ -316,13 +323,14 @@ def starting_point(
         mix_public_images (`bool`): Whether it learns from them and from central images together.
 
     Raises:
-        UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model public images alone.
+        UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model
+            public images alone.
     """
     origin = model.origin if public is None else kept_pretrained(private, model.unet)
     if mix_public_images and checkpoint is None and origin is not None:
         raise UsageError(
-            "--mix_public_images was not given at this run's first start, which has taught its model public images already; leave it out, or "
-            "start anew."
+            "--mix_public_images was not given at this run's first start, which has taught its model public images "
+            "already; leave it out, or start anew."
         )
     if public is None or origin is not None or checkpoint is not None:
         return model, origin, None
@@ -331,8 +339,8 @@ def starting_point(
 
 
 def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, Any]) -> None:
-    """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted later goes on from
-    there, and other runs may take it as their `--pretrained_model_name_or_path`.
+    """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted
+    later goes on from there, and other runs may take it as their `--pretrained_model_name_or_path`.
 
     Args:
         private (`Path`): The run's private folder.
@@ -346,7 +354,8 @@ def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, 
 
 
 def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
-    """Loads what `keep_pretrained` saved into a model of the run, and returns the origin; `None` where nothing was saved yet.
+    """Loads what `keep_pretrained` saved into a model of the run, and returns the origin; `None` where nothing was
+    saved yet.
 
     Raises:
         IntegrityError: It is damaged, or of another model.
@@ -362,5 +371,6 @@ def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
         return dict(json.loads((folder / ORIGIN_NAME).read_text(encoding="utf-8")))
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise IntegrityError(
-            f"{folder} is damaged or of another model ({type(error).__name__}): resume with the flags of the first start, or start anew."
+            f"{folder} is damaged or of another model ({type(error).__name__}): resume with the flags of the first "
+            "start, or start anew."
         ) from None

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A release of this library as the start of another run: what it cost is written down, and where both were probably trained on the same images,
-the one is refused unless one ledger adds both up. No torch."""
+"""A release of this library as the start of another run: what it cost is written down, and where both were probably
+trained on the same images, the one is refused unless one ledger adds both up. No torch."""
 
 import json
 from collections import Counter
@@ -37,15 +37,15 @@ def receipt_of(folder: Path, index: dict[str, Any], what: str) -> dict[str, Any]
         float(receipt["claimed_epsilon"]["pld"]["epsilon"]), float(receipt["delta"]), dict(receipt["public_facts"])
     except (Unreadable, KeyError, TypeError, ValueError):
         raise UsageError(
-            f"{what} is a release whose {RECEIPT_NAME} is missing or damaged, so that nothing says what it cost; take the release whole, or "
-            "another model."
+            f"{what} is a release whose {RECEIPT_NAME} is missing or damaged, so that nothing says what it cost; take "
+            "the release whole, or another model."
         ) from None
     return receipt
 
 
 def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
-    """What the receipt of a run that begins with a release says of it: its epsilon (PLD) and delta, as it states them, and the hash of its
-    receipt, as its `model_index.json` has it."""
+    """What the receipt of a run that begins with a release says of it: its epsilon (PLD) and delta, as it states them,
+    and the hash of its receipt, as its `model_index.json` has it."""
     return {
         "kind": "release of diffusers_dp",
         "epsilon": receipt["claimed_epsilon"]["pld"]["epsilon"],
@@ -64,13 +64,14 @@ def refuse_the_same_images(
     dataset_id: str | None,
     unit_of_privacy: str,
 ) -> None:
-    """Refuses a release that has the number of units and the classes of this run, so that both were probably trained on the same images: the
-    epsilon of an image in both is the sum, and this run's receipt would state its own part alone.
+    """Refuses a release that has the number of units and the classes of this run, so that both were probably trained
+    on the same images: the epsilon of an image in both is the sum, and this run's receipt would state its own part
+    alone.
 
     Under one `--dataset_id` the ledger of that data set adds the two up, and nothing is refused, if the ledger in
     `--ledger_dir` holds the release and those before it. Images in common in another number, or under other
-    classes, and under no common `--dataset_id`, cannot be noticed: the receipt lists the release, with its epsilon, and what is
-    assumed of it.
+    classes, and under no common `--dataset_id`, cannot be noticed: the receipt lists the release, with its epsilon,
+    and what is assumed of it.
 
     Args:
         facts (`PublicFacts`): Of this run's images.
@@ -90,7 +91,8 @@ def refuse_the_same_images(
         if not _hold(others, receipt):
             raise UsageError(
                 f"{what} is a release of --dataset_id {dataset_id}, but {ledger_path} does not hold all "
-                "questions that its receipt lists, so they would not be counted: give the --ledger_dir where it was made."
+                "questions that its receipt lists, so they would not be counted: give the --ledger_dir where it was "
+                "made."
             )
         return
     theirs = receipt["public_facts"]
@@ -100,8 +102,8 @@ def refuse_the_same_images(
         return
     raise UsageError(
         f"{what} is a release trained on as many images of the "
-        "same classes, so probably on these, and its epsilon would not be counted; begin with another model, or make both releases under one "
-        "--dataset_id, which adds them up."
+        "same classes, so probably on these, and its epsilon would not be counted; begin with another model, or make "
+        "both releases under one --dataset_id, which adds them up."
     )
 
 

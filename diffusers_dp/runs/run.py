@@ -109,7 +109,8 @@ class TrainingRun(Generic[Config]):
 
     def ask(self, query: Query, features: Features | None = None, finish: "Finish | None" = None) -> torch.Tensor:
         """
-        What a query's answer tells: the stored one or, the first time, that of the sensitive images. SIGTERM waits for it.
+        What a query's answer tells: the stored one or, the first time, that of the sensitive images. SIGTERM waits for
+        it.
 
         Args:
             query (`Query`): One of the plan.
@@ -126,7 +127,8 @@ class TrainingRun(Generic[Config]):
         row = self.plan.rows[query.name]
         stored = self.answers.ask(
             row, self.ledger, lambda: {"answer": query.answer(
-                self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features, finish=finish
+                self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features,
+                finish=finish,
             )}, **query.meaning,
         )  # fmt: skip
         self.done(query.title)
@@ -160,8 +162,8 @@ class TrainingRun(Generic[Config]):
         self.done("DP-SGD")
 
     def release_pipeline(self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None) -> None:
-        """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no release, for it
-        would claim a guarantee.
+        """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no
+        release, for it would claim a guarantee.
 
         Args:
             pipeline (`DPImagePipeline`): With its final weights.

@@ -1,8 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run tells TensorBoard or Weights & Biases: step, learning rate, epsilon spent, and how fast the whole of it was.
+"""What a run tells TensorBoard or Weights & Biases: step, learning rate, epsilon spent, and how fast the whole of it
+was.
 
-Losses, gradient norms and batch sizes depend on the images and are covered by no guarantee; they cannot be passed here. How long a single
-step took would tell the size of its sample, so that nothing is sent between two checkpoints, nor are the machine's own figures.
+Losses, gradient norms and batch sizes depend on the images and are covered by no guarantee; they cannot be passed
+here. How long a single step took would tell the size of its sample, so that nothing is sent between two checkpoints,
+nor are the machine's own figures.
 """
 
 import time
@@ -20,7 +22,8 @@ PROJECT = "diffusers_dp"
 
 
 class Tracker:
-    """One of Accelerate's trackers, or none, behind the little that may be told. One that was not started is told nothing.
+    """One of Accelerate's trackers, or none, behind the little that may be told. One that was not started is told
+    nothing.
 
     Args:
         name (`str`, *optional*): `--report_to`.
@@ -66,7 +69,8 @@ class Tracker:
         self._tracker.log({"learning_rate": learning_rate, "epsilon": ledger.epsilon()}, step=step, **self._facts)
 
     def finish(self, step: int, *, expected_batch_size: float) -> None:
-        """At the end: one figure for the speed of the whole run, by the expected batch and from the first checkpoint on."""
+        """At the end: one figure for the speed of the whole run, by the expected batch and from the first checkpoint
+        on."""
         if self._tracker is None:
             return
         if self._clock is not None and step > self._clock[0]:

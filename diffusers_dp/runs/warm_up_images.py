@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Batches of images that warm a model up: made from noisy answers, so that they may be drawn from as long as one likes."""
+"""Batches of images that warm a model up: made from noisy answers, so that they may be drawn from as long as one
+likes."""
 
 import numpy as np
 import torch
@@ -50,10 +51,11 @@ class AuxiliaryImages:
 
 
 class MixedImages:
-    """Central images and public images as one set to pre-train on, each image as likely as any other (DP-FETA paper, Section 6.1).
+    """Central images and public images as one set to pre-train on, each image as likely as any other (DP-FETA paper,
+    Section 6.1).
 
-    Public images have no label here, so that the class table is that of the sensitive images from the start, and central images
-    teach it.
+    Public images have no label here, so that the class table is that of the sensitive images from the start, and
+    central images teach it.
 
     Args:
         central (`CentralImages`): Of the sensitive images.

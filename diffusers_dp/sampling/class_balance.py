@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which class each drawn image has: all in equal shares, in shares that are public, or in the noisy ones that a receipt carries. Nothing here looks
-at a private image."""
+"""Which class each drawn image has: all in equal shares, in shares that are public, or in the noisy ones that a
+receipt carries. Nothing here looks at a private image."""
 
 import math
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def released_balance(receipt: dict[str, Any], class_names: Sequence[str]) -> str
     shares = {each["protocol"].get("class"): each["value"] for each in found}
     if len(shares) != len(found) or shares.keys() != set(class_names) or not sum(shares.values()) > 0:
         raise UsageError(
-            f"--class_balance {RELEASED} needs the noisy shares of a run with --evaluation_reserve, and this release has none; give "
-            f"{UNIFORM}, or a share for each class."
+            f"--class_balance {RELEASED} needs the noisy shares of a run with --evaluation_reserve, and this release "
+            f"has none; give {UNIFORM}, or a share for each class."
         )
     return ",".join(f"{shares[name]:.4g}" for name in class_names)
 
@@ -44,7 +44,8 @@ def parse_balance(text: str, num_classes: int | None) -> tuple[float, ...] | Non
     """Reads `--class_balance`.
 
     Args:
-        text (`str`): `uniform`, or one share for each class, comma-separated, in any unit: `1,1,2` is a half for the third.
+        text (`str`): `uniform`, or one share for each class, comma-separated, in any unit: `1,1,2` is a half for the
+            third.
         num_classes (`int`, *optional*): Of the model; `None` for one without classes.
 
     Returns:
@@ -76,9 +77,11 @@ def parse_balance(text: str, num_classes: int | None) -> tuple[float, ...] | Non
 
 @lru_cache(maxsize=2)
 def balanced_labels(shares: tuple[float, ...], num_images: int) -> "np.ndarray":
-    """Class ids of shape `[num_images]`, int64: image i gets the class that lags most behind its share of the first i + 1 images.
+    """Class ids of shape `[num_images]`, int64: image i gets the class that lags most behind its share of the first i
+    + 1 images.
 
-    Every beginning has the shares but for less than one image a class and class more, and does not depend on `num_images`.
+    Every beginning has the shares but for less than one image a class and class more, and does not depend on
+    `num_images`.
     """
     import numpy as np
 

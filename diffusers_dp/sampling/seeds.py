@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The public noise that a drawn image begins with: image i of a seed is the same, wherever and beside whichever others it is drawn. No torch
-until it is needed."""
+"""The public noise that a drawn image begins with: image i of a seed is the same, wherever and beside whichever others
+it is drawn. No torch until it is needed."""
 
 from typing import TYPE_CHECKING
 

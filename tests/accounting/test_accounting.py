@@ -186,7 +186,8 @@ def test_table_11_of_feta_pro(spatial, published):  # R5; the table has lost its
 
 
 def search_of_opacus(q, steps, before, delta):
-    """The bisection of Opacus 1.6, which may stop with epsilon 0.01 below the target of 1: it made the published noise."""
+    """The bisection of Opacus 1.6, which may stop with epsilon 0.01 below the target of 1: it made the published
+    noise."""
     low, high, epsilon = 0.0, 10.0, math.inf
     while epsilon > 1:
         high *= 2
@@ -205,7 +206,8 @@ def search_of_opacus(q, steps, before, delta):
     ("training", "query", "numbers", "delta", "published", "tolerance"),
     [
         pytest.param(
-            (1 / 15, 2250), (5, 0.1), (0, 5, 50, 75, 100, 125), 1e-5, (12.8, 13.2, 16.1, 19.1, 24.4, 40.0), 0.1, id="R6"
+            (1 / 15, 2250), (5, 0.1), (0, 5, 50, 75, 100, 125), 1e-5, (12.8, 13.2, 16.1, 19.1, 24.4, 40.0), 0.1,
+            id="R6",
         ),
         pytest.param(
             (1 / 90, 13500), (10, 0.0657), (0, 25, 250, 375, 500, 625), 1e-6, (5.9, 6.0, 6.8, 7.3, 8.1, 9.2), 0.15,

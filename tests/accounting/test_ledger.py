@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The ledger: what it counts, against an accountant written down here again, what it grants, and what its file tells."""
+"""The ledger: what it counts, against an accountant written down here again, what it grants, and what its file
+tells."""
 
 import math
 import subprocess

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Lower bounds on epsilon: against brute force, simulation, and the ceilings that follow from the number of guesses."""
+"""Lower bounds on epsilon: against brute force, simulation, and the ceilings that follow from the number of
+guesses."""
 
 import math
 

@@ -11,8 +11,8 @@ from diffusers_dp.audit.checks import SIGNIFICANCE, Declared, judge, noise_check
 
 
 DECLARED = Declared(
-    steps=60, num_images=400, sample_rate=0.1, noise_multiplier=1.5, max_grad_norm=2.0, normaliser=10.0, noise_multiplicity=3,
-    epsilon=30.0, delta=1e-5,
+    steps=60, num_images=400, sample_rate=0.1, noise_multiplier=1.5, max_grad_norm=2.0, normaliser=10.0,
+    noise_multiplicity=3, epsilon=30.0, delta=1e-5,
 )  # fmt: skip
 CANARIES = 200
 
@@ -45,7 +45,8 @@ def test_honest_runs_pass():
             assert 0.4 < np.mean(p_values) < 0.6, name
             assert sum(p < 0.01 for p in p_values) <= 12, name
     count = sum(check.p_value is not None for check in outcomes[0].checks)
-    # The samplers of the broken runs, three queries, the parameters' noise, the ways to ask, the bound; four estimates.
+    # The samplers of the broken runs, three queries, the parameters' noise, the ways to ask, the bound; four
+    # estimates.
     assert count <= 17 and (count + 6 + 21 + 4 + 2 + 1) * SIGNIFICANCE + 4 * 2e-4 < 1.35e-3
 
 

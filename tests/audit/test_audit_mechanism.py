@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The audit of the mechanism: honest code passes, and each planted fault is noticed by the statistic that is made for it."""
+"""The audit of the mechanism: honest code passes, and each planted fault is noticed by the statistic that is made for
+it."""
 
 import itertools
 import math
@@ -28,7 +29,8 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False, delta=1e-5
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False,
+    delta=1e-5,
 )  # fmt: skip
 ORIGINAL_SUM, ORIGINAL_NOISE = step.clipped_gradient_sum, step.add_noise
 ORIGINAL_SAMPLE, ORIGINAL_FACTORS = sensitive.poisson_sample, step.clip_factors
@@ -48,7 +50,10 @@ def audit(mechanism=MECHANISM, runs=canary_runs):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"truncated": True}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0}, {"sample_rate": 0.01}],
+    [
+        {}, {"truncated": True}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0},
+        {"sample_rate": 0.01},
+    ],
     ids=str,
 )  # fmt: skip
 def test_honest_code_passes_and_broken_noise_is_noticed(changes):
@@ -262,7 +267,8 @@ def dropped_records_shift_the_others(monkeypatch):
 def another_row_in_the_ledger(**changes):
     original = sensitive.gradient_row
     return lambda monkeypatch: monkeypatch.setattr(
-        sensitive, "gradient_row", lambda **facts: original(**{**facts, **{k: f(facts[k]) for k, f in changes.items()}})
+        sensitive, "gradient_row",
+        lambda **facts: original(**{**facts, **{k: f(facts[k]) for k, f in changes.items()}}),
     )  # fmt: skip
 
 
@@ -345,7 +351,8 @@ def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
 
 
 def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
-    """What fails for another reason does not show that broken noise would be noticed; and a broken run that is missing shows nothing."""
+    """What fails for another reason does not show that broken noise would be noticed; and a broken run that is missing
+    shows nothing."""
     runs = canary_runs(MECHANISM, quick=True)
     assert Audit("mechanism", {}, {"dp_sgd": runs}, [], 0.0).verdict == "VALID"
     deaf = replace(runs[1], checks=[exact_check("clipping: x", 2.0, 1.0), exact_check("noise: x", 1.0, 1.0)])

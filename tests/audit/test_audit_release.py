@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The audit of a release: lights up on a model that learned its images by heart, and is silent on one that never saw them."""
+"""The audit of a release: lights up on a model that learned its images by heart, and is silent on one that never saw
+them."""
 
 import json
 

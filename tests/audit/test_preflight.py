@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The pre-flight audit: part of every training, and of no dry run; a fault stops it before anything is spent or written."""
+"""The pre-flight audit: part of every training, and of no dry run; a fault stops it before anything is spent or
+written."""
 
 import re
 import sys
@@ -26,8 +27,8 @@ from diffusers_dp.runs.plan import plan_run
 
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
-    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --train_batch_size 64 "
-    "--noise_multiplicity 2 --accountant rdp --target_epsilon 1"
+    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 "
+    "--train_batch_size 64 --noise_multiplicity 2 --accountant rdp --target_epsilon 1"
 ).split()
 
 
@@ -94,8 +95,8 @@ def test_it_audits_the_questions_of_the_plan(flags, script):
 def plan_of_units(*flags):
     """A run of 300 patients, which asks a question about its finished model as well."""
     wanted = (
-        "--dataset_name scans --unit_column patient_id --num_train_units 300 --num_train_images 900 --class_names a,b --resolution 8 "
-        "--num_channels 1 --dry_run --evaluation_reserve 0.02"
+        "--dataset_name scans --unit_column patient_id --num_train_units 300 --num_train_images 900 --class_names a,b "
+        "--resolution 8 --num_channels 1 --dry_run --evaluation_reserve 0.02"
     )
     config = load_config([*TINY, *wanted.split(), *flags])
     facts = public_facts(config.data)

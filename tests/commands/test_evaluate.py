@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp evaluate`: the same numbers twice, nothing private where it may be seen, and one sentence for what cannot be."""
+"""`diffusers-dp evaluate`: the same numbers twice, nothing private where it may be seen, and one sentence for what
+cannot be."""
 
 import argparse
 import fcntl
@@ -269,7 +270,8 @@ def test_every_message_names_flags_that_exist():
     package = Path(evaluate.__file__).parent.parent
     for path in (*(package / "evaluation").glob("*.py"), *(package / "commands").glob("evaluate*.py")):
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_]+", path.read_text()))
-        # Of styles; of training, put back into evaluation's words, or asked there; of `diffusers-dp sample`, put into evaluation's.
+        # Of styles; of training, put back into evaluation's words, or asked there; of `diffusers-dp sample`, put into
+        # evaluation's.
         assert named - known <= {
             "--faint", "--real", "--synthetic", "--dataset_name", "--evaluation_reserve", "--output"
         }, path  # fmt: skip

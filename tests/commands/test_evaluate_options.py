@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What `diffusers-dp evaluate` measures when it is asked: private choices, rankings, a DP classifier, the way to the release."""
+"""What `diffusers-dp evaluate` measures when it is asked: private choices, rankings, a DP classifier, the way to the
+release."""
 
 import functools
 import html
@@ -71,7 +72,8 @@ class TestPrivateSelection:
         assert (tmp_path / LEDGER).read_bytes() == ledger
 
     def test_an_answer_that_was_paid_for_is_found_again(self, data, tmp_path, monkeypatch):
-        """After a kill before the first step was finished, from another folder, and by another version of the library."""
+        """After a kill before the first step was finished, from another folder, and by another version of the
+        library."""
 
         def stop(*args):
             raise KeyboardInterrupt
@@ -172,7 +174,8 @@ def test_rankings_are_compared(data, tmp_path, monkeypatch):
 def test_a_dp_classifier_at_the_epsilon_of_the_release(data, release, monkeypatch):
     monkeypatch.setattr(evaluator, "reference_dp", functools.partial(reference_dp, steps=2, expected_batch_size=500))
     run(
-        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST, "--dp_reference"
+        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST,
+        "--dp_reference",
     )  # fmt: skip
     found = read(release.parent / HOUSE)
     (accuracy,) = [each for each in of(found, classifier="dp_cnn") if each["metric"] == "accuracy"]

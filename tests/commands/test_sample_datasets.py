@@ -97,7 +97,8 @@ def test_a_disk_that_fills_leaves_finished_shards_and_the_same_command_goes_on(h
     assert len(read(out)[0]) == 10
 
 
-# The first process has the longer share; who is done waits, and torch lets nobody wait for longer than this unless it is told to.
+# The first process has the longer share; who is done waits, and torch lets nobody wait for longer than this unless it
+# is told to.
 SMALL_SHARDS = """
 import sys, time
 from datetime import timedelta
@@ -132,7 +133,10 @@ def test_two_processes_draw_what_one_draws(honest, tmp_path):
         "2",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(tmp_path / "small_shards.py"), *flags],
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+            str(tmp_path / "small_shards.py"), *flags,
+        ],
         capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

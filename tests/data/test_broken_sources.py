@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Shards that are gone or cut short, and folders that cannot be written: one sentence that names the flag, before anything is spent."""
+"""Shards that are gone or cut short, and folders that cannot be written: one sentence that names the flag, before
+anything is spent."""
 
 import datasets
 import numpy as np

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Decoded images on disk: the same as decoded one by one in memory, whole or absent, never stale, and never more than a part in memory."""
+"""Decoded images on disk: the same as decoded one by one in memory, whole or absent, never stale, and never more than
+a part in memory."""
 
 import json
 import os
@@ -180,7 +181,8 @@ def test_other_flags_or_files_are_decoded_anew(tmp_path):
 
 
 def test_a_limit_on_pixels_is_another_flag_and_blanks_what_is_above_it(tmp_path, capfd):
-    """The terminal shows the same. The default is not named in what decides, so that caches of earlier versions stay good."""
+    """The terminal shows the same. The default is not named in what decides, so that caches of earlier versions stay
+    good."""
     for i, side in enumerate((8, 9, 8)):
         path = tmp_path / "images" / "abc"[i] / "0.png"
         path.parent.mkdir(parents=True)
@@ -456,8 +458,8 @@ class TestProcesses:
     def test_processes_end_with_their_parent(self, tmp_path):
         """Killed, it cannot tell them."""
         program = (
-            "from diffusers_dp.data.decoding_workers import map_in_processes; from support.decoding_jobs import pid_then_wait; import sys\n"
-            "list(map_in_processes(pid_then_wait, sys.argv[1:], 2))"
+            "from diffusers_dp.data.decoding_workers import map_in_processes; from support.decoding_jobs import "
+            "pid_then_wait; import sys\nlist(map_in_processes(pid_then_wait, sys.argv[1:], 2))"
         )
         paths = [tmp_path / "1", tmp_path / "2", *[tmp_path / "3"] * 600]
         parent = subprocess.Popen(

@@ -104,7 +104,8 @@ def test_the_noise_of_a_sum_is_one_noise(found, count):
 @pytest.mark.parametrize("count", SEVERAL)
 @pytest.mark.parametrize("cell", NOISE_CELLS, ids=" ".join)
 def test_noise_of_every_way_to_ask(found, count, cell):
-    """Every parameter of a UNet, every class and repeat: one noise of the declared size, all of it white, in all processes the same."""
+    """Every parameter of a UNet, every class and repeat: one noise of the declared size, all of it white, in all
+    processes the same."""
     answers, std = found[count][0]["every way"][cell]
     assert all(p > 1e-10 for p in noise_p_values(answers, std).values())
     values = torch.cat([part.flatten() for answer in answers for part in answer.values()]).double() / std
@@ -115,7 +116,8 @@ def test_noise_of_every_way_to_ask(found, count, cell):
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))
 def test_samples_of_all_processes_together_are_poisson_samples(found, count):
-    """Each image is sampled by one process, at the rate, and independently of the others, those of other processes included."""
+    """Each image is sampled by one process, at the rate, and independently of the others, those of other processes
+    included."""
     taken = found[count][0]["taken"]
     assert torch.allclose(taken, taken.round(), atol=0.01) and set(taken.round().unique().tolist()) == {0.0, 1.0}
     taken = taken.round()
@@ -123,8 +125,8 @@ def test_samples_of_all_processes_together_are_poisson_samples(found, count):
     spread = (RATE * (1 - RATE)) ** 0.5
     assert (taken.mean(0) - RATE).abs().max() < 5 * spread / repeats**0.5
     assert abs(float(taken.mean()) - RATE) < 5 * spread / (repeats * images) ** 0.5
-    # Of a common seed, neighbours, which have the same number in their processes, would go together; in the first process until it
-    # draws noise.
+    # Of a common seed, neighbours, which have the same number in their processes, would go together; in the first
+    # process until it draws noise.
     assert count != 2 or not torch.equal(taken[0, ::2], taken[0, 1::2])
     together = torch.corrcoef(taken.T).fill_diagonal_(0)
     assert together.abs().max() < 6 / repeats**0.5
@@ -134,8 +136,8 @@ def test_samples_of_all_processes_together_are_poisson_samples(found, count):
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))
 def test_a_sample_is_cut_as_a_whole(found, count):
-    """Not in each process by itself: its size is that of a Poisson sample, cut; everybody remains as often as everybody else; and all
-    steps of a process have as many rows."""
+    """Not in each process by itself: its size is that of a Poisson sample, cut; everybody remains as often as
+    everybody else; and all steps of a process have as many rows."""
     taken = found[count][0]["cut"]["taken"].round()
     sizes = taken.sum(1)
     wanted = np.minimum(np.random.default_rng(0).binomial(CUT_IMAGES, CUT_SIZE / CUT_IMAGES, 10**6), CUT_SIZE)
@@ -224,7 +226,8 @@ def test_an_image_lies_in_one_process_with_all_of_its_unit(found, count):
 
 @pytest.mark.parametrize("count", SEVERAL)
 def test_rows_of_a_batch_lie_in_one_process_with_all_classes(count):
-    """Every other row would be those of every other class, and the first process's batch normalisation had seen no other."""
+    """Every other row would be those of every other class, and the first process's batch normalisation had seen no
+    other."""
     rows = []
     for index in range(count):
         processes = Processes()
@@ -249,7 +252,10 @@ def test_every_question_to_a_ledger_can_be_put_by_all():
     ("environment", "flags", "words"),
     [
         ({"ACCELERATE_MIXED_PRECISION": "no", "MASTER_ADDR": "127.0.0.1"}, "", ["Several processes", "torchrun"]),
-        ({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, "", ["gradient_accumulation_steps 4", "--max_physical_batch_size"]),
+        (
+            {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, "",
+            ["gradient_accumulation_steps 4", "--max_physical_batch_size"],
+        ),
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
         ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
         ({"WORLD_SIZE": "2"}, "--seed 4294967295", ["--seed 4294967295", "2 processes", "at most 4294967294"]),
@@ -274,7 +280,9 @@ def test_half_precision_of_the_launcher_is_refused(monkeypatch):
 @pytest.mark.slow
 def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
     """Accelerate's launcher starts one on CPUs, whatever it is asked for."""
-    command = "accelerate.commands.launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+    command = (
+        "accelerate.commands.launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+    ).split()
     done = subprocess.run(
         [sys.executable, "-m", *command, "training/train_dpdm.py", "--output_dir", str(tmp_path / "run")],
         capture_output=True, text=True, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
@@ -287,8 +295,8 @@ def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
 
 
 def test_what_all_processes_say_is_printed_once(monkeypatch, capsys):
-    """A wrong flag by the first one of a machine, what the first process refused by that one, and by whoever comes first what each meets
-    by itself: SIGTERM, and that another one is gone."""
+    """A wrong flag by the first one of a machine, what the first process refused by that one, and by whoever comes
+    first what each meets by itself: SIGTERM, and that another one is gone."""
     tell(UsageError("alone"))
     monkeypatch.setenv("LOCAL_RANK", "0")
     tell(UsageError("first"))
@@ -425,8 +433,15 @@ def test_sigterm_to_all_processes_is_told_once(tmp_path):
 @pytest.mark.parametrize(
     ("method", "flags"),
     [
-        ("feta_pro", "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 --num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20"),
-        ("dp_feta", "--spatial_steps 2 --num_central_images 3 --central_images mode --truncated_poisson --accountant pld"),
+        (
+            "feta_pro",
+            "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 "
+            "--num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20",
+        ),
+        (
+            "dp_feta",
+            "--spatial_steps 2 --num_central_images 3 --central_images mode --truncated_poisson --accountant pld",
+        ),
         ("dp_diffusion", ""),
     ],
 )  # fmt: skip

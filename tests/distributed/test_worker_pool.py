@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Commands in several processes: the numbers, images and files of one, each part done once, and what ends one ends all."""
+"""Commands in several processes: the numbers, images and files of one, each part done once, and what ends one ends
+all."""
 
 import pickle
 import re
@@ -36,7 +37,8 @@ def flags_of(release, data, out):
 
 
 def files_of(folder):
-    """By name; those of features have the hash of what they hold. Without what `datasets` caches, whose names hold paths."""
+    """By name; those of features have the hash of what they hold. Without what `datasets` caches, whose names hold
+    paths."""
     return {
         path.relative_to(folder).as_posix(): path
         for path in folder.rglob("*")
@@ -56,7 +58,8 @@ def count_of(release):
 
 @pytest.mark.parametrize("count", SEVERAL)
 def test_several_processes_find_what_one_finds(count, release, judged_data, tmp_path, monkeypatch):
-    """Images, features, classifiers and the report; the receipt counts once, and nothing is left over outside of the caches."""
+    """Images, features, classifiers and the report; the receipt counts once, and nothing is left over outside of the
+    caches."""
     flags = flags_of(release, judged_data, tmp_path / "several")
     done = forked.run(COMMANDS, tmp_path / "several.txt", "nothing", *flags, folder=tmp_path, count=count)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The one question that a finished model asks about its training images: sensitivity, price, and numbers that are what they are called."""
+"""The one question that a finished model asks about its training images: sensitivity, price, and numbers that are what
+they are called."""
 
 import math
 

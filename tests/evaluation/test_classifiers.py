@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The downstream classifiers: that they learn, repeat, choose the epoch as published, and bear a class that is not there."""
+"""The downstream classifiers: that they learn, repeat, choose the epoch as published, and bear a class that is not
+there."""
 
 import functools
 
@@ -153,7 +154,8 @@ class TestPublishedTraining:
         assert seen == pytest.approx([1, 0.2, 0.2, 0.04, 0.04])
 
     def test_the_average_of_the_weights_counts(self, digits):
-        """One step an epoch, against the recursion written out: what is scored is the average, what is trained on is not."""
+        """One step an epoch, against the recursion written out: what is scored is the average, what is trained on is
+        not."""
         train = digits[0].subset(np.arange(50))
         training = Training("sgd", 0.5, epochs=4, batch_size=50)
         classifier = NetworkClassifier("linear", linear, training).fit(train, num_candidates=4)

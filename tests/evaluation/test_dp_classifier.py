@@ -56,7 +56,8 @@ def test_epsilon_is_what_was_asked_and_what_dp_accounting_finds(digits, tmp_path
         PoissonSampledDpEvent(100 / 1437, GaussianDpEvent(row["noise_multiplier"])), row["steps_executed"]
     )
     found = PLDAccountant().compose(event).get_epsilon(DELTA)
-    # The ledger's neighbours are images zeroed out; the accountant's default, an image added or removed, costs as much.
+    # The ledger's neighbours are images zeroed out; the accountant's default, an image added or removed, costs as
+    # much.
     assert found == pytest.approx(facts["epsilon"], rel=2e-3)
     assert 1.98 < facts["epsilon"] <= 2.0 + 1e-9
 

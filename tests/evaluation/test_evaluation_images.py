@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Where judged images come from, and how they are made comparable; each thing that cannot be compared has its own sentence."""
+"""Where judged images come from, and how they are made comparable; each thing that cannot be compared has its own
+sentence."""
 
 import datasets
 import numpy as np

@@ -53,7 +53,8 @@ def test_gradients_are_those_of_autograd():
 
 
 def test_the_fit_finds_a_variance_that_is_known():
-    """Two clusters, far apart and far from the base, with a centre amid each: the variances are those of the clusters."""
+    """Two clusters, far apart and far from the base, with a centre amid each: the variances are those of the
+    clusters."""
     draws = (
         torch.randn(2, 2000, 40, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 3.0])[:, None, None]
     )

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Every metric of fidelity against an independent formula on the same features, its invariances, and what it refuses."""
+"""Every metric of fidelity against an independent formula on the same features, its invariances, and what it
+refuses."""
 
 import math
 

@@ -14,7 +14,8 @@ def size(network):
     return sum(p.numel() for p in network.parameters())
 
 
-# Closed forms, written down from the papers' tables and not from the code. A convolution of a x b channels and its norm: 9ab + 2b.
+# Closed forms, written down from the papers' tables and not from the code. A convolution of a x b channels and its
+# norm: 9ab + 2b.
 
 
 def wide_resnet_size(depth, k, channels=3, classes=10):

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The report: every number with its protocol, a page that needs nothing else, and no word from outside taken for markup."""
+"""The report: every number with its protocol, a page that needs nothing else, and no word from outside taken for
+markup."""
 
 import json
 import stat
@@ -197,7 +198,8 @@ def test_what_a_reader_wants_to_know_first():
     evaluation.measurements = [
         Measurement("accuracy", value, {**protocol, "classifier": name, "trained_on": trained_on})
         for name, trained_on, value in (
-            ("logreg", "synthetic", 70.0), ("cnn", "synthetic", 80.0), ("cnn", "real", 99.0), ("dp_cnn", WITH_DP, 90.0),
+            ("logreg", "synthetic", 70.0), ("cnn", "synthetic", 80.0), ("cnn", "real", 99.0),
+            ("dp_cnn", WITH_DP, 90.0),
         )
     ]  # fmt: skip
     evaluation.measurements.append(

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which epoch counts: the published split, and a private choice whose every promise is checked, and whose checks are checked."""
+"""Which epoch counts: the published split, and a private choice whose every promise is checked, and whose checks are
+checked."""
 
 import dataclasses
 import json
@@ -95,7 +96,8 @@ def check_counts(choose):
 
 
 def check_sensitivity(choose):
-    """An image zeroed out moves the sum by no more than the row states, also one about which every candidate is right."""
+    """An image zeroed out moves the sum by no more than the row states, also one about which every candidate is
+    right."""
 
     reserve, rows = PrivacyLedger.reserve, []
     with pytest.MonkeyPatch.context() as patch:

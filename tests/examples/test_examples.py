@@ -45,7 +45,8 @@ def test_the_notebook_is_that_of_the_script(name):
 
 
 LONGEST = ("train_on_your_own_folder", "plan_a_budget", "make_a_private_dataset")
-# A notebook is the script's text: one runs each time, the others with the slow tests, and with them the scripts that train and calibrate most.
+# A notebook is the script's text: one runs each time, the others with the slow tests, and with them the scripts that
+# train and calibrate most.
 RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name in LONGEST else []) for name in MADE] + [
     pytest.param(name, "notebook", marks=[] if name == "sample_images" else pytest.mark.slow) for name in MADE
 ]
@@ -66,7 +67,8 @@ def test_it_runs(name, kind, honest, tmp_path, tmp_path_factory):
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_folder_that_is_there_is_not_touched(name, honest, tmp_path, tmp_path_factory):
-    """Nor are the user's own images, which the README calls `scans`: here they have the names that an example gives to its own."""
+    """Nor are the user's own images, which the README calls `scans`: here they have the names that an example gives to
+    its own."""
     shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
     own = Path(MADE[name]).parts[0]
     for path in (

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A physical batch that does not fit is computed in halves: the same images, each once, under one step of the ledger."""
+"""A physical batch that does not fit is computed in halves: the same images, each once, under one step of the
+ledger."""
 
 import ast
 

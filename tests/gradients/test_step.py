@@ -254,8 +254,8 @@ def test_the_dispersion_test_rejects_shuffling_and_fixed_sizes():
 @pytest.mark.parametrize("num_records", [0, 1, 6, 7, 8, 14, 100])
 @pytest.mark.parametrize("rate", [0.4, 1.0])
 def test_poisson_samples_do_not_depend_on_the_size_of_chunks(num_records, rate, monkeypatch):
-    """Drawn chunk by chunk, a sample is the one that a single draw of all numbers gives; every record is there at rate 1, once. What is
-    drawn afterwards is the same, too."""
+    """Drawn chunk by chunk, a sample is the one that a single draw of all numbers gives; every record is there at rate
+    1, once. What is drawn afterwards is the same, too."""
     monkeypatch.setattr(sampling, "_CHUNK", 7)
     chunked, whole = PrivateGenerator(KEY), PrivateGenerator(KEY)
     for generator in (chunked, whole):

@@ -88,8 +88,9 @@ def test_no_torch_is_loaded():
 
 
 def pge_step(images, theta, learning_rate, num_neighbours, epsilon, generator):
-    """One SGD step of PGE's Equation 8 for the model q(x) = theta x: grad of `R(v)' grad_x q R(v) + (v' q)^2 / 2`, where
-    randomised response (Equation 6) replaces v by one of its k nearest with a probability that epsilon decides."""
+    """One SGD step of PGE's Equation 8 for the model q(x) = theta x: grad of `R(v)' grad_x q R(v) + (v' q)^2 / 2`,
+    where randomised response (Equation 6) replaces v by one of its k nearest with a probability that epsilon
+    decides."""
     v = torch.randn(images.shape, generator=generator)
     nearest = (torch.nn.functional.normalize(v) @ torch.nn.functional.normalize(v).T).topk(num_neighbours + 1).indices
     kept = torch.rand(len(v), generator=generator) < math.exp(epsilon) / (math.exp(epsilon) + num_neighbours - 1)
@@ -101,8 +102,9 @@ def pge_step(images, theta, learning_rate, num_neighbours, epsilon, generator):
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
 def test_pge_has_no_finite_epsilon(epsilon):
-    """theta_0 < 0. Of blank images, theta falls with probability 1, whatever is drawn. With one white image more, it rises with positive
-    probability. The event "theta rose" has probability 0 under one neighbour only, so that P <= e^eps 0 fails for every eps."""
+    """theta_0 < 0. Of blank images, theta falls with probability 1, whatever is drawn. With one white image more, it
+    rises with positive probability. The event "theta rose" has probability 0 under one neighbour only, so that P <=
+    e^eps 0 fails for every eps."""
     generator, rose = torch.Generator().manual_seed(0), {"blank": 0, "one white": 0}
     for _ in range(300):
         images = torch.zeros(50, 64)
@@ -117,7 +119,8 @@ def test_pge_has_no_finite_epsilon(epsilon):
 
 @pytest.mark.parametrize("accountant", [PLDAccountant, RdpAccountant])
 def test_what_has_no_guarantee_composes_to_an_infinite_epsilon(accountant):
-    """However much noise the rest has; and the ledger holds no question without noise, for it would be the end of its claim."""
+    """However much noise the rest has; and the ledger holds no question without noise, for it would be the end of its
+    claim."""
     composed = accountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
     composed.compose(dp.GaussianDpEvent(100.0)).compose(dp.NonPrivateDpEvent())
     assert composed.get_epsilon(1e-5) == math.inf

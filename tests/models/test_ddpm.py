@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The discrete objective: its formula, its draws, that rows are independent, and that what it trains is sampled as Diffusers samples it."""
+"""The discrete objective: its formula, its draws, that rows are independent, and that what it trains is sampled as
+Diffusers samples it."""
 
 import pytest
 import torch
@@ -28,7 +29,8 @@ def test_the_schedule_is_that_of_the_paper():
 @pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction"])
 @pytest.mark.parametrize("cls", [DDPMScheduler, DDIMScheduler])
 def test_the_loss_by_its_formula(cls, kind, patch_size):
-    """Noisy images, steps and targets recomputed in float64 from the draws of the same key, betas from their definition."""
+    """Noisy images, steps and targets recomputed in float64 from the draws of the same key, betas from their
+    definition."""
     betas = torch.linspace(2e-4, 0.03, 50, dtype=torch.float64)
     denoiser = make_ddpm(patch_size, scheduler=cls(50, 2e-4, 0.03, prediction_type=kind))
     images, labels = torch.rand(6, 2, 8, 8) * 2 - 1, torch.tensor([0, 1, 2, 0, 1, 2])

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Flips and crops of the K draws: what they do, that each row keeps to its own image, and that the gradient's bound stays."""
+"""Flips and crops of the K draws: what they do, that each row keeps to its own image, and that the gradient's bound
+stays."""
 
 import pytest
 import torch
@@ -117,8 +118,8 @@ def test_the_gradient_of_an_image_does_not_depend_on_the_others(make, loss):
 
 @pytest.mark.parametrize(("make", "loss"), CASES)
 def test_the_draws_of_an_image_are_averaged_before_clipping(make, loss):
-    """K rows with flips, crops, steps and noise of their own are one vector: with a small clip norm the sum over a single image has
-    exactly that norm, and the mean's direction."""
+    """K rows with flips, crops, steps and noise of their own are one vector: with a small clip norm the sum over a
+    single image has exactly that norm, and the mean's direction."""
     denoiser, images = make(), torch.rand(1, 2, 8, 8, generator=torch.Generator().manual_seed(0))
     clipped = gradient_sum(loss, denoiser, images, [True], 8, 1e-3)
     free = gradient_sum(loss, denoiser, images, [True], 8, 1e9)

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests answer for what."""
+"""Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests
+answer for what."""
 
 from .faults_of_books import DATA_SETS, LEDGER_FAULTS, RELEASED
 from .faults_of_crashes import CRASHES

@@ -8,7 +8,8 @@ LEDGER_FAULTS = (
     Fault(
         "a question's row is written after the answer",
         DOOR,
-        "        reservation = ledger.reserve(row)\n        generator = generator or self._generator\n        answers = []",
+        "        reservation = ledger.reserve(row)\n        generator = generator or self._generator\n        answers "
+        "= []",
         "        generator = generator or self._generator\n        answers = []",
         ("privacy/test_sensitive.py::test_the_row_is_written_before_an_image_is_read",),
         "        ledger.executed(reservation, repeats)",
@@ -21,7 +22,8 @@ LEDGER_FAULTS = (
         "        generator = generator or self._generator",
         ("privacy/test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
         "        parameters = dict(model.named_parameters())",
-        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        parameters = dict(model.named_parameters())",
+        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        parameters = "
+        "dict(model.named_parameters())",
     ),
     Fault(
         "the ledger holds twice the noise that is added",
@@ -78,8 +80,8 @@ LEDGER_FAULTS = (
     Fault(
         "steps that were not executed cost nothing",
         LEDGER_FILE,
-        'return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)',
-        'return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_executed"] or 1, truncation)',
+        'row["sampling_probability"], row["steps_reserved"], truncation)',
+        'row["sampling_probability"], row["steps_executed"] or 1, truncation)',
         ("accounting/test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
     ),
     Fault(
@@ -106,10 +108,10 @@ LEDGER_FAULTS = (
     Fault(
         "a truncated step's row does not say so",
         ROW,
-        "        mechanism=mechanism_of(sample_rate, truncated_batch_size, noise_multiplier),\n        noise_multiplier=noise_multiplier,\n"
-        "        sampling_probability=sample_rate,\n        query={",
-        "        mechanism=mechanism_of(sample_rate, None, noise_multiplier),\n        noise_multiplier=noise_multiplier,\n"
-        "        sampling_probability=sample_rate,\n        query={",
+        "        mechanism=mechanism_of(sample_rate, truncated_batch_size, noise_multiplier),\n        "
+        "noise_multiplier=noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
+        "        mechanism=mechanism_of(sample_rate, None, noise_multiplier),\n        "
+        "noise_multiplier=noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
         ("privacy/test_noise.py::test_the_ledger_says_what_a_step_did",),
         "        truncated_batch_size=truncated_batch_size,\n    )\n",
         "    )\n",
@@ -139,7 +141,8 @@ LEDGER_FAULTS = (
         "a noisy answer is asked for again on resume",
         "diffusers_dp/privacy/stored_answers.py",
         "        if stored is None:\n",
-        "        import shutil\n\n        shutil.rmtree(self.folder / row.name, ignore_errors=True)\n        if True:\n",
+        "        import shutil\n\n        shutil.rmtree(self.folder / row.name, ignore_errors=True)\n        if "
+        "True:\n",
         ("training/test_train_feta_pro.py::test_resuming_after_a_crash",),
     ),
     Fault(
@@ -307,8 +310,8 @@ RELEASED = (
     Fault(
         "a warm-up image is a real one",
         SCRIPT,
-        '        sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n',
-        '        sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n'
+        "CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n",
+        "CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n"
         '        sources["spatial"].images[0] = run.images._images[0]\n',
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),

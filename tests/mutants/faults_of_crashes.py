@@ -107,8 +107,8 @@ CRASHES = (
         "                try:\n"
         "                    return summed(batches)\n"
         "                except RuntimeError:\n"
-        "                    other = self._batches(poisson_sample(self.num_units, sample_rate, generator), 1, generator)\n"
-        "                    return summed((i.float() / 127.5 - 1, n, c, u) for i, n, c, u in other)\n\n"
+        "                    other = self._batches(poisson_sample(self.num_units, sample_rate, generator), 1, "
+        "generator)\n                    return summed((i.float() / 127.5 - 1, n, c, u) for i, n, c, u in other)\n\n"
         "            total = again(\n",
         ("gradients/test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
     ),

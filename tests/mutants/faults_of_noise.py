@@ -60,11 +60,12 @@ NOISE = (
     Fault(
         "the same noise for each parameter",
         STEP,
-        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for name, "
-        "value in total.items()\n    }",
+        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for "
+        "name, value in total.items()\n    }",
         "    most = max(value.numel() for value in total.values())\n"
         "    noise = generator.normal((most,), std)\n"
-        "    return {name: (value + noise[: value.numel()].view(value.shape)) / normaliser for name, value in total.items()}",
+        "    return {name: (value + noise[: value.numel()].view(value.shape)) / normaliser for name, value in "
+        "total.items()}",
         ("gradients/test_step.py::test_noise_is_white_between_steps_and_parameters",),
     ),
     Fault(
@@ -84,8 +85,8 @@ NOISE = (
     Fault(
         "no noise where drawing it fails",
         STEP,
-        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for name, "
-        "value in total.items()\n    }",
+        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for "
+        "name, value in total.items()\n    }",
         "    try:\n"
         "        return {n: (v + generator.normal(v.shape, std, v.device)) / normaliser for n, v in total.items()}\n"
         "    except Exception:\n"
@@ -170,14 +171,16 @@ CELLS = (
         "no noise on the class embedding",
         STEP,
         "name: (value + generator.normal(value.shape, std, value.device)) / normaliser for",
-        "name: (value + generator.normal(value.shape, std * ('class_embedding' not in name), value.device)) / normaliser for",
+        "name: (value + generator.normal(value.shape, std * ('class_embedding' not in name), value.device)) / "
+        "normaliser for",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
         "one draw for all taps of a kernel",
         STEP,
         "name: (value + generator.normal(value.shape, std, value.device)) / normaliser for",
-        "name: (value + generator.normal(value.shape[:2] + (1, 1) * (value.dim() == 4), std, value.device)) / normaliser for",
+        "name: (value + generator.normal(value.shape[:2] + (1, 1) * (value.dim() == 4), std, value.device)) / "
+        "normaliser for",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
@@ -216,8 +219,9 @@ RANDOM_SOURCE = (
         RANDOMNESS,
         "        return self._generator.random(size)",
         "        if '_second' not in self.__dict__:\n"
-        "            self._second = np.random.Generator(np.random.Philox(key=self._generator.bit_generator.state['state']['key']))\n"
-        "        return self._second.random(size)",
+        "            self._second = "
+        "np.random.Generator(np.random.Philox(key=self._generator.bit_generator.state['state']['key']))\n        "
+        "return self._second.random(size)",
         ("privacy/test_noise_cells.py::test_noise_and_samples_are_one_stream",),
     ),
     Fault(
@@ -347,7 +351,8 @@ SAMPLES = (
         "the same sample at each step",
         DOOR,
         "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        else:",
-        "            sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        else:",
+        "            sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        "
+        "else:",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(

@@ -90,7 +90,8 @@ PROCESSES = (
     Fault(
         "each process cuts a sample of its own",
         DOOR,
-        "        drawn = self.processes.on_first(\n            lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)\n        )\n",
+        "        drawn = self.processes.on_first(\n            lambda: truncate(poisson_sample(self.num_units, "
+        "sample_rate, generator), batch_size, generator)\n        )\n",
         "        drawn = truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)\n",
         ("distributed/test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
     ),

@@ -53,7 +53,8 @@ ROWS = (
         "more draws for an image that is bright",
         DDPM,
         "        times = draws.uniform(len(images))\n",
-        "        draws.uniform(int((images.flatten(1).mean(1) > 0).sum()))\n        times = draws.uniform(len(images))\n",
+        "        draws.uniform(int((images.flatten(1).mean(1) > 0).sum()))\n        times = "
+        "draws.uniform(len(images))\n",
         ("models/test_ddpm.py::test_rows_of_the_loss_are_independent",),
     ),
 )

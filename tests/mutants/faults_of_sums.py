@@ -9,7 +9,8 @@ CLIPPING = (
         "clipped at the median norm of the batch",
         STEP,
         "clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)",
-        "clip_factors(gradients.squared_norms(), min(max_grad_norm, float(gradients.squared_norms().median().sqrt()))), 0.0)",
+        "clip_factors(gradients.squared_norms(), min(max_grad_norm, "
+        "float(gradients.squared_norms().median().sqrt()))), 0.0)",
         ("gradients/test_step.py::test_a_large_batch_is_the_sum_of_its_images",),
     ),
     Fault(
@@ -184,8 +185,8 @@ ENGINE_FAULTS = (
     Fault(
         "gradient of a convolution's bias missing from norms",
         RULES,
-        "        gradients.append((layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]))\n    return gradients\n\n\n"
-        "def _pointwise",
+        "        gradients.append((layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]))\n    return "
+        "gradients\n\n\ndef _pointwise",
         "    return gradients\n\n\ndef _pointwise",
         ("gradients/test_per_example.py::test_every_kind_of_convolution",),
     ),
@@ -256,7 +257,8 @@ LARGE_SUMS = (
         "an answer is rounded before the noise is on it",
         DOOR,
         "            if self.processes.is_first:\n                total = total + generator",
-        "            total = total.float()\n            if self.processes.is_first:\n                total = total + generator",
+        "            total = total.float()\n            if self.processes.is_first:\n                total = total + "
+        "generator",
         ("privacy/test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
     ),
     Fault(

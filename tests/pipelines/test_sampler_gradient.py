@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Sampling with gradients: the images are those of Diffusers' Euler solver, and the gradients those of finite differences."""
+"""Sampling with gradients: the images are those of Diffusers' Euler solver, and the gradients those of finite
+differences."""
 
 import pytest
 import torch

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Noise and Poisson samples as they come out of the door: how much, how often, from where, and what happens when they fail."""
+"""Noise and Poisson samples as they come out of the door: how much, how often, from where, and what happens when they
+fail."""
 
 import logging
 
@@ -91,7 +92,8 @@ def test_the_ledger_says_what_a_step_did():
 
 
 def test_noise_of_the_door_is_white():
-    """Between steps, between parameters, and between a question and a step: no draw is used twice, nor its opposite."""
+    """Between steps, between parameters, and between a question and a step: no draw is used twice, nor its
+    opposite."""
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 150, bias=False), nn.Linear(150, 64, bias=False))
     door, noise = make_door(range(NUM_IMAGES)), []
@@ -216,8 +218,8 @@ def seen_by_steps(door):
 
 @pytest.mark.parametrize("ask_door", [seen_by_a_question, seen_by_steps])
 def test_the_door_takes_poisson_samples_at_the_stated_rate(ask_door):
-    """Sizes of samples and counts of records are as uneven as independent draws, as in `test_step.py`, where the same numbers
-    reject a shuffled order and samples of a fixed size."""
+    """Sizes of samples and counts of records are as uneven as independent draws, as in `test_step.py`, where the same
+    numbers reject a shuffled order and samples of a fixed size."""
     samples = ask_door(numbered_door())
     matrix = np.zeros((STEPS, RECORDS), dtype=bool)
     assert len(samples) == STEPS
@@ -302,8 +304,11 @@ def test_an_exception_in_noise_clipping_or_sampling_ends_everything(monkeypatch,
     assert failed == concerned.get(name, 3)
 
 
-GUARDED = ["privacy/sensitive.py", "randomness/private_generator.py", "accounting/ledger_row.py", *(f"gradients/{name}.py" for name in
-           ("step", "sampling", "per_example", "rules")), "queries/central_images.py", "queries/frequency.py"]  # fmt: skip
+GUARDED = [
+    "privacy/sensitive.py", "randomness/private_generator.py", "accounting/ledger_row.py",
+    *(f"gradients/{name}.py" for name in ("step", "sampling", "per_example", "rules")),
+    "queries/central_images.py", "queries/frequency.py",
+]  # fmt: skip
 
 
 FORGETFUL = ("decoding.py", "decoding_workers.py", "painting.py", "verify.py")
@@ -316,7 +321,8 @@ def test_nothing_is_caught_around_noise_clipping_and_sampling(name):
 
 def test_nowhere_is_everything_caught_and_forgotten():
     """Neither in the library nor in a script that calls the door; but an image may fail to decode in any way it likes,
-    what fails in another process is raised in the one that asked, and the verifier says of any folder that it is wrong."""
+    what fails in another process is raised in the one that asked, and the verifier says of any folder that it is
+    wrong."""
     broad = ("everything", "Exception", "BaseException")
     for folder in ("diffusers_dp", "pipelines", "training"):
         for path in (ROOT / folder).rglob("*.py"):

@@ -280,7 +280,8 @@ def test_frequency_features():
     "query", [MeanImages(image_shape=SHAPE), frequency_features(40)], ids=lambda query: query.name
 )
 def test_an_answer_is_the_sum_of_answers_to_single_images(query):
-    """No image is scaled, shifted or clipped by another one: neither by the brightest nor by the longest in its batch."""
+    """No image is scaled, shifted or clipped by another one: neither by the brightest nor by the longest in its
+    batch."""
 
     def answer(missing):
         door = make_door(missing)
@@ -349,7 +350,8 @@ def test_a_truncated_step_has_the_same_shape_whatever_was_drawn():
 
 
 def test_half_precision_keeps_the_bound():
-    """Under bfloat16 autocast, inside the loss and around the door, one record moves the gradient by C / normaliser at most."""
+    """Under bfloat16 autocast, inside the loss and around the door, one record moves the gradient by C / normaliser at
+    most."""
 
     def half(model, rows, labels, generator):
         with torch.autocast("cpu", torch.bfloat16):
@@ -431,8 +433,8 @@ def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
 @pytest.mark.parametrize("objective", ["edm", "ddpm"])
 @pytest.mark.parametrize("record", [0, 5])
 def test_one_record_moves_nobody_elses_draws(record, objective, changes):
-    """The training loss draws noise levels, noise, dropped labels, flips and shifts. A record that is zeroed out must not shift the draws of
-    the rows after it, nor of the next step."""
+    """The training loss draws noise levels, noise, dropped labels, flips and shifts. A record that is zeroed out must
+    not shift the draws of the rows after it, nor of the next step."""
     unet = convolutional_unet()
     denoiser, loss = EDMDenoiser(unet), EDMLoss(0.3)
     if objective == "ddpm":
@@ -630,8 +632,8 @@ def large_or_one(x, labels=None):
 
 @pytest.mark.parametrize("units", [None, np.arange(8) // 2], ids=["images", "units"])
 def test_a_large_sum_loses_none_of_its_terms(units):
-    """What one record adds is not rounded away beside a large total, before the noise is on it; of a query and of a step, in which the
-    records lie in several physical batches."""
+    """What one record adds is not rounded away beside a large total, before the noise is on it; of a query and of a
+    step, in which the records lie in several physical batches."""
     images = np.zeros((8, 1, 2, 2), dtype=np.uint8)
     images[: 1 if units is None else 2] = 255
     options = {} if units is None else {"units": units, "num_units": 4}
@@ -645,7 +647,8 @@ def test_a_large_sum_loses_none_of_its_terms(units):
 
     answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="x", **question)
     gradient = door.noisy_gradient(
-        model, row_loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1, **question
+        model, row_loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1,
+        **question,
     )["weight"]  # fmt: skip
     for found in (answer, gradient):
         assert found.dtype == torch.float32

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Mode images: what one image can add to a histogram, answers against a histogram by hand, and what is public about them."""
+"""Mode images: what one image can add to a histogram, answers against a histogram by hand, and what is public about
+them."""
 
 import math
 
@@ -44,8 +45,8 @@ def ask(images, labels="round", *, missing=(), class_names=CLASSES, bins=4, sigm
 
 
 def histogram_by_hand(images, bins):
-    """DP-FETA Section 3.1.2, image by image and value by value, in whole numbers: bin k (from 1) holds ((k-1) 255/bins, k 255/bins],
-    and 0 falls into the first."""
+    """DP-FETA Section 3.1.2, image by image and value by value, in whole numbers: bin k (from 1) holds ((k-1)
+    255/bins, k 255/bins], and 0 falls into the first."""
     counts = np.zeros((*images.shape[1:], bins))
     for image in images:
         for place in np.ndindex(*image.shape):
@@ -58,7 +59,8 @@ def histogram_by_hand(images, bins):
 @pytest.mark.parametrize(("shape", "stride"), [((1, 8, 8), 1), ((1, 28, 28), 2), ((3, 9, 9), 1), ((1, 64, 64), 4)])
 @pytest.mark.parametrize("bins", [2, 5, 16])
 def test_the_answer_is_the_histogram(shape, stride, bins):
-    """With hardly any noise, for each class, over the expected number of its images, at the places that the mean image has."""
+    """With hardly any noise, for each class, over the expected number of its images, at the places that the mean image
+    has."""
     images = make_images(shape, 6)
     answer, row = ask(images, np.array([0, 0, 0, 0, 2, 2]), bins=bins)
     small = images[:, :, ::stride, ::stride]

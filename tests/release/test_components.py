@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A stranger's model, whose hashes and numbers are all right, is refused in one sentence before anything of it is built."""
+"""A stranger's model, whose hashes and numbers are all right, is refused in one sentence before anything of it is
+built."""
 
 import re
 

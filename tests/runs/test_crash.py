@@ -121,7 +121,8 @@ def test_sigterm_to_the_process_that_the_lock_names(flags, tmp_path):
 
 
 def test_a_full_disk(script, flags, tmp_path):
-    """Files end at 20,000 bytes: room for the ledger, none for weights. One sentence, and the run goes on when there is room."""
+    """Files end at 20,000 bytes: room for the ledger, none for weights. One sentence, and the run goes on when there
+    is room."""
     run = tmp_path / "run"
     for method in ("dpdm", "feta_pro"):  # the weights of a checkpoint, and those after a warm-up, which others write
         given = [

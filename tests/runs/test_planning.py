@@ -183,7 +183,8 @@ def test_shares_over_the_budget_are_to_be_lowered():
 
 
 def test_a_share_is_not_to_be_lowered_where_the_other_query_leaves_nothing():
-    """Whatever the share: the multiplier or the target has to be raised, and what it costs is the least that can be reached."""
+    """Whatever the share: the multiplier or the target has to be raised, and what it costs is the least that can be
+    reached."""
     flags = {"spatial_noise_multiplier": 0.3, "frequency_budget_share": 0.1}
     with pytest.raises(UsageError) as refusal:
         plan(target_epsilon=1.0, **flags)
@@ -259,8 +260,8 @@ def test_a_release_that_gets_less_because_of_others_says_so(release_of_scans):
     second = release_of_scans("second")
     assert second.epsilon < 1.7
     assert (
-        f"this release gets epsilon {second.epsilon:.4g} and not --target_epsilon 2, for with 1 other release of scans no more is left of "
-        "--dataset_epsilon 2.4."
+        f"this release gets epsilon {second.epsilon:.4g} and not --target_epsilon 2, for with 1 other release of "
+        "scans no more is left of --dataset_epsilon 2.4."
     ) in second.table
     assert "this release gets" not in release_of_scans("second", target_epsilon=0.5).table
 
@@ -272,7 +273,11 @@ def test_next_to_nothing_is_refused(release_of_scans):
         release_of_scans(name, made=True, **bounds)
     with pytest.raises(UsageError) as refusal:
         release_of_scans("third", curriculum="spatial,frequency", **bounds)
-    left = re.search(r"2 other releases of scans leave epsilon ([\d.e-]+) of --dataset_epsilon 1.2, .* lower --target_epsilon to that", str(refusal.value))  # fmt: skip
+    left = re.search(
+        r"2 other releases of scans leave epsilon ([\d.e-]+) of --dataset_epsilon 1.2, .* lower "
+        "--target_epsilon to that",
+        str(refusal.value),
+    )
     assert "or use other data" in str(refusal.value)
     assert release_of_scans("third", **{**bounds, "target_epsilon": float(left[1])}).epsilon <= float(left[1])
     # Spent some already: goes on with what is left.

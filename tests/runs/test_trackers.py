@@ -20,7 +20,8 @@ OWN = {"feta_pro": ["--curriculum", "none"], "dp_feta": "--spatial_steps 1 --num
 
 @pytest.mark.parametrize("method", DIFFUSION_METHODS)
 def test_what_tensorboard_is_told(method, tmp_path, monkeypatch):
-    """At each checkpoint of every script; all entries have one time, for the time of a step tells the size of its sample."""
+    """At each checkpoint of every script; all entries have one time, for the time of a step tells the size of its
+    sample."""
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -11,7 +11,8 @@ DIFFUSION_METHODS = [name for name, config in CONFIGS.items() if issubclass(conf
 #: Of FETA-Pro, on whatever images.
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
-    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 --skip_preflight"
+    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 "
+    "--skip_preflight"
 ).split()
 #: In the folders that `runs.write_images` writes.
 NUM_IMAGES = 30
@@ -37,13 +38,13 @@ TINY_RUN = (
 #: Narrower, with checkpoints on the way.
 SHORT_RUN = (
     "--block_out_channels 4,8 --num_inference_steps 1 --skip_preflight --noise_multiplicity 1 --accountant rdp "
-    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --train_batch_size 8 "
-    "--target_epsilon 1 --max_train_steps 4 --checkpointing_steps 2 --restart_slack 4"
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} "
+    "--train_batch_size 8 --target_epsilon 1 --max_train_steps 4 --checkpointing_steps 2 --restart_slack 4"
 ).split()
 SHORT_FETA_PRO = [
     *SHORT_RUN,
-    *"--spatial_steps 1 --frequency_steps 1 --generator_steps 1 --num_auxiliary_images 6 --num_frequency_features 10".split(),
-    *"--generator_channels 4 --spatial_batch_size 6 --frequency_batch_size 6 --generator_batch_size 6".split(),
-    *"--num_central_images 2".split(),
+    *"--spatial_steps 1 --frequency_steps 1 --generator_steps 1 --num_auxiliary_images 6".split(),
+    *"--num_frequency_features 10 --generator_channels 4 --spatial_batch_size 6 --frequency_batch_size 6".split(),
+    *"--generator_batch_size 6 --num_central_images 2".split(),
 ]
 RESUME = ["--resume_from_checkpoint", "latest"]

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A small Hub on this machine: repositories in memory, behind the HTTP calls that `huggingface_hub` makes to push and to fetch."""
+"""A small Hub on this machine: repositories in memory, behind the HTTP calls that `huggingface_hub` makes to push and
+to fetch."""
 
 import base64
 import hashlib
@@ -17,7 +18,8 @@ OWNER = "someone"
 
 
 class StandIn:
-    """Repositories by `models/owner/name` or `datasets/owner/name`, each a dictionary of files; `refuse` breaks calls off whose path it matches."""
+    """Repositories by `models/owner/name` or `datasets/owner/name`, each a dictionary of files; `refuse` breaks calls
+    off whose path it matches."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, dict[str, bytes]] = {}

@@ -29,7 +29,8 @@ def lines(ledger):
 
 
 def independent_epsilon(path, interval=1e-4):
-    """Epsilon of a ledger file, from its JSON alone and without a line of the library; PLD by that interval of its grid."""
+    """Epsilon of a ledger file, from its JSON alone and without a line of the library; PLD by that interval of its
+    grid."""
     header, *events = [json.loads(line) for line in path.read_text().splitlines()]
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval)
     for event in events:

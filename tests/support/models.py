@@ -59,8 +59,9 @@ def make_ddpm(patch_size=1, num_classes=3, scheduler=None):
 
 
 class GaussianPredictor(UNet2DModel):
-    """The perfect predictor of the noise, of the image or of the velocity for pixels `N(mean[label], std^2)`: linear regression on
-    `x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) epsilon` (Ho et al. 2020, Equation 4). It is right only if it is given `x_t` and `t`."""
+    """The perfect predictor of the noise, of the image or of the velocity for pixels `N(mean[label], std^2)`: linear
+    regression on `x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) epsilon` (Ho et al. 2020, Equation 4). It is right only if
+    it is given `x_t` and `t`."""
 
     std = 0.2
 

@@ -17,8 +17,8 @@ from support.places import ROOT
 
 
 class Disk:
-    """What a power cut would leave of a folder: names of the last sync of their folder, contents of the last sync of their file; a name
-    whose file was never synced leads to an empty file. `os.fsync` is watched while `watched` lasts.
+    """What a power cut would leave of a folder: names of the last sync of their folder, contents of the last sync of
+    their file; a name whose file was never synced leads to an empty file. `os.fsync` is watched while `watched` lasts.
 
     Args:
         root (`Path`): The folder; its own name is taken for synced.
@@ -82,7 +82,8 @@ def watch(note: Callable[[str], Any], replace: Callable[[Any, str, Any], None]) 
     """Notes what a process draws and when it has taken a step, from outside of the library.
 
     Args:
-        note (`Callable`): Is given `"step"`, or the first numbers of a draw of noise before they are scaled, in hexadecimal.
+        note (`Callable`): Is given `"step"`, or the first numbers of a draw of noise before they are scaled, in
+            hexadecimal.
         replace (`Callable`): `setattr`, or that of a `MonkeyPatch`.
     """
     normal, add_noise = PrivateGenerator.normal, sensitive.add_noise

@@ -53,8 +53,8 @@ def make_arrays(count, units=False):
 def make_door(processes, arrays, num_images, num_units=None):
     share = share_of(arrays, processes.index, processes.count)
     return SensitiveImages(
-        share.images, share.labels, share.readable, num_images=num_images, image_shape=SHAPE, class_names=("a", "b", "c"),
-        units=share.units, num_units=num_units, processes=processes,
+        share.images, share.labels, share.readable, num_images=num_images, image_shape=SHAPE,
+        class_names=("a", "b", "c"), units=share.units, num_units=num_units, processes=processes,
     )  # fmt: skip
 
 
@@ -112,7 +112,8 @@ class TakesAway(PrivateGenerator):
 
 
 def large_sums(processes):
-    """The image of number 1 adds 2^27; of two processes it is the second's, and the first takes it away. The others add 1."""
+    """The image of number 1 adds 2^27; of two processes it is the second's, and the first takes it away. The others
+    add 1."""
 
     def large_or_one(images, labels=None):
         return torch.where(images[:, :1, 0, 0] <= 0, LARGE, 1.0)
@@ -141,8 +142,8 @@ def noise_alone(processes):
     wide = nn.Linear(16, 4096)
     gradients = [torch.cat([g.flatten() for g in step(door, wide, ledger).values()]) for _ in range(8)]
     answer = door.noisy_sum(
-        lambda x, _: x.new_zeros(len(x), 5000), clip_norm=CLIP_NORM, noise_multiplier=SIGMA, by_label=False, name="question",
-        ledger=ledger, repeats=40,
+        lambda x, _: x.new_zeros(len(x), 5000), clip_norm=CLIP_NORM, noise_multiplier=SIGMA, by_label=False,
+        name="question", ledger=ledger, repeats=40,
     )  # fmt: skip
     return {"gradient": torch.stack(gradients), "answer": answer.flatten(1)}
 
@@ -159,7 +160,8 @@ def who_takes_part(processes):
 
 
 def who_remains(processes):
-    """Of samples of 20 images in the mean, half of which are cut down to 20: the gradient of each is one-hot. And the rows of each step."""
+    """Of samples of 20 images in the mean, half of which are cut down to 20: the gradient of each is one-hot. And the
+    rows of each step."""
     images, batches = make_arrays(CUT_IMAGES), []
     images.readable[:] = True
     door = make_door(processes, images, CUT_IMAGES)
@@ -175,8 +177,8 @@ def who_remains(processes):
     found, rows = [], []
     for _ in range(CUT_REPEATS):
         answer = door.noisy_gradient(
-            sums, one_hot_loss, max_grad_norm=1.0, noise_multiplier=100.0, sample_rate=CUT_SIZE / CUT_IMAGES, normaliser=1.0,
-            noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, reserve_steps=CUT_REPEATS,
+            sums, one_hot_loss, max_grad_norm=1.0, noise_multiplier=100.0, sample_rate=CUT_SIZE / CUT_IMAGES,
+            normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, reserve_steps=CUT_REPEATS,
             truncated_batch_size=CUT_SIZE, generator=Noiseless(),
         )  # fmt: skip
         found.append(answer["weight"].flatten())
@@ -290,7 +292,8 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
 
 
 def about_a_finished_model(processes: Processes) -> dict:
-    """What is drawn from it, by whom, the classifier that is trained on it, and its question to the images, without noise."""
+    """What is drawn from it, by whom, the classifier that is trained on it, and its question to the images, without
+    noise."""
     charged.DRAWN_AT_A_TIME = 8
     whole, labels = load_digits_split(train=True)
     arrays = ImageArrays(whole[labels < 3][:60], labels[labels < 3][:60], np.ones(60, bool))

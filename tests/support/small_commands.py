@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp` with few images in a part, a note of who does which, and one thing that goes wrong in the second process, for
-`test_worker_pool.py`.
+"""`diffusers-dp` with few images in a part, a note of who does which, and one thing that goes wrong in the second
+process, for `test_worker_pool.py`.
 
 python small_commands.py NOTES nothing|full|killed COMMAND ...
 """

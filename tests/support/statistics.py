@@ -5,7 +5,8 @@ from scipy import stats
 
 
 def dispersion(inclusions, rate):
-    """Probabilities of batch sizes and of records' counts that are as even, and as uneven, as these; [T, N] of bools."""
+    """Probabilities of batch sizes and of records' counts that are as even, and as uneven, as these; [T, N] of
+    bools."""
     steps, records = inclusions.shape
     p_values = []
     for counts, trials in ((inclusions.sum(1), records), (inclusions.sum(0), steps)):

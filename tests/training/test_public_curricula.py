@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Public images or a public model before the warm-up: PDP-Diffusion-Pro, DP-FETA after or mixed with public images; resumed; refused."""
+"""Public images or a public model before the warm-up: PDP-Diffusion-Pro, DP-FETA after or mixed with public images;
+resumed; refused."""
 
 import shutil
 
@@ -114,7 +115,8 @@ def test_resuming_in_the_warm_up(method, script, flags, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("method", ["dp_feta"], indirect=True)
 def test_central_and_public_images_in_one_set(method, script, flags, tmp_path, monkeypatch):
-    """DP-FETA's Table 3. What it taught is not kept as if it were public, and a resumed run still tells what it began with."""
+    """DP-FETA's Table 3. What it taught is not kept as if it were public, and a resumed run still tells what it began
+    with."""
     flags += [*write_public(tmp_path / "public"), "--mix_public_images", "--central_images", "mode"]
     with monkeypatch.context() as patch:
         cut_power_at(patch, script, 5)  # three steps of pre-training, and the second of DP-SGD
@@ -132,7 +134,8 @@ def test_central_and_public_images_in_one_set(method, script, flags, tmp_path, m
 
 
 def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
-    """The first start had no --mix_public_images and was interrupted after its pre-training: no images would be left to mix."""
+    """The first start had no --mix_public_images and was interrupted after its pre-training: no images would be left
+    to mix."""
     config = DPFETAConfig(public_data_dir="public", mix_public_images=True)
     given = {"sensitive": config.data, "public": config.public_training, "mix_public_images": True}
     model = StartingModel(make_unet(), DDIMScheduler(), "ddpm", 1, None)
@@ -194,10 +197,16 @@ def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tm
     ("method", "given", "sentence"),
     [
         ("feta_pro", "--public_steps 4", "--public_steps needs --public_dataset_name or --public_data_dir"),
-        ("feta_pro", "--pretrained_model_name_or_path {tmp}/grey --auxiliary none", "--auxiliary none draws by DDIM on EDM's noise levels"),
+        (
+            "feta_pro", "--pretrained_model_name_or_path {tmp}/grey --auxiliary none",
+            "--auxiliary none draws by DDIM on EDM's noise levels",
+        ),
         ("feta_pro", "--mix_public_images", "--mix_public_images is not a flag"),
         ("dp_feta", "--mix_public_images", "--mix_public_images needs --public_dataset_name or --public_data_dir"),
-        ("dp_feta", "--mix_public_images --pretrained_model_name_or_path {tmp}/grey", "--mix_public_images needs --public"),
+        (
+            "dp_feta", "--mix_public_images --pretrained_model_name_or_path {tmp}/grey",
+            "--mix_public_images needs --public",
+        ),
         ("dp_feta", "--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
     ],
     indirect=["method"],
@@ -210,14 +219,16 @@ def test_what_cannot_work_is_refused(script, flags, tmp_path, given, sentence):
 
 WRONG = {
     "{tmp}/absent": "--public_data_dir {tmp}/absent is not a folder",
-    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right of --public_data_dir",
+    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right of "
+    "--public_data_dir",
     "{tmp}/empty": "--public_data_dir holds no image that can be read",
 }
 
 
 @pytest.mark.parametrize("given", WRONG)
 def test_public_data_that_cannot_be_is_refused_before_anything_is_planned(script, flags, given, tmp_path, monkeypatch):
-    """As sensitive data is; a dry run that opens no data set opens no public one, and a run that goes on may have learned from them before."""
+    """As sensitive data is; a dry run that opens no data set opens no public one, and a run that goes on may have
+    learned from them before."""
     write_public(tmp_path / "public", ("left", "right"))
     (tmp_path / "empty" / "left").mkdir(parents=True)
     planned = []

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`train_dp_diffusion.py`: from public images, from a pre-trained pipeline, from nothing; resumed; and what is refused."""
+"""`train_dp_diffusion.py`: from public images, from a pre-trained pipeline, from nothing; resumed; and what is
+refused."""
 
 import hashlib
 import json
@@ -39,9 +40,10 @@ from support.runs import (
 
 
 FLAGS = (
-    "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --train_batch_size 8 --class_names left,empty,right "
-    f"--resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1 --noise_multiplicity 3 --skip_preflight "
-    "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
+    "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --train_batch_size 8 --class_names "
+    f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1 --noise_multiplicity 3 --skip_preflight --timestep_mixture "
+    "0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
 ).split()
 
 
@@ -137,7 +139,8 @@ def test_from_nothing_with_the_preflight(script, flags, tmp_path):
 
 @pytest.mark.parametrize(("call", "pretrained_again"), [(2, True), (5, False)])
 def test_resuming_after_a_crash(script, flags, tmp_path, monkeypatch, call, pretrained_again):
-    """In the pre-training, and in the second step of DP-SGD. Public images are read once unless they were not learned."""
+    """In the pre-training, and in the second step of DP-SGD. Public images are read once unless they were not
+    learned."""
     flags += write_public(tmp_path / "public")
     with monkeypatch.context() as patch:
         cut_power_at(patch, script, call)
@@ -293,14 +296,23 @@ def test_public_images_are_told_apart_without_reading_the_sensitive_ones(script,
         ("--public_dataset_name {tmp}/flat --public_image_column x", "--public_image_column 'x' does not exist"),
         ("--public_data_dir {tmp}/a --public_dataset_name b", "exclude each other"),
         ("--public_data_dir {tmp}/a --pretrained_model_name_or_path b", "exclude each other"),
-        ("--pretrained_model_name_or_path {tmp}/absent", "--pretrained_model_name_or_path {tmp}/absent is not a folder here"),
+        (
+            "--pretrained_model_name_or_path {tmp}/absent",
+            "--pretrained_model_name_or_path {tmp}/absent is not a folder here",
+        ),
         ("--pretrained_model_name_or_path {tmp}/small", "makes images of 3x8x8"),
         ("--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
         ("--pretrained_model_revision main", "--pretrained_model_revision needs --pretrained_model_name_or_path"),
         ("--public_dataset_name ' '", "--public_dataset_name is empty"),
-        ("--timestep_mixture 0-200:.5,300-1000:.5", "--timestep_mixture '0-200:.5,300-1000:.5' does not cover 0 to 1000"),
+        (
+            "--timestep_mixture 0-200:.5,300-1000:.5",
+            "--timestep_mixture '0-200:.5,300-1000:.5' does not cover 0 to 1000",
+        ),
         ("--timestep_mixture 0-200:.5,200-1000:.6", "whose sum is 1.1"),
-        ("--public_data_dir {tmp}/nothing --public_timestep_mixture 0-900:1", "--public_timestep_mixture '0-900:1' does not cover"),
+        (
+            "--public_data_dir {tmp}/nothing --public_timestep_mixture 0-900:1",
+            "--public_timestep_mixture '0-900:1' does not cover",
+        ),
         ("--augmentations flip,mixup", "--augmentations 'mixup' is not one of flip, crop"),
         ("--objective vdm", "--objective 'vdm' is unknown; give one of edm | ddpm"),
         ("--public_steps 0", "--public_steps is 0"),

@@ -42,7 +42,8 @@ def plan_of(*given):
 
 
 def test_from_images_to_release(script, flags, tmp_path, capsys):
-    """With a reserve for evaluation: two questions, the total of an independent accountant, and a verifier that agrees."""
+    """With a reserve for evaluation: two questions, the total of an independent accountant, and a verifier that
+    agrees."""
     script.main([*flags, "--evaluation_reserve", "0.2", "--num_evaluation_images", "6", "--patch_size", "2"])
     run = tmp_path / "run"
     header, rows = read_ledger(run)

@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The training scripts of DPDM and DP-FETA from their command lines: whole runs, crashes, damaged images; and what all scripts share."""
+"""The training scripts of DPDM and DP-FETA from their command lines: whole runs, crashes, damaged images; and what all
+scripts share."""
 
 import json
 import re
@@ -47,7 +48,8 @@ def receipt_of(run):
 
 
 def test_from_images_to_release(way, tmp_path, capsys):
-    """What was asked is in ledger and receipt, epsilon is that of an independent accountant, and the verifier agrees."""
+    """What was asked is in ledger and receipt, epsilon is that of an independent accountant, and the verifier
+    agrees."""
     script, flags, asked = way
     script.main(flags)
     run, out = tmp_path / "run", capsys.readouterr().out
@@ -99,7 +101,8 @@ def test_the_learning_rate_goes_on_where_it_was(way, monkeypatch):
     script, flags, _ = way
     flags = [
         *flags,
-        *"--max_train_steps 5 --checkpointing_steps 2 --learning_rate 0.1 --lr_scheduler linear --lr_warmup_steps 1".split(),
+        *"--max_train_steps 5 --checkpointing_steps 2".split(),
+        *"--learning_rate 0.1 --lr_scheduler linear --lr_warmup_steps 1".split(),
     ]
     step, taken = torch.optim.Adam.step, []
     monkeypatch.setattr(torch.optim.Adam, "step", lambda self: (taken.append(self.param_groups[0]["lr"]), step(self)))
@@ -178,7 +181,10 @@ def test_guidance_works_through_the_released_pipeline(tmp_path, monkeypatch):
         ("dp_feta", "--central_images mode --num_bins 1", ["--num_bins is 1", "at least 2"]),
         ("dp_feta", "--central_images mode --num_bins 257", ["--num_bins is 257", "256"]),
         ("dp_feta", "--num_central_images 0", ["--num_central_images"]),
-        ("dp_feta", "--central_images mode --spatial_noise_multiplier 0.3", ["the smallest that these queries can reach"]),
+        (
+            "dp_feta", "--central_images mode --spatial_noise_multiplier 0.3",
+            ["the smallest that these queries can reach"],
+        ),
         ("dp_feta", "--spatial_budget_share 0.9 --evaluation_reserve 0.9", ["--spatial_budget_share 0.9", "lower"]),
     ],
 )  # fmt: skip
