@@ -22,6 +22,7 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.diffusion_run import build_denoiser
+from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.plan import plan_run
 
 
@@ -163,7 +164,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, s
     else:
         halved(monkeypatch, where)
         with pytest.raises(IntegrityError, match=re.escape(named)):
-            preflight(facts, plan, (denoiser, loss))
+            preflight(facts, plan, Trained(denoiser.unet, denoiser, loss))
 
 
 def test_it_keeps_to_one_thread(monkeypatch):
