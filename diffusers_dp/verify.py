@@ -57,9 +57,13 @@ NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies out
 PIPELINES = (
     "3dc8a9c59ac13cd874bd7344f843e02ad4397ffd152421c6902fdf0c6b45ce6a",
     "5d99e31fe7b0b7460de01125c80b4e90f63a939a9f9ab6a46e1c1d3c589b083c",
+    "e4dda6907ec35e9fb782fd57f318d6e08c4a129aa4b9dfbb4e1a9c02063695dd",
 )
 UNKNOWN_CODE = "UNKNOWN code, which diffusers_dp never published: read it first"
-EDITED = f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, and its hash differs."
+EDITED = (
+    f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, "
+    "and its hash differs."
+)
 
 
 class Unreadable(Exception):
@@ -303,7 +307,10 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     ):
         yield "The outputs that the guarantee does not cover are no list of words."
     elif bool(outputs) != (receipt.get("status") == LOWERED_STATUS):
-        yield f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, and only there."
+        yield (
+            f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, "
+            "and only there."
+        )
     yield from _check_evaluation(receipt)
     if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
         yield "The receipt's data set has no name."

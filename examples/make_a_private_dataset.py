@@ -28,14 +28,16 @@ print(images.features, images["label"])
 
 # %% [markdown]
 # Classes take turns. Other shares are given by `--class_balance`; how frequent the classes are among the training
-# images is private, and the model does not tell. On several processes: `torchrun --nproc_per_node 4 -m
-# diffusers_dp.cli sample ...`; to the Hub: `--push_to_hub --hub_dataset_id you/name`.
+# images is private, and the model does not tell. On several processes:
+# `torchrun --nproc_per_node 4 -m diffusers_dp.cli sample ...`; to the Hub:
+# `--push_to_hub --hub_dataset_id you/name`.
 
 # %%
 number_of_classes = images.features["label"].num_classes
 shares = ",".join(["2"] + ["1"] * (number_of_classes - 1))  # the first class twice as often as any other
 mostly_one = str(folder / "mostly_one")
 main([
-    "sample", release, "--num_images", "12", "--output", mostly_one, "--num_inference_steps", "2", "--class_balance", shares,
+    "sample", release, "--num_images", "12", "--output", mostly_one, "--num_inference_steps", "2", "--class_balance",
+    shares,
 ])  # fmt: skip
 print(load_dataset(mostly_one, split="train", cache_dir=cache)["label"])

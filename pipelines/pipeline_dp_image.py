@@ -38,9 +38,8 @@ class DPImagePipeline(DiffusionPipeline):
             `F(c_in(sigma) x, ln(sigma) / 4, class_labels)`; with a [`DDIMScheduler`] a predictor of its
             `prediction_type`, called as `unet(x_t, t, class_labels)`. A one-step generator is a `DDIMScheduler` of a
             single training step that predicts the sample: the UNet is called once, with noise and `t = 0`. If
-            `unet.config.num_class_embeds` is set, the model is
-            class-conditional: the last row is the null label that label dropout trained, so that there is one class
-            less than rows.
+            `unet.config.num_class_embeds` is set, the model is class-conditional: the last row is the null label that
+            label dropout trained, so that there is one class less than rows.
         scheduler ([`EDMDPMSolverMultistepScheduler`], [`EDMEulerScheduler`] or [`DDIMScheduler`]):
             Solver and noise levels; the config of an EDM scheduler carries `sigma_data`, the standard deviation in the
             preconditioning.
