@@ -1,7 +1,7 @@
 """How near are noisy central images to the true ones, with the clip norm here and with the published noise?
 
-    python benchmarks/central_images.py --config training/recipes/feta_pro/mnist_eps10.yaml --dataset_name
-    path/to/mnist
+    python benchmarks/central_images.py --config training/recipes/feta_pro/mnist_eps10.yaml \\
+        --dataset_name path/to/mnist
 
 The images are public ones, read without the door; nothing is trained. For each clip norm it prints the share of images
 that it scales down and the root mean square error of the answers, clamped to [0, 1], against the true class means,
@@ -34,7 +34,8 @@ def main() -> None:
     size, clip_norm = small.shape[1], MeanImages(image_shape=facts.image_shape).clip_norm
     print("| clip norm | scaled down | error |\n|---|---|---|")
     for name, middle, norm in (
-        ("here", 0.0, clip_norm), ("that of the published noise", 0.0, size**0.5), ("of the difference from grey", 0.5, clip_norm)
+        ("here", 0.0, clip_norm), ("that of the published noise", 0.0, size**0.5),
+        ("of the difference from grey", 0.5, clip_norm),
     ):  # fmt: skip
         clipped = (small - middle).norm(dim=1) > norm * (1 + 1e-6)
         errors = [error(small - middle, labels, norm, middle, config, seed) for seed in SEEDS]

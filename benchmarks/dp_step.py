@@ -3,8 +3,8 @@ rows.
 
     python benchmarks/dp_step.py --short
     python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
-    python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 --output
-    runs/h200.md
+    python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 \\
+        --output runs/h200.md
 
 All entries of a row of the table run interleaved in this one process, on the same model and the same rows; the ratio
 is the median over the rounds. Entries:

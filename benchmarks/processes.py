@@ -106,8 +106,8 @@ def take_steps(args: argparse.Namespace) -> list[float]:
         begin = time.perf_counter()
         gradients = door.noisy_gradient(
             model, loss, max_grad_norm=1.0, noise_multiplier=2.0, sample_rate=args.images / NUM_IMAGES,
-            normaliser=args.images, noise_multiplicity=args.noise_multiplicity, max_physical_batch_size=32, ledger=ledger,
-            reserve_steps=args.steps + 1,
+            normaliser=args.images, noise_multiplicity=args.noise_multiplicity, max_physical_batch_size=32,
+            ledger=ledger, reserve_steps=args.steps + 1,
         )  # fmt: skip
         for name, parameter in model.named_parameters():
             parameter.grad = gradients[name]

@@ -101,13 +101,13 @@ PRESETS = {
 }
 # Flags that tell one run from another of the same recipe, or decide nothing about the result.
 _NOT_RECIPE = (
-    "config", "curriculum", "dataset_name", "seed", "target_epsilon", "output_dir", "max_physical_batch_size", "checkpointing_steps",
-    "resume_from_checkpoint", "skip_preflight",
+    "config", "curriculum", "dataset_name", "seed", "target_epsilon", "output_dir", "max_physical_batch_size",
+    "checkpointing_steps", "resume_from_checkpoint", "skip_preflight",
 )  # fmt: skip
 # Flags that decide nothing before DP-SGD.
 _OF_DP_SGD = (
-    "train_batch_size", "sample_rate", "noise_multiplicity", "max_train_steps", "learning_rate", "lr_scheduler", "lr_warmup_steps",
-    "max_grad_norm", "restart_slack", "truncated_poisson",
+    "train_batch_size", "sample_rate", "noise_multiplicity", "max_train_steps", "learning_rate", "lr_scheduler",
+    "lr_warmup_steps", "max_grad_norm", "restart_slack", "truncated_poisson",
 )  # fmt: skip
 
 
@@ -264,9 +264,11 @@ def evaluate(args: argparse.Namespace) -> None:
     keep_freed_memory()
     rows = read_results()
     waiting = [
-        run for run in all_runs(args)
-        if (run.folder.release / RECEIPT_NAME).exists() and not any(run.key(args.preset, args.scored_on).items() <= row.items() for row in rows)
-    ]  # fmt: skip
+        run
+        for run in all_runs(args)
+        if (run.folder.release / RECEIPT_NAME).exists()
+        and not any(run.key(args.preset, args.scored_on).items() <= row.items() for row in rows)
+    ]
     if not waiting:
         print("No release waits for evaluation.")
         return

@@ -33,7 +33,10 @@ from diffusers_dp.training import train_dpdm as script
 
 
 MEGABYTE = 2**20
-TINY = "--block_out_channels 4,8 --noise_multiplicity 1 --train_batch_size 4 --num_inference_steps 1 --accountant rdp --skip_preflight".split()
+TINY = (
+    "--block_out_channels 4,8 --noise_multiplicity 1 --train_batch_size 4 --num_inference_steps 1 --accountant rdp "
+    "--skip_preflight"
+).split()
 # Of the ledger: what DP-SGD calls at each step, and at each checkpoint.
 LEDGER_CALLS = ("take_step", "flush_executed")
 

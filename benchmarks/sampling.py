@@ -1,10 +1,11 @@
 """How few model evaluations are enough? Images per second, and accuracy of a small CNN trained on the images, by
 solver and steps.
 
-    python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist
-    --resolution 28 --num_channels 1 python benchmarks/sampling.py runs/demo/release --num_images 2000
-    python benchmarks/sampling.py RELEASE --num_images 60000 --batch_size 6000 --settings heun:1000 dpm:30 dpm:20 --
-    ...   (on a GPU)
+    python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist \\
+        --resolution 28 --num_channels 1
+    python benchmarks/sampling.py runs/demo/release --num_images 2000
+    python benchmarks/sampling.py RELEASE --num_images 60000 --batch_size 6000 \\
+        --settings heun:1000 dpm:30 dpm:20 -- ...   (on a GPU)
 
 Every setting draws the same number of images with each of `--seeds`, from the same noise; a CNN is trained on them
 with a fixed procedure (that of `demo_accuracy.py`) and scored on the dataset's real test images. Training flags after

@@ -6,17 +6,15 @@
     python benchmarks/scaling.py --only ranks --images_per_rank 1000000 --seconds_per_image 0.002 --parameters 500e6
 
 1. **Memory.** For each number of images, tiny ones written as a parquet data set: a fresh process decodes them by
-`load_images`. For each of
-   `--mapped_images`: a fresh process asks a question of five Poisson samples through the door, of images in an empty
-   file of their size, which may exceed the memory of the machine. Memory that only the process can free ("own") is
-   told from pages of mapped files, which the kernel drops when it needs them ("mapped"). Linux only; a second for each
-   10,000 images decoded.
+   `load_images`. For each of `--mapped_images`: a fresh process asks a question of five Poisson samples through the
+   door, of images in an empty file of their size, which may exceed the memory of the machine. Memory that only the
+   process can free ("own") is told from pages of mapped files, which the kernel drops when it needs them ("mapped").
+   Linux only; a second for each 10,000 images decoded.
 2. **Sampling.** Poisson samples of up to 10^8 records.
 3. **Weak scaling, simulated.** Each of W ranks holds as many images. All that decides privacy is real: every rank
-draws its own Poisson sample, by
-   the library's sampler with its own entropy, and the first keeps the library's ledger on disk. Computation is
-   `--seconds_per_image`, and communication a ring all-reduce by the usual formula. A step takes as long as its slowest
-   rank; sampling counts in CPU time.
+   draws its own Poisson sample, by the library's sampler with its own entropy, and the first keeps the library's
+   ledger on disk. Computation is `--seconds_per_image`, and communication a ring all-reduce by the usual formula. A
+   step takes as long as its slowest rank; sampling counts in CPU time.
 
 Nothing here reads sensitive data.
 """
@@ -290,8 +288,8 @@ def simulate(ranks: int, args: argparse.Namespace) -> Result:
     return Result(
         ranks, counts.sum(1).mean(), counts.max(1).mean(), expected_largest(ranks, args.images_per_rank, rate),
         counts.var() / (args.images_per_rank * rate * (1 - rate)), float(np.median(sampling)),
-        (counts * args.seconds_per_image).mean(), (busy.max(1) - (counts * args.seconds_per_image).mean(1)).mean(), noise,
-        2 * (ranks - 1) / ranks * message / args.bandwidth + 2 * (ranks - 1) * args.latency,
+        (counts * args.seconds_per_image).mean(), (busy.max(1) - (counts * args.seconds_per_image).mean(1)).mean(),
+        noise, 2 * (ranks - 1) / ranks * message / args.bandwidth + 2 * (ranks - 1) * args.latency,
         statistics.median(ledger_time), epsilon,
     )  # fmt: skip
 
@@ -337,8 +335,8 @@ def draw(results: list[Result], args: argparse.Namespace) -> None:
     left, right = figure.subplots(1, 2)
     ranks = [each.ranks for each in results]
     parts = {
-        "gradients": "compute", "waiting for the slowest rank": "waiting", "all-reduce": "all_reduce", "sampling": "sampling",
-        "ledger": "ledger",
+        "gradients": "compute", "waiting for the slowest rank": "waiting", "all-reduce": "all_reduce",
+        "sampling": "sampling", "ledger": "ledger",
     }  # fmt: skip
     bottom = np.zeros(len(results))
     for label, name in parts.items():

@@ -134,8 +134,8 @@ class SharedStages:
             arrays = load_images(self.config.data, self.facts, self.folder.private / "cache")
             self._images = SensitiveImages(
                 arrays.images, arrays.labels, arrays.readable,
-                num_images=self.facts.num_images, image_shape=self.facts.image_shape, class_names=self.facts.class_names,
-                device=self.device,
+                num_images=self.facts.num_images, image_shape=self.facts.image_shape,
+                class_names=self.facts.class_names, device=self.device,
             )  # fmt: skip
         return self._images
 

@@ -1,9 +1,10 @@
 """One or two training flags over a grid, with a plot: FETA-Pro's Figures 6 (noise of the two questions) and 7
 (epsilon), and any other.
 
-    python benchmarks/sweep.py --vary spatial_noise_multiplier 5 10 20 --vary frequency_noise_multiplier 7.4 15 30 --
-    --config RECIPE python benchmarks/sweep.py --vary target_epsilon 1 5 10 --vary curriculum none spatial,frequency
-    --seeds 0 1 2 -- --config RECIPE
+    python benchmarks/sweep.py --vary spatial_noise_multiplier 5 10 20 \\
+        --vary frequency_noise_multiplier 7.4 15 30 -- --config RECIPE
+    python benchmarks/sweep.py --vary target_epsilon 1 5 10 --vary curriculum none spatial,frequency \\
+        --seeds 0 1 2 -- --config RECIPE
 
 What follows `--` goes to every run. A run is trained, its release verified and drawn from, and a line appended to
 `results.jsonl` in `--output_dir`; the same command goes on where it was interrupted and does nothing twice.

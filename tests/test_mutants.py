@@ -48,7 +48,8 @@ import sys
 from mutants import __main__ as runner
 
 runner.PRELOADED = ()
-faults = [runner.Fault(name, "diffusers_dp/__init__.py", old, new, ("test_it.py::test_answer",)) for name, old, new in FAULTS]
+tests = ("test_it.py::test_answer",)
+faults = [runner.Fault(name, "diffusers_dp/__init__.py", old, new, tests) for name, old, new in FAULTS]
 sys.exit(runner.main(["--root", sys.argv[1], "--jobs", "2"], faults))
 """
 CAUGHT = ("the wrong answer", "answer = 42", "answer = 41")
@@ -72,7 +73,8 @@ def repository(tmp_path):
 def make_mutants(repository, *faults):
     done = subprocess.run(
         [sys.executable, "-c", RUN.replace("FAULTS", repr(faults)), str(repository)],
-        capture_output=True, text=True, cwd=Path(__file__).parent, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, cwd=Path(__file__).parent,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 

@@ -1,10 +1,11 @@
-"""Fit a one-step generator to noisy mean features of sensitive images, under one total (epsilon, delta), and release
-it.
+"""Fit a one-step generator to noisy mean features of sensitive images, under one total (epsilon, delta), and
+release it.
 
     accelerate launch training/train_mean_embedding.py
-    accelerate launch training/train_mean_embedding.py --dataset_name ylecun/mnist --config
-    training/recipes/dp_merf/mnist_cpu.yaml accelerate launch training/train_mean_embedding.py --train_data_dir scans
-    --class_names benign,malignant --target_epsilon 5
+    accelerate launch training/train_mean_embedding.py --dataset_name ylecun/mnist \\
+        --config training/recipes/dp_merf/mnist_cpu.yaml
+    accelerate launch training/train_mean_embedding.py --train_data_dir scans \\
+        --class_names benign,malignant --target_epsilon 5
 
 Stages, in the paper's order: the noisy mean embedding, one sum of features for each class -> a generator whose images
 have nearly that mean -> release/. Only the question and that of `--evaluation_reserve` touch the images, through

@@ -67,7 +67,8 @@ def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Pla
     """
     values = {"number of images": num_images, "epsilon": epsilon, "batch": batch, "steps": steps}
     bounds = {
-        "number of images": (10, MOST_IMAGES), "epsilon": (0.01, 100), "batch": (1, MOST_IMAGES), "steps": (1, MOST_STEPS)
+        "number of images": (10, MOST_IMAGES), "epsilon": (0.01, 100), "batch": (1, MOST_IMAGES),
+        "steps": (1, MOST_STEPS),
     }  # fmt: skip
     for name, value in values.items():
         low, high = bounds[name]

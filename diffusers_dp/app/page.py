@@ -16,33 +16,40 @@ from .shelf import Shelf
 
 
 INTRO = """# Images under differential privacy
-Choose a model that was trained on images nobody may see. First read what it promises, then draw from it: drawing costs no more privacy."""
+Choose a model that was trained on images nobody may see. First read what it promises, then draw from it: drawing
+costs no more privacy."""
 HOW_PRIVATE = """## How private is this?
-**What epsilon says.** Imagine two models: one trained with your image, one without it. Epsilon bounds how differently they can behave: every
-event is at most e<sup>epsilon</sup> times as likely under one as under the other, but for a probability of delta. Small is good: at epsilon 1 a coin flip
-about your image improves to 73 in 100 at best, at 10 the bound alone forbids next to nothing, though known attacks achieve far less.
+**What epsilon says.** Imagine two models: one trained with your image, one without it. Epsilon bounds how
+differently they can behave: every event is at most e<sup>epsilon</sup> times as likely under one as under the
+other, but for a probability of delta. Small is good: at epsilon 1 a coin flip about your image improves to 73 in
+100 at best, at 10 the bound alone forbids next to nothing, though known attacks achieve far less.
 
 **Where the words come from.** "Strong" up to epsilon 1, "moderate" up to 10 and "weak" above are the tiers of
-[How to DP-fy ML](https://arxiv.org/abs/2303.00654) (Ponomareva et al. 2023, Section 5.2). They weigh what is known of attacks, too; the share of right guesses beside them is what
-the proof alone leaves open, which is more.
+[How to DP-fy ML](https://arxiv.org/abs/2303.00654) (Ponomareva et al. 2023, Section 5.2). They weigh what is known
+of attacks, too; the share of right guesses beside them is what the proof alone leaves open, which is more.
 
-**Who is protected from whom.** Those whose images were used, from everybody who sees the model, its images or this page. Not from those who trained it.
+**Who is protected from whom.** Those whose images were used, from everybody who sees the model, its images or this
+page. Not from those who trained it.
 
-**What it does not say.** That the images are good or fair; that what is true of all images together stays secret; that the trainer was honest: a receipt shows that its
-numbers fit together and to the files."""
+**What it does not say.** That the images are good or fair; that what is true of all images together stays secret;
+that the trainer was honest: a receipt shows that its numbers fit together and to the files."""
 # The link is made by Python, in memory; the browser saves it.
-SAVE = """(html) => { const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
+SAVE = """(html) => {
+  const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
   if (link) { document.body.append(link); link.click(); link.remove(); } }"""
-PICTURE_IN_WORDS = """What the picture says: a **stage** is one kind of question to the training images, and a **noise multiplier** how much noise each answer got, in units of
-what a single image can change. **Shares** are measured by RDP, which adds up over the stages; epsilon does not, so a small share can stand beside an epsilon that is not small.
-**RDP** and **PLD** are two ways to compute epsilon, of which PLD is closer. One image **zeroed out** means that it contributed nothing, as if it had not been there."""
+PICTURE_IN_WORDS = """What the picture says: a **stage** is one kind of question to the training images, and a
+**noise multiplier** how much noise each answer got, in units of what a single image can change. **Shares** are
+measured by RDP, which adds up over the stages; epsilon does not, so a small share can stand beside an epsilon that
+is not small. **RDP** and **PLD** are two ways to compute epsilon, of which PLD is closer. One image **zeroed out**
+means that it contributed nothing, as if it had not been there."""
 NOTHING_YET = "Nothing is drawn yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
 # In the browser, at once: what was said of another model does not stay while this one is checked.
 CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture comes with the model.')!r}, ...BUTTONS]"
 # An answer stands only if no other model was chosen meanwhile.
 ANSWERED = """(found, name) => { if (!found || found.name !== (name || "")) return [];
-  const classes = {__type__: "update", choices: found.classes.map((text) => [text, text]), value: [], visible: found.visible};
+  const classes = {__type__: "update", choices: found.classes.map((text) => [text, text]), value: [],
+    visible: found.visible};
   return [found.guarantee, classes, ...BUTTONS]; }"""
 
 
@@ -79,8 +86,10 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         model.change(lambda: (views.note(NOTHING_YET), None), None, drawn, api_visibility="private", queue=False)
         for event in (page.load, model.change):
             opening = event(
-                _open(shelf), [model], [found], api_name="open" if event is model.change else None, api_visibility="public" if event is model.change else "private",
-                concurrency_id="open", concurrency_limit=OPENED_AT_ONCE, show_progress="hidden", trigger_mode="always_last" if event is model.change else None,
+                _open(shelf), [model], [found], api_name="open" if event is model.change else None,
+                api_visibility="public" if event is model.change else "private", concurrency_id="open",
+                concurrency_limit=OPENED_AT_ONCE, show_progress="hidden",
+                trigger_mode="always_last" if event is model.change else None,
             )  # fmt: skip
             opening.then(
                 None, [found, model], [facts, controls[0], *buttons], js=_for_all(buttons, ANSWERED, "found.ready")
@@ -122,11 +131,13 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], l
             )  # fmt: skip
             # A slider takes a number out of its range for the nearest in it; the line says which those are.
             count = gr.Slider(
-                1, most.max_images, value=16, step=1, label="Images", info=f"From 1 to {most.max_images}.", elem_id="count"
+                1, most.max_images, value=16, step=1, label="Images", info=f"From 1 to {most.max_images}.",
+                elem_id="count",
             )  # fmt: skip
             seed = gr.Number(0, label="Seed", info="The same seed gives the same images.", elem_id="seed")
             steps = gr.Slider(
-                1, most.max_steps, value=20, step=1, label="Steps", info=f"From 1 to {most.max_steps}; more are slower.", elem_id="steps",
+                1, most.max_steps, value=20, step=1, label="Steps",
+                info=f"From 1 to {most.max_steps}; more are slower.", elem_id="steps",
             )  # fmt: skip
             solver = gr.Radio(
                 [(text, name) for name, text in SOLVERS.items()], value="dpm", label="Solver", elem_id="solver"

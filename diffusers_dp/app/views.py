@@ -137,7 +137,10 @@ def images(drawn: Drawn, title: str = "", facts: str = "") -> str:
         {"uri": data_uri(image, "image/png"), "file": file_name(drawn, i), "label": label}
         for i, (image, label) in enumerate(zip(drawn.images, names_of(drawn), strict=True))
     ]
-    line = f"Seed {order.seed}, {order.steps} step{'s' if order.steps != 1 else ''} of {order.solver}. Choose an image to save it."
+    line = (
+        f"Seed {order.seed}, {order.steps} step{'s' if order.steps != 1 else ''} of {order.solver}. "
+        "Choose an image to save it."
+    )
     return str(
         _template("app_images.html").render(
             images=shown, name=drawn.released.name, title=title, facts=facts, line=line
@@ -168,7 +171,8 @@ def saved(content: bytes, name: str, kind: str) -> str:
     """A link that saves a file; the page follows it by itself."""
     size = f"{len(content) / 1000:,.0f} kB" if len(content) < 1e6 else f"{len(content) / 1e6:,.1f} MB"
     return (
-        f'<p role="status"><a class="dp-saved" href="{data_uri(content, kind)}" download="{escape(name)}">{escape(name)}</a> '
+        f'<p role="status"><a class="dp-saved" href="{data_uri(content, kind)}" download="{escape(name)}">'
+        f"{escape(name)}</a> "
         f"({size}) goes to your downloads.</p>"
     )
 
@@ -178,6 +182,7 @@ def picture(content: bytes, words: str, table: str = "", title: str = "") -> str
     caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     text = f'<pre class="dp-scroll" tabindex="0">{escape(table)}</pre>' if table else ""
     return (
-        f'<figure class="dp-picture">{caption}<div class="dp-scroll" tabindex="0" role="region" aria-label="Budget picture">'
+        f'<figure class="dp-picture">{caption}'
+        '<div class="dp-scroll" tabindex="0" role="region" aria-label="Budget picture">'
         f'<img src="{data_uri(content, "image/png")}" alt="{escape(words)}"></div></figure>{text}'
     )

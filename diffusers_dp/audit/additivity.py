@@ -63,7 +63,7 @@ def additivity_checks(
 ) -> list[Check]:
     """`||sum(D) - sum_i sum({i})|| / ||sum(D)||` of DP-SGD, where D are 20 records in one physical batch, of unequal
     classes: at the run's C, where every record is cut to one length, and at a C that cuts nothing, where a loss that
-        is scaled by the others shows.
+    is scaled by the others shows.
 
     Args:
         name (`str`): What the model is.

@@ -46,9 +46,9 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
         }
         row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
-            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images, row.sampling_probability,
-            row.truncated_batch_size, asked["clip_norm"], asked["normaliser"], asked["noise_multiplicity"],
-            asked.get("max_images_per_unit"),
+            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
+            row.sampling_probability, row.truncated_batch_size, asked["clip_norm"], asked["normaliser"],
+            asked["noise_multiplicity"], asked.get("max_images_per_unit"),
         ]  # fmt: skip
         if tier == "mechanism":
             made["noise multiplier"] = event.get("noise_multiplier")

@@ -105,8 +105,8 @@ def noise_of_cell(
             return
         door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell, log)
         answer = door.noisy_sum(
-            lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma, sample_rate=0.5,
-            by_label=True, name="query", ledger=ledger_of(cell), repeats=ASKS,
+            lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma,
+            sample_rate=0.5, by_label=True, name="query", ledger=ledger_of(cell), repeats=ASKS,
         )  # fmt: skip
         yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
         judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)

@@ -68,8 +68,8 @@ def evaluation_query(
 
 
 def query_runs(
-    query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, *, delta: float, draws: int,
-    accountant: str = "pld", units: bool = False, progress: Callable[[], None] | None = None,
+    query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, *, delta: float,
+    draws: int, accountant: str = "pld", units: bool = False, progress: Callable[[], None] | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """The query honest, with the noise off and with the noise halved; `draws` answers with the image and as many
     without it, and a tenth of them where the noise is broken. With `units`, the image is a unit of two that are

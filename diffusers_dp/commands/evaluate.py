@@ -283,8 +283,8 @@ def _plan(args: argparse.Namespace, evaluation: "Evaluation", choice: "Choice") 
         assert evaluation.release is not None  # _check_reference looked
         budget = (evaluation.release["epsilon_by_pld"], evaluation.release["delta"])
     same = (
-        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
-        "utility_sizes", "reference", "model_selection", "real_is_public",
+        "metrics", "extractors", "classifiers", "seed", "repetitions", "ensemble", "classifier_epochs",
+        "cifar_networks", "utility_sizes", "reference", "model_selection", "real_is_public",
     )  # fmt: skip
     return EvaluationPlan(
         **{name: settings[name] for name in same}, device=_device(args), selection=selection, dp_budget=budget,

@@ -20,9 +20,10 @@ SELECTIONS = ("synthetic", "private")
 DEFAULT_NUM_IMAGES = 10_000
 #: Flags that decide numbers, as the report states them.
 SETTINGS = (
-    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes",
-    "reference", "selection", "selection_epsilon", "selection_delta", "model_selection", "dp_reference", "training_curve", "num_images",
-    "num_inference_steps", "solver", "guidance_scale", "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
+    "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
+    "utility_sizes", "reference", "selection", "selection_epsilon", "selection_delta", "model_selection",
+    "dp_reference", "training_curve", "num_images", "num_inference_steps", "solver", "guidance_scale", "train_split",
+    "test_split", "validation_size", "resize", "seed", "real_is_public",
 )  # fmt: skip
 
 

@@ -27,7 +27,10 @@ LAST = ("evaluation_reserve", "dp_sgd", "restart_slack")  # what follows a metho
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] [--picture FILE]"
+    parser.usage = (
+        "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] "
+        "[--picture FILE]"
+    )
     parser.epilog = (
         "All flags of the method's training script (training/train_feta_pro.py) are taken, its --help lists them. "
         "With --num_train_images no dataset is opened: --class_names, --resolution and --num_channels then describe "
@@ -39,14 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep",
         metavar="FLAG=V1,V2,...",
-        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own. Not with "
-        "--picture.",
+        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own. "
+        "Not with --picture.",
     )
     parser.add_argument(
         "--picture",
         type=Path,
         metavar="FILE",
-        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD. Of one plan, so not with --sweep.",
+        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD. Of one plan, so not with "
+        "--sweep.",
     )
     parser.set_defaults(training_flags=[])  # the command line's other flags
 

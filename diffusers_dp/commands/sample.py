@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--class_balance",
         default=UNIFORM,
-        help="uniform; a share for each class, comma-separated (0.2,0.8): public ones, not those of the training images; or released: the noisy "
-        "ones that --evaluation_reserve has paid for.",
+        help="uniform; a share for each class, comma-separated (0.2,0.8): public ones, not those of the training "
+        "images; or released: the noisy ones that --evaluation_reserve has paid for.",
     )
     parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
     parser.add_argument(

@@ -26,8 +26,11 @@ _LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card i
 _FLAGS = {
     "--train_data_dir": "--public_data_dir",
     "--train_split": "--public_split",
-    **{f"--{name}": f"--public_{name}" for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")},
-}  # fmt: skip
+    **{
+        f"--{name}": f"--public_{name}"
+        for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")
+    },
+}
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,23 @@ BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
 #: What a card may hold, of the release as a whole; a name may go on with a feature space in brackets.
 METRICS_IN_CARD = (
     "FID", "Fréchet distance", "KID", "kernel distance", "Inception Score", "score", "precision", "recall", "FLD",
-    "feature likelihood divergence", "accuracy", "share taken for private images", "accuracy of the domain discriminator",
-    "model selection: Spearman correlation", "model selection: top-1 agrees", "model selection: regret", "entropy", "texture_complexity",
+    "feature likelihood divergence", "accuracy", "share taken for private images",
+    "accuracy of the domain discriminator", "model selection: Spearman correlation", "model selection: top-1 agrees",
+    "model selection: regret", "entropy", "texture_complexity",
 )  # fmt: skip
 READ_SYNTHETIC_IMAGES_ALONE = ("entropy", "texture_complexity")
 #: What a card may say of how a number came about: no hash of what follows from private images, and no count of these.
 PROTOCOL_IN_CARD = (
-    "extractor", "features", "synthetic_images", "seed", "covariance", "kernel", "subsets", "classes", "splits", "k", "neighbours",
-    "judged_on", "folds", "chance", "num_images", "levels", "origin", "classifier", "trained_on", "tested_on", "num_train",
-    "num_validation", "ensemble", "selection", "private_selection", "seeds", "epochs", "chosen_epochs",
+    "extractor", "features", "synthetic_images", "seed", "covariance", "kernel", "subsets", "classes", "splits", "k",
+    "neighbours", "judged_on", "folds", "chance", "num_images", "levels", "origin", "classifier", "trained_on",
+    "tested_on", "num_train", "num_validation", "ensemble", "selection", "private_selection", "seeds", "epochs",
+    "chosen_epochs",
 )  # fmt: skip
 WITHIN_IN_CARD = {
-    "features": ("weights", "weights_sha256", "layer", "dimension", "preprocessing", "steps", "batch_size", "learning_rate", "seed"),
+    "features": (
+        "weights", "weights_sha256", "layer", "dimension", "preprocessing", "steps", "batch_size", "learning_rate",
+        "seed",
+    ),
     "origin": ("drawn_from", "num_inference_steps", "solver", "guidance_scale", "num_images", "seed"),
     "private_selection": ("epsilon", "delta", "candidates"),
 }  # fmt: skip
@@ -184,7 +189,10 @@ def _section(measurements: Sequence[Measurement], read_private_data: bool) -> st
         )
     else:
         heading = "Evaluation against public images"
-        words = "Measured against images that whoever published this release declares public; this is the trainer's statement."
+        words = (
+            "Measured against images that whoever published this release declares public; this is the trainer's "
+            "statement."
+        )
     rows = [
         f"| {_cell(found.metric.replace('_', ' '))} | {_number(found)} | {_cell(protocol_words(found.protocol))} |"
         for found in measurements

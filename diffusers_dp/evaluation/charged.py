@@ -152,10 +152,10 @@ class Judge:
         """Numbers out of an answer, each with the standard error that is due to its noise: accuracies in per cent, and
         distances.
 
-        Each class has its share of the images, which a dataset of drawn ones may be given.
-        Distances are squared, between the means of real and drawn images of a class, averaged over classes; what noise
-        and the finite number of drawn images add on average is taken off, so that they can fall below 0. A class whose
-        noisy number of images does not stand out from the noise is left out of them and has no accuracy of its own.
+        Each class has its share of the images, which a dataset of drawn ones may be given. Distances are squared,
+        between the means of real and drawn images of a class, averaged over classes; what noise and the finite number
+        of drawn images add on average is taken off, so that they can fall below 0. A class whose noisy number of
+        images does not stand out from the noise is left out of them and has no accuracy of its own.
 
         Args:
             answer (`torch.Tensor`): As `ask` returned it.

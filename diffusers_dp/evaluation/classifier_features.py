@@ -71,7 +71,8 @@ class ClassifierExtractor:
         num_classes = len(real.class_names) if real.class_names is not None else int(real.labels.max()) + 1
         self._network = _fit(real.images, real.labels, num_classes, seed, device)
         self.facts: dict[str, Any] = {
-            "weights": "fitted on the real training images and their labels: reads private labels where these are private",
+            "weights": "fitted on the real training images and their labels: reads private labels where these are "
+            "private",
             "weights_sha256": hash_weights(self._network),
             "fitted_on": len(real),
             "steps": STEPS,

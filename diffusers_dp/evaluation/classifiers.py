@@ -181,7 +181,8 @@ class PerceptronClassifier(EpochClassifier):
 
         pixels, classes = _flat(train.images), np.arange(self.num_classes)
         self.model = MLPClassifier(
-            (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE, batch_size=min(MLP_BATCH_SIZE, len(train)),
+            (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE,
+            batch_size=min(MLP_BATCH_SIZE, len(train)),
             random_state=np.random.RandomState(self.seed),  # a number would shuffle each epoch alike
         )  # fmt: skip
         for _ in range(self.epochs):

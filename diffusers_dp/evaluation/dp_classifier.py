@@ -121,21 +121,23 @@ def reference_dp(
 
 
 def _train(
-    images: ImageSet, epsilon: float, delta: float, steps: int, batch_size: int, seed: int, ledger_path: Path | str | None,
-    device: torch.device,
+    images: ImageSet, epsilon: float, delta: float, steps: int, batch_size: int, seed: int,
+    ledger_path: Path | str | None, device: torch.device,
 ) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
     """The averaged network, and what was paid for it."""
     class_names, (channels, height, width) = images.class_names or (), images.images.shape[1:]
     ledger = PrivacyLedger(
         ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=images.public_size,
-        public_facts={"image_shape": [channels, height, width], "use": "a DP classifier for comparison, a separate release"},
+        public_facts={
+            "image_shape": [channels, height, width], "use": "a DP classifier for comparison, a separate release",
+        },
     )  # fmt: skip
     try:
         sample_rate = batch_size / images.public_size
         noise_multiplier = ledger.calibrate(sample_rate, steps)
         door = SensitiveImages(
-            images.images, images.labels, num_images=images.public_size, image_shape=(channels, height, width), class_names=class_names,
-            device=device,
+            images.images, images.labels, num_images=images.public_size, image_shape=(channels, height, width),
+            class_names=class_names, device=device,
         )  # fmt: skip
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -155,8 +157,9 @@ def _train(
             ema.step(network.parameters())
         ema.copy_to(network.parameters())
         facts = {
-            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier, "sample_rate": sample_rate,
-            "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE, "momentum": MOMENTUM,
+            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier,
+            "sample_rate": sample_rate, "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE,
+            "momentum": MOMENTUM,
         }  # fmt: skip
     finally:
         ledger.close()

@@ -184,8 +184,8 @@ class Evaluator:
             extractor, found = self.extractor(name), []
             if metrics:
                 found = measure(
-                    extractor, self.real_train, self.synthetic, self._real_test, metrics=metrics, seed=self.plan.seed, cache=self.cache,
-                    device=self.plan.device,
+                    extractor, self.real_train, self.synthetic, self._real_test, metrics=metrics, seed=self.plan.seed,
+                    cache=self.cache, device=self.plan.device,
                 )  # fmt: skip
             if self.public is not None:
                 found += measure_domain(
@@ -208,8 +208,8 @@ class Evaluator:
             images = ImageSet(point.draw())
             return _as_json(
                 measure(
-                    self.extractor(name), self.real_train, images, None, metrics=["fid"], seed=self.plan.seed, cache=self.cache,
-                    device=self.plan.device,
+                    self.extractor(name), self.real_train, images, None, metrics=["fid"], seed=self.plan.seed,
+                    cache=self.cache, device=self.plan.device,
                 )
             )  # fmt: skip
 
@@ -347,8 +347,9 @@ class _Training:
     def options(self, plan: EvaluationPlan) -> dict[str, Any]:
         """As `measure_utility` takes them."""
         return {
-            "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)], "ensemble": plan.ensemble,
-            "epochs": plan.classifier_epochs, "cifar": plan.cifar_networks, "device": plan.device, "sizes": list(self.sizes),
+            "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)],
+            "ensemble": plan.ensemble, "epochs": plan.classifier_epochs, "cifar": plan.cifar_networks,
+            "device": plan.device, "sizes": list(self.sizes),
         }  # fmt: skip
 
 

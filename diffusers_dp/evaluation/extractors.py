@@ -112,7 +112,8 @@ class InceptionExtractor:
             "weights_sha256": expected_sha256,
             "layer": "last pooling",
             "dimension": self(np.zeros((1, 3, 32, 32), np.uint8)).shape[1],
-            "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network itself",
+            "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network "
+            "itself",
         }
 
     def __reduce__(self) -> Any:
@@ -166,7 +167,8 @@ class Dinov2Extractor:
             "weights_sha256": hash_weights(self._network),
             "layer": "class token after the last normalisation",
             "dimension": config.hidden_size,
-            "preprocessing": f"8 bits, grey repeated three times, PIL bicubic to {DINOV2_SIZE} x {DINOV2_SIZE}, ImageNet's mean and std",
+            "preprocessing": f"8 bits, grey repeated three times, PIL bicubic to {DINOV2_SIZE} x {DINOV2_SIZE}, "
+            "ImageNet's mean and std",
         }
 
     def __reduce__(self) -> Any:

@@ -239,7 +239,7 @@ def _shape_words(shape: Shape) -> str:
 def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
     """Training and validation images as `--validation_size` splits them when a model is trained, which goes by
     position: what a generator was not trained on then is the same that is held out here. (DPImageBench draws as many,
-        others, by torch's `random_split`.)
+    others, by torch's `random_split`.)
 
     Args:
         images (`ImageSet`): A whole split, as `Source.load` returns it.

@@ -44,11 +44,12 @@ class Strip:
 
 #: By which names better numbers go up or down; of others neither is better.
 LOWER_IS_BETTER = (
-    "FID", "FD-DINOv2", "Fréchet distance", "KID", "kernel distance", "FLD", "feature likelihood divergence", "first moment distance",
-    "second moment distance", "model selection: regret",
+    "FID", "FD-DINOv2", "Fréchet distance", "KID", "kernel distance", "FLD", "feature likelihood divergence",
+    "first moment distance", "second moment distance", "model selection: regret",
 )  # fmt: skip
 HIGHER_IS_BETTER = (
-    "Inception Score", "score", "precision", "recall", "accuracy", "model selection: Spearman correlation", "model selection: top-1 agrees",
+    "Inception Score", "score", "precision", "recall", "accuracy", "model selection: Spearman correlation",
+    "model selection: top-1 agrees",
 )  # fmt: skip
 
 

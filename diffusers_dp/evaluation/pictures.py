@@ -182,7 +182,10 @@ def _ranking_chart(measurements: list[Measurement]) -> list[Chart]:
         return []
     names, synthetic, real = (found.protocol[key] for key in ("models", "accuracy_on_synthetic", "accuracy_on_real"))
     chosen = found.protocol["chosen_on_synthetic"]
-    words = f"{len(names)} models; the one chosen on synthetic images, {chosen}, is {found.value:.1f} points below the best on real ones."
+    words = (
+        f"{len(names)} models; the one chosen on synthetic images, {chosen}, is {found.value:.1f} points below the "
+        "best on real ones."
+    )
     return [
         Chart(
             "Would the best model be found on synthetic images?",

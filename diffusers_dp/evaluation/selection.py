@@ -152,7 +152,8 @@ def choose_privately(
     ledger = PrivacyLedger(
         ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=validation.public_size,
         public_facts={"image_shape": list(shape), "use": "validation images, disjoint from the training images"},
-        dataset_id=None if ledger_path is None else Path(ledger_path).stem, release_id=None if ledger_path is None else STAGE,
+        dataset_id=None if ledger_path is None else Path(ledger_path).stem,
+        release_id=None if ledger_path is None else STAGE,
     )  # fmt: skip
     try:
         refuse_second_choice(ledger_path, question)  # again, now that nobody else can ask

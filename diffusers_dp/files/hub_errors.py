@@ -31,7 +31,10 @@ def one_sentence(subject: str, kind: str) -> Iterator[None]:
     except errors.OfflineModeIsEnabled:
         reason = "is on the Hub, and HF_HUB_OFFLINE forbids to ask it: unset that."
     except errors.RepositoryNotFoundError:
-        reason = f"is no folder here, and no name of {kind} on the Hub that you may see: look at the spelling, or log in if it is private."
+        reason = (
+            f"is no folder here, and no name of {kind} on the Hub that you may see: look at the spelling, or log in "
+            "if it is private."
+        )
     except errors.HfHubHTTPError as error:
         reason = _status(error, kind)
     except (transport, OSError, RuntimeError):  # RuntimeError: a large file of an upload

@@ -162,8 +162,8 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> 
     parser = HfArgumentParser(
         groups,
         prog=f"{METHODS[config_class.method].script_name}.py",
-        description=f"Trains a diffusion model on sensitive images with {METHODS[config_class.method].title}, under one total "
-        "(epsilon, delta).",
+        description=f"Trains a diffusion model on sensitive images with {METHODS[config_class.method].title}, "
+        "under one total (epsilon, delta).",
         allow_abbrev=False,
         exit_on_error=False,
     )

@@ -74,8 +74,8 @@ _ALL = (
         "be public.",
     ),
     Method(
-        "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models", "proven_with_assumptions",
-        None, (_DP_SGD,),
+        "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
+        "proven_with_assumptions", None, (_DP_SGD,),
         "DP-SGD on some of the weights; autoencoder and pre-training data must be public.",
     ),
     Method(

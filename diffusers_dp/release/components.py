@@ -33,7 +33,8 @@ LONGEST_NAME = 1_000
 NOT_OURS = "it holds no model of this library"
 #: What reading, building or trying a stranger's configuration can raise. Too little memory passes.
 WRONG = (
-    OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError, AssertionError,
+    OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError,
+    AssertionError,
 )  # fmt: skip
 
 

@@ -22,15 +22,18 @@ FOLDER = "no_guarantee"
 PRIVACY = {"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT}
 _CARD = """# NOT private: {without}
 
-This model was {without}: {title} with `--target_epsilon inf`, so that neither the questions to the sensitive images nor their gradients
-got any noise. It may hold images that it was trained on. It is for comparison alone, and for those who may see the images themselves: it is no
+This model was {without}: {title} with `--target_epsilon inf`, so that neither the questions to the sensitive \
+images nor their gradients
+got any noise. It may hold images that it was trained on. It is for comparison alone, and for those who may see the \
+images themselves: it is no
 release, it has no privacy receipt, and it must not leave the house.
 
     from diffusers_dp.pipelines import DPImagePipeline
 
     pipeline = DPImagePipeline.from_pretrained("no_guarantee")
 
-`diffusers-dp` verifies, pushes, samples and shows releases, and refuses this folder. Images that you draw with the lines above can be judged by
+`diffusers-dp` verifies, pushes, samples and shows releases, and refuses this folder. Images that you draw with the \
+lines above can be judged by
 `diffusers-dp evaluate --images`.
 """
 

@@ -36,8 +36,14 @@ ASSUMPTIONS = (
     "`public_facts`.",
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
 )
-PUBLIC_INPUTS_ASSUMPTION = "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers nothing of what it tells."
-RELEASE_INPUTS_ASSUMPTION = "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image in both, the two add up."
+PUBLIC_INPUTS_ASSUMPTION = (
+    "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers "
+    "nothing of what it tells."
+)
+RELEASE_INPUTS_ASSUMPTION = (
+    "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image "
+    "in both, the two add up."
+)
 
 
 def hash_release(folder: str | Path) -> list[dict[str, str]]:

@@ -128,7 +128,8 @@ class TrainingRun(Generic[Config]):
         row = self.plan.rows[query.name]
         stored = self.answers.ask(
             row, self.ledger, lambda: {"answer": query.answer(
-                self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features, finish=finish
+                self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features,
+                finish=finish,
             )}, **query.meaning,
         )  # fmt: skip
         self.done(query.title)

@@ -32,7 +32,10 @@ from support.releases import make_release
 
 OUTRIGHT = "such a guarantee allows to publish some of them outright."
 PATIENTS_OUTRIGHT = "such a guarantee allows to publish all images of some patient_ids outright."
-LARGE = "it alone allows to publish each of the 50 patient_ids with that probability, so one of them with probability 0.26."
+LARGE = (
+    "it alone allows to publish each of the 50 patient_ids with that probability, so one of them with probability "
+    "0.26."
+)
 
 
 def plan_of(*flags, number=1437):

@@ -285,7 +285,9 @@ def test_a_bound_holds_at_the_delta_at_which_it_was_promised(path, own):
     at_both = [((1.5, 1e-6), (6.0, 1, 1), (sigma, 1, 3))]
     at_both += [((own, 1e-2), *at_both[0][1:])] if own else []
     assert all(pld(*questions, delta=delta) <= epsilon for (epsilon, delta), *questions in at_both)
-    less = [pld(*questions[:-1], (sigma * 0.999, 1, 3), delta=delta) - epsilon for (epsilon, delta), *questions in at_both]  # fmt: skip
+    less = [
+        pld(*questions[:-1], (sigma * 0.999, 1, 3), delta=delta) - epsilon for (epsilon, delta), *questions in at_both
+    ]
     assert max(less) > 0, "the smallest noise that does"
     assert second.affordable_steps(row(sigma), 5) == 3
     epsilon, delta = max(at_both, key=lambda pair: pld(*pair[1:], delta=pair[0][1]) / pair[0][0])[0]

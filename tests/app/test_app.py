@@ -336,7 +336,8 @@ class TestBudget:
         ("values", "words"),
         [
             ((5, 1, 1, 1), "number of images"), ((100, 0, 10, 1), "epsilon"), ((100, 1, 200, 1), "larger than"),
-            ((100, 1, 10, 10**9), "steps"), ((None, 1, 10, 1), "number of images"), ((100, float("nan"), 10, 1), "epsilon"),
+            ((100, 1, 10, 10**9), "steps"), ((None, 1, 10, 1), "number of images"),
+            ((100, float("nan"), 10, 1), "epsilon"),
         ],
     )  # fmt: skip
     def test_numbers_out_of_range_are_one_sentence(self, values, words):

@@ -31,8 +31,9 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no Chromium is install
 
 WAIT = 120_000  # milliseconds; torch is loaded behind the page
 TINY = [
-    "--max_train_steps=2", "--spatial_steps=3", "--frequency_steps=3", "--generator_steps=3", "--num_auxiliary_images=20",
-    "--generator_batch_size=20", "--num_inference_steps=2", "--noise_multiplicity=1", "--train_batch_size=50", "--skip_preflight",
+    "--max_train_steps=2", "--spatial_steps=3", "--frequency_steps=3", "--generator_steps=3",
+    "--num_auxiliary_images=20", "--generator_batch_size=20", "--num_inference_steps=2", "--noise_multiplicity=1",
+    "--train_batch_size=50", "--skip_preflight",
 ]  # fmt: skip
 
 
@@ -254,7 +255,8 @@ def test_what_was_said_of_one_model_never_stands_under_the_name_of_another(visit
     page.page.route("**/queue/join*", lambda route: held.append(route) if gate else route.continue_())
     page.page.evaluate(
         """() => { window.seen = []; const box = document.querySelector("#guarantee");
-        new MutationObserver(() => window.seen.push(box.innerText)).observe(box, {subtree: true, childList: true, characterData: true}); }"""
+        const watch = {subtree: true, childList: true, characterData: true};
+        new MutationObserver(() => window.seen.push(box.innerText)).observe(box, watch); }"""
     )
     page.choose("model", "tampered/release")
     page.page.wait_for_function("document.querySelector('#guarantee').innerText.includes('Checking')")
@@ -314,11 +316,13 @@ CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
   const rgba = (css) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
     return [...canvas.getImageData(0, 0, 1, 1).data]; };
-  const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  const light = (c) => c.slice(0, 3).map((v) => v / 255)
+    .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = (element) => { for (let e = element; e; e = e.parentElement) {
     const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255, 255]; };
-  return [...document.querySelectorAll("#guarantee p, #guarantee li, #guarantee td, #guarantee strong, #result p, #result figcaption")]
+  return [...document.querySelectorAll(
+      "#guarantee p, #guarantee li, #guarantee td, #guarantee strong, #result p, #result figcaption")]
     .filter((e) => e.offsetParent && e.innerText.trim())
     .map((e) => { const [a, b] = [light(rgba(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
       return [(a + 0.05) / (b + 0.05), e.innerText.slice(0, 40)]; })

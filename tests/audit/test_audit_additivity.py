@@ -20,7 +20,8 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False, delta=1e-5
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False,
+    delta=1e-5,
 )  # fmt: skip
 ORIGINAL_FACTORS, ORIGINAL_NORMAL = step.clip_factors, PrivateGenerator.normal
 

@@ -11,8 +11,8 @@ from diffusers_dp.audit.checks import SIGNIFICANCE, Declared, judge, noise_check
 
 
 DECLARED = Declared(
-    steps=60, num_images=400, sample_rate=0.1, noise_multiplier=1.5, max_grad_norm=2.0, normaliser=10.0, noise_multiplicity=3,
-    epsilon=30.0, delta=1e-5,
+    steps=60, num_images=400, sample_rate=0.1, noise_multiplier=1.5, max_grad_norm=2.0, normaliser=10.0,
+    noise_multiplicity=3, epsilon=30.0, delta=1e-5,
 )  # fmt: skip
 CANARIES = 200
 

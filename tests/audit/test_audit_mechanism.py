@@ -29,7 +29,8 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False, delta=1e-5
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False,
+    delta=1e-5,
 )  # fmt: skip
 ORIGINAL_SUM, ORIGINAL_NOISE = step.clipped_gradient_sum, step.add_noise
 ORIGINAL_SAMPLE, ORIGINAL_FACTORS = sensitive.poisson_sample, step.clip_factors
@@ -49,7 +50,10 @@ def audit(mechanism=MECHANISM, runs=canary_runs):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"truncated": True}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0}, {"sample_rate": 0.01}],
+    [
+        {}, {"truncated": True}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0},
+        {"sample_rate": 0.01},
+    ],
     ids=str,
 )  # fmt: skip
 def test_honest_code_passes_and_broken_noise_is_noticed(changes):
@@ -263,7 +267,8 @@ def dropped_records_shift_the_others(monkeypatch):
 def another_row_in_the_ledger(**changes):
     original = sensitive.gradient_row
     return lambda monkeypatch: monkeypatch.setattr(
-        sensitive, "gradient_row", lambda **facts: original(**{**facts, **{k: f(facts[k]) for k, f in changes.items()}})
+        sensitive, "gradient_row",
+        lambda **facts: original(**{**facts, **{k: f(facts[k]) for k, f in changes.items()}}),
     )  # fmt: skip
 
 

@@ -241,8 +241,8 @@ def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
     release = trained(tmp_path / "trained")
     before = verify.read_receipt(release)
     code = command(
-        "run", "--script", FETA_PRO, *FLAGS, "--audit_steps", 3, "--num_canaries", 500, "--output_dir", tmp_path / "run",
-        "--attach", release,
+        "run", "--script", FETA_PRO, *FLAGS, "--audit_steps", 3, "--num_canaries", 500, "--output_dir",
+        tmp_path / "run", "--attach", release,
     )  # fmt: skip
     said = capsys.readouterr().out
     assert code == 0 and "VALID" in said and "about" in said and "weaker" in said and "private data read: no" in said

@@ -150,8 +150,8 @@ def test_table_shows_means_and_paired_differences(quality):
     scores = {name: rng.uniform(0.2, 0.9, 3).round(4) for name in ("none", "spatial", "mix")}
     machine = {"cpu": "A CPU", "cores": 2, "gpu": None, "torch": "2.0"}
     rows = [
-        {"epsilon": 1.0, "seed": seed, "curriculum": name, "accuracy": float(score), "dp_sgd_seconds": 60.0 * (seed + 1),
-         "accuracy_before_dp_sgd": None if name == "none" else float(score) / 2, "machine": machine}
+        {"epsilon": 1.0, "seed": seed, "curriculum": name, "accuracy": float(score), "machine": machine,
+         "dp_sgd_seconds": 60.0 * (seed + 1), "accuracy_before_dp_sgd": None if name == "none" else float(score) / 2}
         for name, of_seed in scores.items()
         for seed, score in enumerate(of_seed)
         if (name, seed) != ("mix", 1)

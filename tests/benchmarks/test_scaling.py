@@ -48,7 +48,10 @@ def test_ranks_cost_what_one_process_costs(scaling, monkeypatch):
 def test_the_table_and_the_picture(scaling, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         sys, "argv",
-        ["scaling.py", *"--only ranks --ranks 1 2 --images_per_rank 500 --picture".split(), str(tmp_path / "a" / "scaling.png")],
+        [
+            "scaling.py", *"--only ranks --ranks 1 2 --images_per_rank 500 --picture".split(),
+            str(tmp_path / "a" / "scaling.png"),
+        ],
     )  # fmt: skip
     scaling.main()
     assert (tmp_path / "a" / "scaling.png").stat().st_size > 5000

@@ -174,7 +174,8 @@ def test_rankings_are_compared(data, tmp_path, monkeypatch):
 def test_a_dp_classifier_at_the_epsilon_of_the_release(data, release, monkeypatch):
     monkeypatch.setattr(evaluator, "reference_dp", functools.partial(reference_dp, steps=2, expected_batch_size=500))
     run(
-        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST, "--dp_reference"
+        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST,
+        "--dp_reference",
     )  # fmt: skip
     found = read(release.parent / HOUSE)
     (accuracy,) = [each for each in of(found, classifier="dp_cnn") if each["metric"] == "accuracy"]

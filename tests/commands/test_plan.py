@@ -79,8 +79,8 @@ def test_everything_is_told(capsys):
 
 @pytest.mark.slow
 def test_what_an_accountant_cannot_count_is_a_dash(capsys):
-    flags = "--num_train_images 1000 --target_epsilon 1 --max_train_steps 50 --train_batch_size 100 --curriculum none".split()
-    text = output(capsys, *flags, "--truncated_poisson", "--picture", "picture.png")
+    flags = "--num_train_images 1000 --target_epsilon 1 --max_train_steps 50 --train_batch_size 100".split()
+    text = output(capsys, *flags, "--curriculum", "none", "--truncated_poisson", "--picture", "picture.png")
     assert re.search(r"^pld \(decides\) +[\d.]+\nrdp +-\nprv +-$", text, re.MULTILINE)
     assert Path("picture.png").is_file()
 
@@ -163,7 +163,8 @@ def test_a_row_of_table_11_of_feta_pro_by_a_sweep():
 def test_a_sweep_has_a_line_for_each_value(capsys):
     lines = output(capsys, *SMALL, "--sweep", "target_epsilon=0.5,1,5").splitlines()
     assert lines[0].split() == [
-        "target_epsilon", "epsilon", "central_images", "frequency_features", "dp_sgd", "batch", "steps", "signal/noise",
+        "target_epsilon", "epsilon", "central_images", "frequency_features", "dp_sgd", "batch", "steps",
+        "signal/noise",
     ]  # fmt: skip
     assert len({len(line) for line in lines[:4]}) == 1, "aligned"
     for line, target in zip(lines[1:4], ("0.5", "1", "5"), strict=True):

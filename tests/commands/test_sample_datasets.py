@@ -133,7 +133,10 @@ def test_two_processes_draw_what_one_draws(honest, tmp_path):
         "2",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(tmp_path / "small_shards.py"), *flags],
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+            str(tmp_path / "small_shards.py"), *flags,
+        ],
         capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -252,7 +252,10 @@ def test_every_question_to_a_ledger_can_be_put_by_all():
     ("environment", "flags", "words"),
     [
         ({"ACCELERATE_MIXED_PRECISION": "no", "MASTER_ADDR": "127.0.0.1"}, "", ["Several processes", "torchrun"]),
-        ({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, "", ["gradient_accumulation_steps 4", "--max_physical_batch_size"]),
+        (
+            {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, "",
+            ["gradient_accumulation_steps 4", "--max_physical_batch_size"],
+        ),
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
         ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
         ({"WORLD_SIZE": "2"}, "--seed 4294967295", ["--seed 4294967295", "2 processes", "at most 4294967294"]),
@@ -277,7 +280,9 @@ def test_half_precision_of_the_launcher_is_refused(monkeypatch):
 @pytest.mark.slow
 def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
     """Accelerate's launcher starts one on CPUs, whatever it is asked for."""
-    command = "accelerate.commands.launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+    command = (
+        "accelerate.commands.launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+    ).split()
     done = subprocess.run(
         [sys.executable, "-m", *command, "training/train_dpdm.py", "--output_dir", str(tmp_path / "run")],
         capture_output=True, text=True, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
@@ -428,8 +433,15 @@ def test_sigterm_to_all_processes_is_told_once(tmp_path):
 @pytest.mark.parametrize(
     ("method", "flags"),
     [
-        ("feta_pro", "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 --num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20"),
-        ("dp_feta", "--spatial_steps 2 --num_central_images 3 --central_images mode --truncated_poisson --accountant pld"),
+        (
+            "feta_pro",
+            "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 "
+            "--num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20",
+        ),
+        (
+            "dp_feta",
+            "--spatial_steps 2 --num_central_images 3 --central_images mode --truncated_poisson --accountant pld",
+        ),
         ("dp_diffusion", ""),
     ],
 )  # fmt: skip

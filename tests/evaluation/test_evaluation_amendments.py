@@ -90,12 +90,17 @@ def test_leaky_outputs_that_are_no_words_are_named(release):
 CLASSIFIER = {"weights": "fitted", "weights_sha256": "5eed", "fitted_on": 183, "dimension": 128}
 PRIVATE_ROWS = [
     Measurement("FID", 3.25, {"extractor": "inception", "features": {"weights_sha256": "abcd"}, "real_images": 183}),
-    Measurement("Fréchet distance (classifier)", 4.25, {"extractor": "classifier", "features": CLASSIFIER, "warning": "183 copies"}),
+    Measurement(
+        "Fréchet distance (classifier)", 4.25,
+        {"extractor": "classifier", "features": CLASSIFIER, "warning": "183 copies"},
+    ),
     Measurement(
         "accuracy", 88.75,
         {
-            "trained_on": "synthetic", "num_train": 36, "num_test": 183, "unit": "%", "standard_error_of": "the draw of 183 test images",
-            "private_selection": {"epsilon": 1.0, "num_validation_images": 183}, "standard_error_of_test_images": 0.0777,
+            "trained_on": "synthetic", "num_train": 36, "num_test": 183, "unit": "%",
+            "standard_error_of": "the draw of 183 test images",
+            "private_selection": {"epsilon": 1.0, "num_validation_images": 183},
+            "standard_error_of_test_images": 0.0777,
         },
         0.0777,
     ),

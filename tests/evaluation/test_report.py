@@ -198,7 +198,8 @@ def test_what_a_reader_wants_to_know_first():
     evaluation.measurements = [
         Measurement("accuracy", value, {**protocol, "classifier": name, "trained_on": trained_on})
         for name, trained_on, value in (
-            ("logreg", "synthetic", 70.0), ("cnn", "synthetic", 80.0), ("cnn", "real", 99.0), ("dp_cnn", WITH_DP, 90.0),
+            ("logreg", "synthetic", 70.0), ("cnn", "synthetic", 80.0), ("cnn", "real", 99.0),
+            ("dp_cnn", WITH_DP, 90.0),
         )
     ]  # fmt: skip
     evaluation.measurements.append(

@@ -80,8 +80,8 @@ def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
     monkeypatch.setattr("diffusers_dp.data.images._num_cores", lambda: 2)
     run, ledgers = tmp_path / "runs" / "one", tmp_path / "ledgers"
     script.main([
-        *FOLDER, *data_set(tmp_path / "images"), "--output_dir", str(run), "--dataset_id", "scans", "--ledger_dir", str(ledgers),
-        "--leaky_logs", "--report_to", "tensorboard",
+        *FOLDER, *data_set(tmp_path / "images"), "--output_dir", str(run), "--dataset_id", "scans", "--ledger_dir",
+        str(ledgers), "--leaky_logs", "--report_to", "tensorboard",
     ])  # fmt: skip
     private = run / "private"
     there = {path.relative_to(private).parts[0] for path in private.rglob("*") if path.is_file()}

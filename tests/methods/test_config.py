@@ -312,7 +312,10 @@ def test_loading_a_configuration_needs_no_torch():
     import subprocess
     import sys
 
-    code = "import sys; from diffusers_dp.methods.config import load_config; load_config([]); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from diffusers_dp.methods.config import load_config; load_config([]); "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 

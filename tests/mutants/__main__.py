@@ -26,16 +26,16 @@ from .fault import Fault
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
-    "diffusers_dp", "pipelines", "training", "benchmarks", "examples", "tests", "docs", "app.py", "constraints.txt", "setup.cfg",
-    "pyproject.toml", "requirements-hashed.txt", ".github", ".ci",
+    "diffusers_dp", "pipelines", "training", "benchmarks", "examples", "tests", "docs", "app.py", "constraints.txt",
+    "setup.cfg", "pyproject.toml", "requirements-hashed.txt", ".github", ".ci",
 )  # fmt: skip
 LEFT_OUT = ("__pycache__", "test_mutants.py")  # it compares the faults with the code, and would notice every fault
 BESIDE = ("pipelines", "training")  # packages of the library that lie beside its folder
 PACKAGES = ("diffusers_dp", *(f"diffusers_dp.{name}" for name in BESIDE))
 # Of others, and slow to import.
 PRELOADED = (
-    "torch", "diffusers", "accelerate", "datasets", "transformers", "opacus.grad_sample", "dp_accounting.pld", "scipy.stats",
-    "hypothesis.strategies",
+    "torch", "diffusers", "accelerate", "datasets", "transformers", "opacus.grad_sample", "dp_accounting.pld",
+    "scipy.stats", "hypothesis.strategies",
 )  # fmt: skip
 PATIENCE = 1500  # seconds
 

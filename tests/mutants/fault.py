@@ -31,7 +31,8 @@ DOOR, STEP, ENGINE = (
     "diffusers_dp/gradients/per_example.py",
 )
 RULES, SAMPLING, RANDOMNESS = (
-    "diffusers_dp/gradients/rules.py", "diffusers_dp/gradients/sampling.py", "diffusers_dp/randomness/private_generator.py",
+    "diffusers_dp/gradients/rules.py", "diffusers_dp/gradients/sampling.py",
+    "diffusers_dp/randomness/private_generator.py",
 )  # fmt: skip
 LEDGER, ACCOUNTING, SCRIPT = (
     "diffusers_dp/accounting/ledger.py",

@@ -80,8 +80,8 @@ LEDGER_FAULTS = (
     Fault(
         "steps that were not executed cost nothing",
         LEDGER_FILE,
-        'return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)',
-        'return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_executed"] or 1, truncation)',
+        'row["sampling_probability"], row["steps_reserved"], truncation)',
+        'row["sampling_probability"], row["steps_executed"] or 1, truncation)',
         ("accounting/test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
     ),
     Fault(
@@ -310,8 +310,8 @@ RELEASED = (
     Fault(
         "a warm-up image is a real one",
         SCRIPT,
-        '        sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n',
-        '        sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n'
+        "CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n",
+        "CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n"
         '        sources["spatial"].images[0] = run.images._images[0]\n',
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),

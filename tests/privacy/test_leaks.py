@@ -182,8 +182,8 @@ def test_the_leaky_log_changes_no_gradient(tmp_path):
             answers.append(
                 door.noisy_gradient(
                     model, lambda m, x, y, g: m(x.flatten(1)).squeeze(1), max_grad_norm=1.0, noise_multiplier=2.0,
-                    sample_rate=rate, normaliser=6, noise_multiplicity=2, max_physical_batch_size=4, ledger=make_ledger(),
-                    generator=randomness.PrivateGenerator(KEY),
+                    sample_rate=rate, normaliser=6, noise_multiplicity=2, max_physical_batch_size=4,
+                    ledger=make_ledger(), generator=randomness.PrivateGenerator(KEY),
                 )["weight"]
             )  # fmt: skip
     assert torch.equal(answers[0], answers[2]) and torch.equal(answers[1], answers[3])

@@ -304,8 +304,11 @@ def test_an_exception_in_noise_clipping_or_sampling_ends_everything(monkeypatch,
     assert failed == concerned.get(name, 3)
 
 
-GUARDED = ["privacy/sensitive.py", "randomness/private_generator.py", "accounting/ledger_row.py", *(f"gradients/{name}.py" for name in
-           ("step", "sampling", "per_example", "rules")), "queries/central_images.py", "queries/frequency.py"]  # fmt: skip
+GUARDED = [
+    "privacy/sensitive.py", "randomness/private_generator.py", "accounting/ledger_row.py",
+    *(f"gradients/{name}.py" for name in ("step", "sampling", "per_example", "rules")),
+    "queries/central_images.py", "queries/frequency.py",
+]  # fmt: skip
 
 
 FORGETFUL = ("decoding.py", "decoding_workers.py", "painting.py", "verify.py")

@@ -27,7 +27,8 @@ from support.noise_questions import NOISE_CELLS, noise_of
 
 SIGNIFICANCE = 1e-10  # of each of some thousand p-values: honest noise fails one run of a million
 MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False, delta=1e-5
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False,
+    delta=1e-5,
 )  # fmt: skip
 
 
@@ -53,9 +54,12 @@ def steps(number=4, **tensors):
     """Made-up noise of several steps, with some tensors in the place of honest ones."""
     rng = torch.Generator().manual_seed(0)
     return [
-        {name: tensors.get(name, lambda i, honest: honest)(i, torch.randn(shape, generator=rng)) for name, shape in SHAPES.items()}
+        {
+            name: tensors.get(name, lambda i, honest: honest)(i, torch.randn(shape, generator=rng))
+            for name, shape in SHAPES.items()
+        }
         for i in range(number)
-    ]  # fmt: skip
+    ]
 
 
 ONE = torch.randn(30, 16, generator=torch.Generator().manual_seed(1))
@@ -69,9 +73,15 @@ ONE = torch.randn(30, 16, generator=torch.Generator().manual_seed(1))
         ({"bias": lambda i, z: z / 4}, "standard deviation of bias"),
         ({"table": lambda i, z: z * math.nan}, "standard deviation of table"),
         ({"table": lambda i, z: z * math.inf}, "standard deviation of table"),
-        ({"kernel": lambda i, z: z[..., :1, :1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 2 of kernel"),
+        (
+            {"kernel": lambda i, z: z[..., :1, :1].expand(SHAPES["kernel"])},
+            "correlation of neighbours along axis 2 of kernel",
+        ),
         ({"kernel": lambda i, z: z[:1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 0 of kernel"),
-        ({"kernel": lambda i, z: z[:, :1].expand(SHAPES["kernel"])}, "correlation of neighbours along axis 1 of kernel"),
+        (
+            {"kernel": lambda i, z: z[:, :1].expand(SHAPES["kernel"])},
+            "correlation of neighbours along axis 1 of kernel",
+        ),
         ({"table": lambda i, z: ONE}, "correlation of answers, table"),
         ({"bias": lambda i, z: z[:1].expand(40)}, "correlation of neighbours along axis 0 of bias"),
         ({"kernel": lambda i, z: torch.arange(1152.0).view(SHAPES["kernel"]).sin() * 2**0.5}, "correlation"),

@@ -647,7 +647,8 @@ def test_a_large_sum_loses_none_of_its_terms(units):
 
     answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="x", **question)
     gradient = door.noisy_gradient(
-        model, row_loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1, **question
+        model, row_loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1,
+        **question,
     )["weight"]  # fmt: skip
     for found in (answer, gradient):
         assert found.dtype == torch.float32

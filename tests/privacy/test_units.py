@@ -189,8 +189,8 @@ def test_units_are_sampled_not_images():
     door._images[:] = 128
     generator = Noiseless(KEY)
     answers = door.noisy_sum(
-        lambda x, _: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3, by_label=False, name="q",
-        ledger=make_ledger(), repeats=3000, generator=generator,
+        lambda x, _: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3, by_label=False,
+        name="q", ledger=make_ledger(), repeats=3000, generator=generator,
     ).flatten()  # fmt: skip
     assert torch.allclose(answers, answers.round(), atol=1e-5)
     assert answers.mean().item() == pytest.approx(5 * 0.3, abs=4 * math.sqrt(5 * 0.21 / 3000))

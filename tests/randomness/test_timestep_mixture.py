@@ -48,7 +48,10 @@ def test_one_interval_is_the_uniform_distribution():
 
 @pytest.mark.parametrize(
     "text",
-    ["10-1000:1", "0-999:1", "0-1001:1", "0-200:.5,300-1000:.5", "0-300:.5,200-1000:.5", "0-0:.5,0-1000:.5", "500-1000:.5,0-500:.5"],
+    [
+        "10-1000:1", "0-999:1", "0-1001:1", "0-200:.5,300-1000:.5", "0-300:.5,200-1000:.5", "0-0:.5,0-1000:.5",
+        "500-1000:.5,0-500:.5",
+    ],
 )  # fmt: skip
 def test_intervals_that_do_not_cover_all_of_time_are_refused(text):
     with pytest.raises(UsageError, match="--timestep_mixture .* does not cover 0 to 1000; let"):

@@ -114,8 +114,8 @@ def test_the_card_has_all_that_a_stranger_asks(honest, receipt):
     assert plain_guarantee(receipt) in card.text
     headings = [line for line in card.text.splitlines() if line.startswith("## ")]
     assert headings == [
-        "## What was asked of the training images", "## What is public", "## What the guarantee does not cover", "## Intended use",
-        "## Use", "## Verify", "## Training", "## Citation",
+        "## What was asked of the training images", "## What is public", "## What the guarantee does not cover",
+        "## Intended use", "## Use", "## Verify", "## Training", "## Citation",
     ]  # fmt: skip
     assert "TODO" not in card.content and "{{" not in card.content and "[More Information Needed]" not in card.content
     snippet = card.text.split("```python")[1].split("```")[0].replace("path/to/this/release", str(honest))

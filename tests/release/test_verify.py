@@ -237,7 +237,10 @@ def test_the_command(release, capsys, tmp_path, monkeypatch):
 def test_one_file_and_dp_accounting_are_enough(release, tmp_path):
     """Copied away from the package, it checks the release and imports nothing of ours, nor torch."""
     shutil.copyfile(verify.__file__, tmp_path / "verify.py")
-    code = "import sys, verify; code = verify.report(sys.argv[1]); print([n for n in ('torch', 'diffusers_dp') if n in sys.modules]); sys.exit(code)"
+    code = (
+        "import sys, verify; code = verify.report(sys.argv[1]); "
+        "print([n for n in ('torch', 'diffusers_dp') if n in sys.modules]); sys.exit(code)"
+    )
     done = subprocess.run([sys.executable, "-c", code, str(release)], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"

@@ -70,8 +70,9 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        "", "[]", "null", "7", "{", '{"x": 1}', '{"resumes": 5}', '{"resumes": ["2"]}', '{"resumes": [true]}', '{"leaky_logs": "no"}',
-        '{"processes": null}', '{"public_inputs": [1]}', '{"dataset_id": 3}', '{"ledger": null}', '{"asked": 0}', "\udcff", "[" * 100_000, None,
+        "", "[]", "null", "7", "{", '{"x": 1}', '{"resumes": 5}', '{"resumes": ["2"]}', '{"resumes": [true]}',
+        '{"leaky_logs": "no"}', '{"processes": null}', '{"public_inputs": [1]}', '{"dataset_id": 3}',
+        '{"ledger": null}', '{"asked": 0}', "\udcff", "[" * 100_000, None,
     ],
 )  # fmt: skip
 def test_a_damaged_identity_is_one_sentence(tmp_path, content):

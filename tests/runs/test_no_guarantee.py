@@ -80,8 +80,8 @@ def ask_sum(images, ledger, sigma=0.0):
 
 def ask_gradient(images, ledger, sigma=0.0, rate=1.0, model=None):
     return images.noisy_gradient(
-        nn.Linear(4, 1, bias=False) if model is None else model, row_loss, max_grad_norm=0.5, noise_multiplier=sigma, sample_rate=rate,
-        normaliser=3, noise_multiplicity=1, max_physical_batch_size=4, ledger=ledger,
+        nn.Linear(4, 1, bias=False) if model is None else model, row_loss, max_grad_norm=0.5, noise_multiplier=sigma,
+        sample_rate=rate, normaliser=3, noise_multiplicity=1, max_physical_batch_size=4, ledger=ledger,
     )  # fmt: skip
 
 

@@ -273,7 +273,11 @@ def test_next_to_nothing_is_refused(release_of_scans):
         release_of_scans(name, made=True, **bounds)
     with pytest.raises(UsageError) as refusal:
         release_of_scans("third", curriculum="spatial,frequency", **bounds)
-    left = re.search(r"2 other releases of scans leave epsilon ([\d.e-]+) of --dataset_epsilon 1.2, .* lower --target_epsilon to that", str(refusal.value))  # fmt: skip
+    left = re.search(
+        r"2 other releases of scans leave epsilon ([\d.e-]+) of --dataset_epsilon 1.2, .* lower "
+        "--target_epsilon to that",
+        str(refusal.value),
+    )
     assert "or use other data" in str(refusal.value)
     assert release_of_scans("third", **{**bounds, "target_epsilon": float(left[1])}).epsilon <= float(left[1])
     # Spent some already: goes on with what is left.

@@ -54,8 +54,13 @@ def test_a_pipeline_with_its_scheduler_and_origin(tmp_path, layout):
     }
 
 
-@pytest.mark.parametrize(("card", "licence"), [(None, "not stated"), ("no metadata", "not stated"), ("---\nlicense: [a\n---", "not stated"),
-    ("---\nlicense: '<script>'\n---\n", "not stated"), ("---\nlicense: cc-by-nc-4.0\n---\n", "cc-by-nc-4.0")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("card", "licence"),
+    [
+        (None, "not stated"), ("no metadata", "not stated"), ("---\nlicense: [a\n---", "not stated"),
+        ("---\nlicense: '<script>'\n---\n", "not stated"), ("---\nlicense: cc-by-nc-4.0\n---\n", "cc-by-nc-4.0"),
+    ],
+)  # fmt: skip
 def test_a_licence_is_that_of_the_card_or_not_stated(tmp_path, card, licence):
     name = save(tmp_path)
     (tmp_path / "README.md").unlink()
@@ -125,19 +130,26 @@ def test_a_table_of_the_same_size_stays():
 # What is refused.
 
 REFUSED = {
-    "another size": ({"sample_size": 16}, "makes images of 3x16x16 .* and yours are 3x8x8; give --resolution 16 --num_channels 3"),
+    "another size": (
+        {"sample_size": 16}, "makes images of 3x16x16 .* and yours are 3x8x8; give --resolution 16 --num_channels 3",
+    ),
     "not square": ({"sample_size": (8, 16)}, "makes images of 3x8x16"),
     "no size": ({"sample_size": None}, "does not tell the size"),
-    "another number of channels": ({"in_channels": 1, "out_channels": 1}, "makes images of 1x8x8 .* give .*--num_channels 1"),
+    "another number of channels": (
+        {"in_channels": 1, "out_channels": 1}, "makes images of 1x8x8 .* give .*--num_channels 1",
+    ),
     "learned variances": ({"out_channels": 6}, "6 output channels for 3"),
     "another conditioning": ({"class_embed_type": "timestep"}, "conditioned on 'timestep'"),
-    "classes without labels": ({"num_class_embeds": 11}, "needs labels, and your images have none; name .* --label_column"),
+    "classes without labels": (
+        {"num_class_embeds": 11}, "needs labels, and your images have none; name .* --label_column",
+    ),
     "another scheduler": ({"scheduler": PNDMScheduler()}, "has the scheduler PNDMScheduler; choose"),
     "another prediction": (
         {"scheduler": EDMDPMSolverMultistepScheduler(prediction_type="v_prediction")}, "predicts 'v_prediction'"
     ),
     "other noise levels": (
-        {"scheduler": DDPMScheduler(beta_schedule="sigmoid")}, r"DDPMScheduler whose noise levels .*\(sigmoid.*; choose"
+        {"scheduler": DDPMScheduler(beta_schedule="sigmoid")},
+        r"DDPMScheduler whose noise levels .*\(sigmoid.*; choose",
     ),
 }  # fmt: skip
 

@@ -27,7 +27,8 @@ def release(tmp_path):
 
 def make_ledger(path, sigma=8.0, **changes):
     ledger = PrivacyLedger(
-        path, target_epsilon=50, target_delta=1e-5, num_images=1000, public_facts={"class_names": list(CLASSES)}, **changes
+        path, target_epsilon=50, target_delta=1e-5, num_images=1000, public_facts={"class_names": list(CLASSES)},
+        **changes,
     )  # fmt: skip
     ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", sigma)), 1)
     return ledger

@@ -178,7 +178,10 @@ class TestRunFolder:
             (Interrupted("stopped"), Interrupted, 75, "stopped"),
             (IntegrityError("edited"), IntegrityError, 4, "edited"),
             (MemoryError(), UsageError, 2, "Memory is too short"),
-            (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes."), UsageError, 2, "Memory is too short"),
+            (
+                RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes."), UsageError,
+                2, "Memory is too short",
+            ),
             (RuntimeError("CUDA out of memory. Tried to allocate 7 bytes."), UsageError, 2, "Memory is too short"),
             (OSError(28, "No space left on device"), UsageError, 2, "make room"),
         ],

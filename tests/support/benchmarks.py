@@ -13,4 +13,7 @@ QUICK_FLAGS = [flag for flag in TINY if flag != "--skip_preflight"] + [
     "2",
 ]
 # Full batches, computed at once: their noise is soon calibrated.
-QUICK_FLAGS += "--train_batch_size 1437 --spatial_sample_rate 1 --noise_multiplicity 1 --max_physical_batch_size 1437 --patch_size 2".split()
+QUICK_FLAGS += (
+    "--train_batch_size 1437 --spatial_sample_rate 1 --noise_multiplicity 1 --max_physical_batch_size 1437 "
+    "--patch_size 2"
+).split()

@@ -36,8 +36,8 @@ SHORT_RUN = (
 ).split()
 SHORT_FETA_PRO = [
     *SHORT_RUN,
-    *"--spatial_steps 1 --frequency_steps 1 --generator_steps 1 --num_auxiliary_images 6 --num_frequency_features 10".split(),
-    *"--generator_channels 4 --spatial_batch_size 6 --frequency_batch_size 6 --generator_batch_size 6".split(),
-    *"--num_central_images 2".split(),
+    *"--spatial_steps 1 --frequency_steps 1 --generator_steps 1 --num_auxiliary_images 6".split(),
+    *"--num_frequency_features 10 --generator_channels 4 --spatial_batch_size 6 --frequency_batch_size 6".split(),
+    *"--generator_batch_size 6 --num_central_images 2".split(),
 ]
 RESUME = ["--resume_from_checkpoint", "latest"]

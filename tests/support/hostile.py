@@ -10,7 +10,8 @@ from diffusers_dp.verify import settled_digest, verify
 
 
 INDEX, CONFIG, SCHEDULE, WEIGHTS = (
-    "model_index.json", "unet/config.json", "scheduler/scheduler_config.json", "unet/diffusion_pytorch_model.safetensors"
+    "model_index.json", "unet/config.json", "scheduler/scheduler_config.json",
+    "unet/diffusion_pytorch_model.safetensors",
 )  # fmt: skip
 
 
@@ -104,8 +105,12 @@ HOSTILE = {
     # A class outside the list.
     "another unet": (edit(INDEX, unet=["subprocess", "Popen"]), "no model of this library"),
     "another unet of diffusers": (edit(INDEX, unet=["diffusers", "UNet2DConditionModel"]), "no model of this library"),
-    "a pipeline as scheduler": (edit(INDEX, scheduler=["diffusers", "StableDiffusionPipeline"]), "no model of this library"),
-    "a scheduler that is not ours": (edit(INDEX, scheduler=["diffusers", "PNDMScheduler"]), "no model of this library"),
+    "a pipeline as scheduler": (
+        edit(INDEX, scheduler=["diffusers", "StableDiffusionPipeline"]), "no model of this library",
+    ),
+    "a scheduler that is not ours": (
+        edit(INDEX, scheduler=["diffusers", "PNDMScheduler"]), "no model of this library",
+    ),
     "a scheduler in a list": (edit(INDEX, scheduler=["diffusers", ["DDIMScheduler"]]), "no model of this library"),
     "a scheduler of its own code": (edit(INDEX, scheduler=["pipeline", "DDIMScheduler"]), "no model of this library"),
     "one more component": (edit(INDEX, safety_checker=["webbrowser", "open"]), "no model of this library"),
@@ -172,15 +177,20 @@ HOSTILE = {
 #: Not of files with hashes: they would never end.
 ENDLESS = {
     "a config that is a pipe": (lambda release: _replace(release / CONFIG, os.mkfifo), "config.json that can be read"),
-    "weights that are a pipe": (lambda release: _replace(release / WEIGHTS, os.mkfifo), "safetensors that can be read"),
+    "weights that are a pipe": (
+        lambda release: _replace(release / WEIGHTS, os.mkfifo), "safetensors that can be read",
+    ),
     "an index that is a device": (
-        lambda release: _replace(release / INDEX, lambda path: path.symlink_to("/dev/zero")), "model_index.json that can be read"
+        lambda release: _replace(release / INDEX, lambda path: path.symlink_to("/dev/zero")),
+        "model_index.json that can be read",
     ),
     "weights of three gigabytes": (
-        lambda release: _replace(release / WEIGHTS, lambda path: (path.touch(), os.truncate(path, 3 * 10**9))), "can be read"
+        lambda release: _replace(release / WEIGHTS, lambda path: (path.touch(), os.truncate(path, 3 * 10**9))),
+        "can be read",
     ),
     "a config of three gigabytes": (
-        lambda release: _replace(release / CONFIG, lambda path: (path.touch(), os.truncate(path, 3 * 10**9))), "can be read"
+        lambda release: _replace(release / CONFIG, lambda path: (path.touch(), os.truncate(path, 3 * 10**9))),
+        "can be read",
     ),
 }  # fmt: skip
 

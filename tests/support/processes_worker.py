@@ -53,8 +53,8 @@ def make_arrays(count, units=False):
 def make_door(processes, arrays, num_images, num_units=None):
     share = share_of(arrays, processes.index, processes.count)
     return SensitiveImages(
-        share.images, share.labels, share.readable, num_images=num_images, image_shape=SHAPE, class_names=("a", "b", "c"),
-        units=share.units, num_units=num_units, processes=processes,
+        share.images, share.labels, share.readable, num_images=num_images, image_shape=SHAPE,
+        class_names=("a", "b", "c"), units=share.units, num_units=num_units, processes=processes,
     )  # fmt: skip
 
 
@@ -142,8 +142,8 @@ def noise_alone(processes):
     wide = nn.Linear(16, 4096)
     gradients = [torch.cat([g.flatten() for g in step(door, wide, ledger).values()]) for _ in range(8)]
     answer = door.noisy_sum(
-        lambda x, _: x.new_zeros(len(x), 5000), clip_norm=CLIP_NORM, noise_multiplier=SIGMA, by_label=False, name="question",
-        ledger=ledger, repeats=40,
+        lambda x, _: x.new_zeros(len(x), 5000), clip_norm=CLIP_NORM, noise_multiplier=SIGMA, by_label=False,
+        name="question", ledger=ledger, repeats=40,
     )  # fmt: skip
     return {"gradient": torch.stack(gradients), "answer": answer.flatten(1)}
 
@@ -177,8 +177,8 @@ def who_remains(processes):
     found, rows = [], []
     for _ in range(CUT_REPEATS):
         answer = door.noisy_gradient(
-            sums, one_hot_loss, max_grad_norm=1.0, noise_multiplier=100.0, sample_rate=CUT_SIZE / CUT_IMAGES, normaliser=1.0,
-            noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, reserve_steps=CUT_REPEATS,
+            sums, one_hot_loss, max_grad_norm=1.0, noise_multiplier=100.0, sample_rate=CUT_SIZE / CUT_IMAGES,
+            normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, reserve_steps=CUT_REPEATS,
             truncated_batch_size=CUT_SIZE, generator=Noiseless(),
         )  # fmt: skip
         found.append(answer["weight"].flatten())

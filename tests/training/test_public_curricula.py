@@ -197,10 +197,16 @@ def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tm
     ("method", "given", "sentence"),
     [
         ("feta_pro", "--public_steps 4", "--public_steps needs --public_dataset_name or --public_data_dir"),
-        ("feta_pro", "--pretrained_model_name_or_path {tmp}/grey --auxiliary none", "--auxiliary none draws by DDIM on EDM's noise levels"),
+        (
+            "feta_pro", "--pretrained_model_name_or_path {tmp}/grey --auxiliary none",
+            "--auxiliary none draws by DDIM on EDM's noise levels",
+        ),
         ("feta_pro", "--mix_public_images", "--mix_public_images is not a flag"),
         ("dp_feta", "--mix_public_images", "--mix_public_images needs --public_dataset_name or --public_data_dir"),
-        ("dp_feta", "--mix_public_images --pretrained_model_name_or_path {tmp}/grey", "--mix_public_images needs --public"),
+        (
+            "dp_feta", "--mix_public_images --pretrained_model_name_or_path {tmp}/grey",
+            "--mix_public_images needs --public",
+        ),
         ("dp_feta", "--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
     ],
     indirect=["method"],
@@ -213,7 +219,8 @@ def test_what_cannot_work_is_refused(script, flags, tmp_path, given, sentence):
 
 WRONG = {
     "{tmp}/absent": "--public_data_dir {tmp}/absent is not a folder",
-    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right of --public_data_dir",
+    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right of "
+    "--public_data_dir",
     "{tmp}/empty": "--public_data_dir holds no image that can be read",
 }
 

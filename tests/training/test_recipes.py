@@ -20,10 +20,10 @@ NUM_IMAGES = 40
 # What is shortened, where the method has it: numbers of steps and images, never the model, the queries or the noise
 # multiplicity.
 SHORT = {
-    "num_train_images": NUM_IMAGES, "validation_size": 0, "train_batch_size": 2, "max_train_steps": 2, "lr_warmup_steps": 0,
-    "target_epsilon": 30, "spatial_sample_rate": 0.1, "spatial_steps": 1, "spatial_batch_size": 2, "frequency_steps": 1, "frequency_batch_size": 2,
-    "generator_steps": 1, "generator_batch_size": 10, "num_auxiliary_images": 10, "num_inference_steps": 1,
-    "max_physical_batch_size": 2,
+    "num_train_images": NUM_IMAGES, "validation_size": 0, "train_batch_size": 2, "max_train_steps": 2,
+    "lr_warmup_steps": 0, "target_epsilon": 30, "spatial_sample_rate": 0.1, "spatial_steps": 1,
+    "spatial_batch_size": 2, "frequency_steps": 1, "frequency_batch_size": 2, "generator_steps": 1,
+    "generator_batch_size": 10, "num_auxiliary_images": 10, "num_inference_steps": 1, "max_physical_batch_size": 2,
 }  # fmt: skip
 
 

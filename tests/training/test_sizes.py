@@ -22,8 +22,8 @@ WARM_UP = "--spatial_steps 1 --num_central_images 1 --spatial_batch_size 2".spli
 OWN = {
     "feta_pro": [
         *WARM_UP,
-        *"--frequency_steps 1 --generator_steps 1 --num_auxiliary_images 2 --num_frequency_features 10 --generator_channels 4".split(),
-        *"--frequency_batch_size 2 --generator_batch_size 2".split(),
+        *"--frequency_steps 1 --generator_steps 1 --num_auxiliary_images 2 --num_frequency_features 10".split(),
+        *"--generator_channels 4 --frequency_batch_size 2 --generator_batch_size 2".split(),
     ],
     "dp_feta": [*WARM_UP, "--central_images", "mode"],
     "dpdm": [],
@@ -52,7 +52,10 @@ def test_the_plan(method, side):
         ("dp_feta", 64),
         *(
             pytest.param(method, side, marks=pytest.mark.slow)
-            for method, side in [("feta_pro", 64), ("dp_feta", 128), ("dpdm", 64), ("dpdm", 128), ("dp_diffusion", 64), ("dp_diffusion", 128)]
+            for method, side in [
+                ("feta_pro", 64), ("dp_feta", 128), ("dpdm", 64), ("dpdm", 128), ("dp_diffusion", 64),
+                ("dp_diffusion", 128),
+            ]
         ),
     ],
 )  # fmt: skip

@@ -329,9 +329,10 @@ def visible(script, capfd, output_dir, flags):
         picture = (samples.size, samples.mode)
     sizes = {path.name: path.stat().st_size for path in release.rglob("*.safetensors")}
     return {
-        "stdout": lines, "bars": list(dict.fromkeys(bars)), "other": [line for line in err.splitlines() if "|" not in line],
-        "files": files(release), "private files": files(output_dir / "private"), "sizes": sizes, "picture": picture,
-        "receipt": receipt, "ledger": read_ledger(output_dir), "status": status(output_dir),
+        "stdout": lines, "bars": list(dict.fromkeys(bars)),
+        "other": [line for line in err.splitlines() if "|" not in line], "files": files(release),
+        "private files": files(output_dir / "private"), "sizes": sizes, "picture": picture, "receipt": receipt,
+        "ledger": read_ledger(output_dir), "status": status(output_dir),
     }  # fmt: skip
 
 

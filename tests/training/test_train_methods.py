@@ -101,7 +101,8 @@ def test_the_learning_rate_goes_on_where_it_was(way, monkeypatch):
     script, flags, _ = way
     flags = [
         *flags,
-        *"--max_train_steps 5 --checkpointing_steps 2 --learning_rate 0.1 --lr_scheduler linear --lr_warmup_steps 1".split(),
+        *"--max_train_steps 5 --checkpointing_steps 2".split(),
+        *"--learning_rate 0.1 --lr_scheduler linear --lr_warmup_steps 1".split(),
     ]
     step, taken = torch.optim.Adam.step, []
     monkeypatch.setattr(torch.optim.Adam, "step", lambda self: (taken.append(self.param_groups[0]["lr"]), step(self)))
@@ -180,7 +181,10 @@ def test_guidance_works_through_the_released_pipeline(tmp_path, monkeypatch):
         ("dp_feta", "--central_images mode --num_bins 1", ["--num_bins is 1", "at least 2"]),
         ("dp_feta", "--central_images mode --num_bins 257", ["--num_bins is 257", "256"]),
         ("dp_feta", "--num_central_images 0", ["--num_central_images"]),
-        ("dp_feta", "--central_images mode --spatial_noise_multiplier 0.3", ["the smallest that these queries can reach"]),
+        (
+            "dp_feta", "--central_images mode --spatial_noise_multiplier 0.3",
+            ["the smallest that these queries can reach"],
+        ),
         ("dp_feta", "--spatial_budget_share 0.9 --evaluation_reserve 0.9", ["--spatial_budget_share 0.9", "lower"]),
     ],
 )  # fmt: skip
