@@ -91,10 +91,9 @@ def train(run):
     run.release(Decoder(trained.module))
 
 
-if Path(Config.output_dir).parent.exists():
-    sys.exit(
-        f"{Path(Config.output_dir).parent} exists: this example writes into a folder of its own; move yours away."
-    )
+folder = Path(Config.output_dir).parent
+if folder.exists():
+    sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
 flags = "--max_train_steps 40 --noise_multiplicity 1 --max_grad_norm 1 --train_batch_size 256".split()
 run_method(Config, train, preflight, flags, build=build)
 
