@@ -149,3 +149,14 @@ def test_a_generator_learns_the_mean_of_each_class():
     )
     means = generator.draw(torch.arange(2).repeat(8)).detach().view(8, 2, -1).mean((0, 2))
     assert means.tolist() == pytest.approx([0.2, 0.8], abs=0.15)
+
+
+def test_a_resumed_run_keeps_its_noise_whatever_was_granted_since(script, flags, tmp_path, monkeypatch):
+    """Another release of the data set leaves less than there was at its first start."""
+    flags = [*flags, "--dataset_id", "scans", "--ledger_dir", str(tmp_path / "ledgers"), "--dataset_epsilon", "1.5"]
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(OneStepGenerator, "draw", lambda *_: 1 / 0)
+        script.main(flags)
+    script.main([*flags, "--output_dir", str(tmp_path / "second")])
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert verify.report(tmp_path / "run" / "release") == verify.report(tmp_path / "second" / "release") == 0
