@@ -32,11 +32,11 @@ IMAGES = (
         ("data/test_image_cache.py::test_other_flags_or_files_are_decoded_anew",),
     ),
     Fault(
-        "a cache that was cut off is read",
+        "a damaged header of the cache ends in a traceback",
         CACHE,
-        "        if not (folder / name).is_file() or (folder / name).stat().st_size != size:",
-        "        if not (folder / name).is_file():",
-        ("data/test_image_cache.py::test_a_damaged_cache_is_one_sentence",),
+        "    except Exception:  #",
+        "    except ZeroDivisionError:  #",
+        ("data/test_image_cache.py::test_a_damaged_header_is_one_sentence",),
     ),
     Fault(
         "images lie where validation images would",
