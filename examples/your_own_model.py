@@ -21,7 +21,7 @@ from diffusers_dp.methods.config import DPSGDConfig
 from diffusers_dp.methods.registry import Method
 from diffusers_dp.release.artefacts import write_text
 from diffusers_dp.runs.dp_sgd import Trained
-from diffusers_dp.runs.launch import run_method
+from diffusers_dp.runs.launch import launch, run_method
 from diffusers_dp.verify import guarantee
 
 
@@ -95,7 +95,7 @@ folder = Path(Config.output_dir).parent
 if folder.exists():
     sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
 flags = "--max_train_steps 40 --noise_multiplicity 1 --max_grad_norm 1 --train_batch_size 256".split()
-run_method(Config, train, preflight, flags, build=build)
+launch(lambda: run_method(Config, train, preflight, flags, build=build))
 
 # %%
 drawn = VAE().decoder

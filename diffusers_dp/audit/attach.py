@@ -25,7 +25,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
     """
     events = [event for event in receipt.get("events", []) if event.get("stage") == "dp_sgd"]
     if "dp_sgd" not in plan.rows:
-        _check_same_queries(folder, receipt, plan)
+        _check_same_queries(folder, receipt, METHODS[method].title, plan)
         return
     if not events:
         raise UsageError(
@@ -61,11 +61,13 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
                 )
 
 
-def _check_same_queries(folder: Path, receipt: dict[str, Any], plan: Plan) -> None:
-    """Of a method without DP-SGD: names, noise and number of images of all questions."""
+def _check_same_queries(folder: Path, receipt: dict[str, Any], title: str, plan: Plan) -> None:
+    """Of a method without DP-SGD: its title and unit, and names, noise and number of images of all questions."""
     keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved", "dataset_size")
-    made = [[event.get(key) for key in keys] for event in receipt.get("events", [])]
-    audited = [[event[key] for key in keys] for event in plan.ledger.rows]
+    made = [[(receipt.get("method") or {}).get("name"), receipt.get("unit_of_privacy")]]
+    made += sorted([event.get(key) for key in keys] for event in receipt.get("events", []))
+    audited = [[title, plan.ledger.header["unit_of_privacy"]]]
+    audited += sorted([event[key] for key in keys] for event in plan.ledger.rows)
     same = len(made) == len(audited) and all(
         _same(there, here)
         for event, row in zip(made, audited, strict=True)

@@ -75,6 +75,7 @@ def query_runs(
     without it, and a tenth of them where the noise is broken. With `units`, the image is a unit of two that are
     alike."""
     label = len(class_names or ("",)) - 1
+    place = label if query.query.by_label else 0  # of its row in an answer
     per_unit = 2 if units else 1
     unit_of = np.arange(per_unit * NUM_IMAGES) // per_unit
     images = np.full((len(unit_of), *image_shape), 255, dtype=np.uint8)
@@ -106,14 +107,14 @@ def query_runs(
     lengths = np.linalg.norm(noiseless.reshape(len(noiseless), -1), axis=1)
     signal = noiseless[lengths.argmax()]
     claim = _ledger(delta, accountant).epsilon(extra=[replace(query.row, steps=1)])
-    exact = _exact_checks(query, noiseless, answers(0.0, False, 2), signal, label)
+    exact = _exact_checks(query, noiseless, answers(0.0, False, 2), signal, place)
     exact.append(_additivity_check(query, image_shape, class_names, delta))
     outcomes = []
     for noise_scale in NOISE_SCALES:
         count = draws if noise_scale == 1 else max(10, draws // 10)
         without, within = (answers(noise_scale, present, count) for present in (False, True))
         checks = exact if noise_scale == 1 else []
-        outcomes.append(_judge(query, without, within, signal, label, noise_scale, claim, delta, checks))
+        outcomes.append(_judge(query, without, within, signal, place, noise_scale, claim, delta, checks))
     return outcomes
 
 

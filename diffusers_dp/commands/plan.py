@@ -141,9 +141,10 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     steps = "dp_sgd" in stages
     stages = [stage for stage in stages if stage not in LAST] + ["dp_sgd"] * steps
     head = [name, "epsilon", *stages, *(["batch", "steps", "signal/noise"] if steps else [])]
-    lines = [
-        [value, *(_cells(*plans[value], stages) if value in plans else ["-"] * (len(head) - 1))] for value in values
-    ]
+    lines = []
+    for value in values:
+        cells = _cells(*plans[value], stages) if value in plans else []
+        lines.append([value, *cells, *["-"] * (len(head) - 1 - len(cells))])
     legend = (
         "Under each stage: its noise multiplier, and its share of the RDP spent. epsilon: by the run's --accountant."
     )

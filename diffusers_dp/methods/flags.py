@@ -69,6 +69,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """What is asked, and paid for, before DP-SGD, in this order."""
         return ()
 
+    @property
+    def drawn_by_class(self) -> tuple[str, ...]:
+        """Flags of numbers of images that need one for each class at least."""
+        return ()
+
     def check(self) -> None:
         """Refuses what the method's own flags cannot be together. Raises `UsageError`."""
 

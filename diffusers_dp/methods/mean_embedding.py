@@ -58,6 +58,10 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
     def queries(self) -> tuple[Query, ...]:
         return (self.embedding_query,)
 
+    @property
+    def drawn_by_class(self) -> tuple[str, ...]:
+        return ("generator_batch_size",)
+
     def check(self) -> None:
         if self.features not in FEATURES:
             raise UsageError(f"--features '{self.features}' is unknown; give one of {' | '.join(FEATURES)}.")

@@ -241,6 +241,15 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig)
         )  # fmt: skip
 
     @property
+    def drawn_by_class(self) -> tuple[str, ...]:
+        """Of what is fitted to the frequency features."""
+        if not self.asks_frequency:
+            return ()
+        return (
+            ("frequency_batch_size",) if self.auxiliary == "none" else ("generator_batch_size", "num_auxiliary_images")
+        )
+
+    @property
     def length_scale(self) -> float:
         """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
         return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4

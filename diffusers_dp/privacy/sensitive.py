@@ -172,7 +172,7 @@ class SensitiveImages:
             partition="label" if num_rows > 1 and self._units is None else None,
         )
         self._check_size(ledger)
-        with _secret_torch_draws(self.device):
+        with torch.no_grad(), _secret_torch_draws(self.device):
             blank = features_of_zeros(
                 features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
             )
@@ -184,7 +184,8 @@ class SensitiveImages:
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
             for images, labels, counted, unit_index in self._batches(sample, size, generator):
-                with _secret_torch_draws(self.device):
+                # No graph: along one, gradients of private images would reach the parameters of the features.
+                with torch.no_grad(), _secret_torch_draws(self.device):
                     rows = _clip(features(images.float() / 255, labels), clip_norm)
                 rows = torch.where(counted[:, None], rows, 0.0)
                 if unit_index is not None:

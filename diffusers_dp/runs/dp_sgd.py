@@ -128,7 +128,7 @@ def run_dp_sgd(
                 truncated_batch_size=row.truncated_batch_size,
             )
             for name, parameter in trained.model.named_parameters():
-                parameter.grad = gradients[name]
+                parameter.grad = gradients.get(name)  # none of a frozen one
             optimizer.step()
             lr_scheduler.step()
             ema.step(module.parameters())

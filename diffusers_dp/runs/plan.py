@@ -14,7 +14,7 @@ from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
 from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
-from ..methods.config import DPSGDConfig, FETAProConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
+from ..methods.config import DPSGDConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
 from ..queries.query import Query
 from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
 from .identity import RunIdentity, note_asked, read_identity
@@ -165,6 +165,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
 def _main_query(config: TrainingConfig) -> Query | None:
     """The query that gets what all others leave, of a method without DP-SGD."""
     rest = [query for query in config.queries if query.noise_multiplier is None and query.budget_share is None]
+    if len(rest) > 1 or rest and isinstance(config, DPSGDConfig):
+        raise ValueError(f"{config.method}: one query at most gets what is left, and none beside DP-SGD.")
     return rest[0] if rest else None
 
 
@@ -369,17 +371,11 @@ def _others(ledger: PrivacyLedger) -> str:
 
 
 def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
-    if isinstance(config, FETAProConfig) and config.asks_frequency:
-        drawn = (
-            ("frequency_batch_size",)
-            if config.auxiliary == "none"
-            else ("generator_batch_size", "num_auxiliary_images")
-        )
-        for name in drawn:
-            if getattr(config, name) < classes:
-                raise UsageError(
-                    f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
-                )
+    for name in config.drawn_by_class:
+        if getattr(config, name) < classes:
+            raise UsageError(
+                f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
+            )
     if config.evaluation_reserve is not None and config.num_evaluation_images < 2 * classes:
         raise UsageError(
             f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each "

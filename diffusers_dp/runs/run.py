@@ -186,20 +186,28 @@ class TrainingRun(Generic[Config]):
             return
         artefact = PipelineArtefact(pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps)
         pipeline.unet.to("cpu")
-        self.release(artefact, curriculum, evaluation)
+        self._publish(artefact, curriculum, evaluation)
 
-    def release(
-        self,
-        artefact: Artefact,
-        curriculum: dict[str, Any] | None = None,
-        evaluation: Sequence[dict[str, Any]] = (),
-    ) -> None:
-        """Publishes an artefact, with the run's receipt. The first process does.
+    def release(self, artefact: Artefact, curriculum: dict[str, Any] | None = None) -> None:
+        """Publishes an artefact of one's own, with the run's receipt. The first process does. Of a run without noise
+        there is no release. What `--evaluation_reserve` set aside stays unspent.
 
         Args:
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
-            evaluation (sequence of `dict`): Numbers that were paid for.
         """
+        if not self.processes.first_goes_on():
+            return
+        if self.ledger.has_guarantee:
+            self._publish(artefact, curriculum)
+        else:
+            print(self.stages, "Nothing is released: this was trained WITHOUT any privacy guarantee.", sep="\n")
+
+    def _publish(
+        self,
+        artefact: Artefact,
+        curriculum: dict[str, Any] | None,
+        evaluation: Sequence[dict[str, Any]] = (),
+    ) -> None:
         config, ledger = self.config, self.ledger
         release = build_release(self.folder.output_dir, artefact, RunRecord(
             ledger=ledger,

@@ -314,10 +314,18 @@ DIVISORS = (
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
     ),
     Fault(
+        "an answer carries a graph to the images",
+        DOOR,
+        "                with torch.no_grad(), _secret",
+        "                with _secret",
+        ("privacy/test_separate_records.py::test_no_gradient_of_the_images_leaves_with_an_answer",),
+    ),
+    Fault(
         "features are tried when the row is written",
         DOOR,
-        "        with _secret_torch_draws(self.device):\n            blank",
-        "        reservation = ledger.reserve(row)\n        with _secret_torch_draws(self.device):\n            blank",
+        "        with torch.no_grad(), _secret_torch_draws(self.device):\n            blank",
+        "        reservation = ledger.reserve(row)\n"
+        "        with torch.no_grad(), _secret_torch_draws(self.device):\n            blank",
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
         "        reservation = ledger.reserve(row)\n        generator = generator or self._generator\n        answers",
         "        generator = generator or self._generator\n        answers",

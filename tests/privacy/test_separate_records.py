@@ -105,3 +105,10 @@ def test_fewer_images_are_looked_at_together_where_features_are_many(monkeypatch
     seen.clear()
     ask(door, lambda x, y: seen.append(len(x)) or x.new_ones(len(x), 1))
     assert seen[-3:] == [5, 5, 2], "images take memory as well"
+
+
+def test_no_gradient_of_the_images_leaves_with_an_answer():
+    """Features may have parameters: a graph would carry what the images say of them, without noise."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    answer = ask(make_door(), lambda x, y: network(x))
+    assert not answer.requires_grad and answer.grad_fn is None

@@ -89,11 +89,25 @@ def test_a_given_noise_multiplier_costs_what_it_costs():
         plan_of("--accountant", "rdp", "--features_noise_multiplier", "0.5", "--target_epsilon", "1")
 
 
+def test_fewer_drawn_images_than_classes_are_refused():
+    with pytest.raises(UsageError, match="--generator_batch_size is 9: give at least 10"):
+        plan_of("--accountant", "rdp", "--generator_batch_size", "9")
+
+
+def test_what_verify_would_refuse_names_flags_that_there_are():
+    with pytest.raises(UsageError, match="lower --target_epsilon or --target_delta"):
+        plan_of("--accountant", "rdp", "--target_epsilon", "500")
+
+
 def test_plan_picture_and_audit_know_no_dp_sgd(tmp_path, capsys):
     cli(["plan", "--method", "dp_merf", "--accountant", "rdp", "--picture", str(tmp_path / "plan.png")])
     assert (tmp_path / "plan.png").read_bytes()[:4] == b"\x89PNG"
     cli(["plan", "--method", "dp_merf", "--accountant", "rdp", "--sweep", "target_epsilon=1,10"])
+    recipes = "config=folder_cpu;training/recipes/dp_merf/mnist_cpu.yaml"
+    described = ["--class_names", "a,b", "--num_train_images", "5000", "--resolution", "28", "--num_channels", "1"]
     out = capsys.readouterr().out
+    cli(["plan", "--accountant", "rdp", *described, "--sweep", recipes])
+    assert capsys.readouterr().out.splitlines()[2].split()[-3:] == ["-", "-", "-"], "of one without DP-SGD"
     assert "DP-SGD" not in out and "signal" not in out
     with pytest.raises(SystemExit) as ended:
         cli(["audit", "run", "--method", "dp_merf"])
