@@ -94,7 +94,7 @@ WITHOUT_GUARANTEE = (
         KIND,
         "folder.mkdir(mode=0o700)",
         "folder.mkdir()",
-        ("runs/test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dpdm]",),
+        ("runs/test_no_guarantee.py::test_the_folder_is_its_owner_s_whatever_the_umask",),
     ),
     Fault(
         "a private run begins with what a run without noise learned",

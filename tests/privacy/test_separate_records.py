@@ -38,6 +38,7 @@ MIXED = {
     "the record before it": lambda x, y: pixels(x.roll(1, 0)),
     "the others' labels": lambda x, y: pixels(x) * (1 + (y[:, None] == y).sum(1, keepdim=True)),
     "a little of all": lambda x, y: pixels(x) + 0.01 * pixels(x).sum(0),
+    "in larger batches only": lambda x, y: pixels(x) * (1 + (len(x) > 6)),
     "alone only": lambda x, y: pixels(x) * (1 + (len(x) == 1)),
     "random numbers": lambda x, y: torch.rand(len(x), 3),
     "one row for all": lambda x, y: pixels(x).sum(0, keepdim=True),

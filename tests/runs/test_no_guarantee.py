@@ -3,6 +3,7 @@
 
 import json
 import math
+import os
 import shutil
 
 import numpy as np
@@ -361,6 +362,14 @@ class TestRefusals:
 def save_one(folder):
     pipeline = DPImagePipeline(make_unet(), EDMDPMSolverMultistepScheduler())
     return save_without_guarantee(folder, pipeline, METHODS["dpdm"])
+
+
+def test_the_folder_is_its_owner_s_whatever_the_umask(tmp_path):
+    before = os.umask(0o022)
+    try:
+        assert save_one(tmp_path).stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
 
 
 def test_what_a_kill_left_unfinished_is_removed(tmp_path):
