@@ -23,8 +23,7 @@ from ..accounting.ledger import PrivacyLedger
 from ..data.images import PublicFacts
 from ..errors import UsageError
 from ..methods.config import SamplingFacts
-from ..methods.flags import DiffusionConfig, DPSGDConfig
-from ..runs.diffusion_run import build_denoiser
+from ..methods.flags import DPSGDConfig
 from ..runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from ..runs.plan import Plan, dp_sgd_row
 from .additivity import additivity_checks, model_tolerance
@@ -41,14 +40,7 @@ LARGEST_SHARE = 0.8  # of the records that are canaries
 BROKEN_SHARE = 0.4  # of the honest run's steps: noise that is missing shows in few
 
 
-Build = Callable[[DPSGDConfig, PublicFacts, str], Trained]
-
-
-def diffusion_model(config: DPSGDConfig, facts: PublicFacts, device: str) -> Trained:
-    """What the shipped training scripts train."""
-    assert isinstance(config, DiffusionConfig)
-    denoiser, loss = build_denoiser(config, facts, device)
-    return Trained(denoiser.unet, denoiser, loss)
+Build = Callable[[DPSGDConfig, PublicFacts, str], Trained | None]
 
 
 def load_own(name: str) -> Build:
@@ -154,8 +146,19 @@ class RunAudit:
         assert self.plan.sampling is not None  # the plan of a `DPSGDConfig`
         return self.plan.sampling
 
+    def _new_model(self, config: DPSGDConfig) -> Trained:
+        """What the method trains, newly made.
+
+        Raises:
+            UsageError: Nothing says what that is.
+        """
+        trained = self.build(config, self.facts, self.device)
+        if trained is None:
+            raise UsageError(f"{config.method} trains no diffusion model: give its own with --script module:function.")
+        return trained
+
     def _probes(self) -> list[Check]:
-        trained = self.build(self.config, self.facts, self.device)
+        trained = self._new_model(self.config)
         mechanism = Mechanism.of(self.plan, leaky_logs=self.config.leaky_logs)
         model = AuditedModel(trained.model, trained.loss, self.facts.image_shape, self.facts.class_names)
         return [
@@ -179,7 +182,7 @@ class RunAudit:
         row = dp_sgd_row(config, self.plan, ledger)
         with tempfile.TemporaryDirectory() as temporary:
             run_dp_sgd(
-                door, self.build(config, self.facts, self.device), row, settings, ledger=ledger,
+                door, self._new_model(config), row, settings, ledger=ledger,
                 private=Path(temporary), largest_batch_size=sampling.largest_batch_size,
                 expected_batch_size=sampling.expected_batch_size,
             )  # fmt: skip

@@ -82,7 +82,7 @@ def _parser(tier: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--script",
             help="Your own model: module:function, called with configuration, public facts and device; it returns a "
-            "`diffusers_dp.runs.Trained`. The path of a shipped training script says its --method.",
+            "`diffusers_dp.runs.dp_sgd.Trained`. The path of a shipped training script says its --method.",
         )
         parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
         parser.add_argument("--num_canaries", type=int, default=2000, help="At most four fifths of the images.")
@@ -137,18 +137,19 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     import torch
 
-    from ..audit.training_run import Build, RunAudit, broken_steps, default_canaries, diffusion_model, load_own
+    from ..audit.training_run import Build, RunAudit, broken_steps, default_canaries, load_own
     from ..distributed.memory import keep_freed_memory
     from ..methods.flags import DPSGDConfig
+    from ..runs.diffusion_run import model_to_audit
 
     method: str | None = own.method
-    build: Build = diffusion_model
+    build: Build = model_to_audit
     if own.script is not None and ":" in own.script:
         build = load_own(own.script)
     elif own.script is not None:
         method = method_of(own.script)
     config, facts, plan = _planned("run", own.attach, flags, method)
-    name = own.script if build is not diffusion_model else f"{METHODS[config.method].script_name}.py"
+    name = own.script if build is not model_to_audit else f"{METHODS[config.method].script_name}.py"
     if plan.sampling is None or not isinstance(config, DPSGDConfig):
         raise UsageError(
             f"{config.method} has no DP-SGD, whose loop is audited here; `audit mechanism` audits its questions."

@@ -56,7 +56,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     configuration adds its groups of flags (`method_flags.py`).
     """
 
-    #: Name in the registry of methods, and of the script, the folder of recipes and the default folder of a run.
+    #: Name in the registry of methods, which knows its script, and of the folder of its recipes.
     method: ClassVar[str]
 
     @classmethod
@@ -66,8 +66,14 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """What is asked, and paid for, before DP-SGD, in this order."""
+        """What is asked, and paid for, in this order, and before DP-SGD where the method has it."""
         return ()
+
+    @property
+    def takes_rest(self) -> str:
+        """What gets the budget that all else leaves, in words."""
+        rest = [query.title for query in self.queries if query.noise_multiplier is None and query.budget_share is None]
+        return f"the {rest[0]}" if rest else "anything else"
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
@@ -79,7 +85,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def asked_shares(self) -> dict[str, float]:
-        """Shares of the budget that DP-SGD leaves to others, by their flags."""
+        """Shares of the budget, by their flags; `takes_rest` gets the rest."""
         shares = {
             f"--{asked.flags}_budget_share": asked.budget_share
             for asked in self.queries
@@ -169,6 +175,10 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 @dataclass
 class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
     """The flags of a method that ends with DP-SGD, on whatever network."""
+
+    @property
+    def takes_rest(self) -> str:
+        return "DP-SGD"
 
     @property
     def counted_steps(self) -> int:

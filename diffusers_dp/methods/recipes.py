@@ -13,8 +13,8 @@ def find_recipe(given: str, method: str) -> Path:
     The file that `--config` means.
 
     Args:
-        given (`str`): The path of a file, or the name of a shipped recipe such as `mnist_cpu`. A file of that name
-            wins.
+        given (`str`): The path of a file, or the name of a shipped recipe such as `mnist_cpu` or, of another folder,
+            `feta_pro_plus/mnist_cpu`. A file of that name wins.
         method (`str`): Whose recipes are looked at.
 
     Returns:
@@ -24,7 +24,8 @@ def find_recipe(given: str, method: str) -> Path:
         `UsageError`: The method has no recipe of that name.
     """
     if not _is_name(given):
-        return Path(given)
+        shipped = _recipes() / f"{given}.yaml"
+        return shipped if shipped.is_file() and not Path(given).is_file() else Path(given)
     names = recipes_of(method)
     if given not in names:
         raise UsageError(
@@ -41,8 +42,11 @@ def method_of_recipe(given: str, methods: Iterable[str]) -> str | None:
 
 def recipes_of(method: str) -> dict[str, Path]:
     """The shipped recipes of a method, by their names."""
-    folder = Path(str(files("diffusers_dp.training"))) / "recipes" / method
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(_recipes().joinpath(method).glob("*.yaml"))}
+
+
+def _recipes() -> Path:
+    return Path(str(files("diffusers_dp.training"))) / "recipes"
 
 
 def _is_name(given: str) -> bool:

@@ -204,15 +204,15 @@ def _validate_tracker(name: str | None) -> None:
 
 
 def _validate_sum_of_shares(config: TrainingConfig) -> None:
-    """Shares are of one budget, the composed RDP at one order, and DP-SGD gets the rest. A tighter accountant may find
-    something left where their sum is 1 or more, but then none of them is the share that was asked for."""
+    """Shares are of one budget, the composed RDP at one order, and `takes_rest` gets the rest. A tighter accountant
+    may find something left where their sum is 1 or more, but then none of them is the share that was asked for."""
     shares = config.asked_shares
     total = math.fsum(shares.values())
     if config.has_guarantee and total >= 1:
         given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
         raise UsageError(
-            f"{given} are {total:g} of the budget together, which leaves nothing to DP-SGD: lower them to a sum below "
-            "1."
+            f"{given} are {total:g} of the budget together, which leaves nothing to {config.takes_rest}: lower them "
+            "to a sum below 1."
         )
 
 

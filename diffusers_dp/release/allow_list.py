@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What a release consists of. Nothing else enters the folder, and nothing else is uploaded."""
 
-from ..verify import SIGNATURE_NAME
+from ..verify import CARD_NAME, SIGNATURE_NAME
 from .receipt import RECEIPT_NAME
 
 
@@ -11,5 +11,6 @@ COMPONENT_FILES = (
     "unet/diffusion_pytorch_model.safetensors",
 )
 PIPELINE_FILES = ("model_index.json", "pipeline.py", "samples.png", *COMPONENT_FILES)  # of a `PipelineArtefact`
-RELEASE_FILES = ("README.md", RECEIPT_NAME, *PIPELINE_FILES)
+CARD_AND_RECEIPT = (CARD_NAME, RECEIPT_NAME)  # of every release
+RELEASE_FILES = (*CARD_AND_RECEIPT, *PIPELINE_FILES)
 OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later

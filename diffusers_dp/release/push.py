@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
 from ..verify import NO_CARD, SIGNATURE_NAME, card_agrees, settled_digest
-from .allow_list import OPTIONAL_FILES, RELEASE_FILES
+from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES, PIPELINE_FILES, RELEASE_FILES
 from .hub import verify_here
 from .receipt import RECEIPT_NAME
 from .signing import signature_fits
@@ -24,19 +24,23 @@ HUB_FILE = ".gitattributes"  # which the Hub writes itself
 IDENTITY = (RECEIPT_NAME, "sampling.json")  # what makes a release, or a dataset, the one that it is
 
 
-def files_to_push(release: str | Path) -> list[str]:
+def files_to_push(release: str | Path, files: Sequence[str] = PIPELINE_FILES) -> list[str]:
     """The names of a release's files, after a look at each: all that would go.
+
+    Args:
+        release (`str` or `Path`): Folder.
+        files (sequence of `str`): The allow-list of its artefact, see `Artefact.files`. A receipt cannot widen it.
 
     Raises:
         UsageError: The folder holds no release.
         IntegrityError: It is not what its receipt says, or its card lacks the guarantee.
     """
-    folder = Path(release)
+    folder, allowed = Path(release), [*CARD_AND_RECEIPT, *files]
     receipt, problems = verify_here(folder)
-    missing = [name for name in RELEASE_FILES if not (folder / name).is_file()]
+    missing = [name for name in allowed if not (folder / name).is_file()]
     stated = {file["name"] for file in receipt["files"]} if not problems else set()
     problems += [f"{name} is missing." for name in missing]
-    problems += [f"{name} is none of a release's files." for name in sorted(stated - set(RELEASE_FILES))]
+    problems += [f"{name} is none of a release's files." for name in sorted(stated - set(allowed))]
     if not problems and not card_agrees(folder, receipt):
         problems = [f"{NO_CARD}."]
     signed = [name for name in OPTIONAL_FILES if os.path.lexists(folder / name)]
@@ -47,7 +51,7 @@ def files_to_push(release: str | Path) -> list[str]:
             f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))} A release goes as it was built: take out "
             "what was added, and put back what was changed."
         )
-    return [*RELEASE_FILES, *signed]
+    return [*allowed, *signed]
 
 
 def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bool) -> str:
@@ -79,13 +83,16 @@ def check_name(repo_id: str, repo_type: str = "model") -> None:
         validate_repo_id(repo_id)
 
 
-def push_release(release: str | Path, repo_id: str, *, private: bool = False) -> str:
+def push_release(
+    release: str | Path, repo_id: str, *, private: bool = False, files: Sequence[str] = PIPELINE_FILES
+) -> str:
     """Uploads a release.
 
     Args:
         release (`str` or `Path`): Folder.
         repo_id (`str`): `owner/name`, or `name` for one of your own.
         private (`bool`): Whether a new repository is for its owners alone.
+        files (sequence of `str`): See `files_to_push`.
 
     Returns:
         `str`: Its address.
@@ -94,7 +101,7 @@ def push_release(release: str | Path, repo_id: str, *, private: bool = False) ->
         UsageError: There is no release, no token, the name is taken by something else, or the Hub fails.
         IntegrityError: The release is not what its receipt says.
     """
-    names = files_to_push(release)
+    names = files_to_push(release, files)
     return push_folder(release, names, repo_id, repo_type="model", private=private)
 
 
@@ -143,23 +150,27 @@ def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
     check_name(repo_id)
     if dry_run:
         visibility = "private" if private else "public"
-        print(f"to {repo_id} ({visibility}) would go: {', '.join(RELEASE_FILES)}; nothing was sent")
+        print(
+            f"to {repo_id} ({visibility}) would go: {', '.join(RELEASE_FILES)} (or, in place of a pipeline's files, "
+            "those of an artefact of your own); nothing was sent"
+        )
         return
     check_hub(repo_id)
 
 
-def push_finished(release: Path, repo_id: str, *, private: bool) -> str:
+def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence[str] = PIPELINE_FILES) -> str:
     """Uploads what a run released, as `push_release` does. Returns its address.
 
     Raises:
         UsageError: It did not work. The release is there all the same.
     """
     try:
-        return push_release(release, repo_id, private=private)
+        return push_release(release, repo_id, private=private, files=files)
     except DiffusersDPError as error:
-        raise type(error)(
-            f"{error} {release} is finished: `diffusers-dp push {release} --hub_model_id {repo_id}` tries again."
-        ) from None
+        again = f"`diffusers-dp push {release} --hub_model_id {repo_id}`"
+        if tuple(files) != PIPELINE_FILES:
+            again = f"`push_release({str(release)!r}, {repo_id!r}, files=...)` with the files of your artefact"
+        raise type(error)(f"{error} {release} is finished: {again} tries again.") from None
 
 
 def _fetched(repo_id: str, name: str, repo_type: str) -> Path | None:

@@ -35,7 +35,7 @@ class Plan:
             `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
             kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
-        queries (`tuple[Query, ...]`): What is asked before DP-SGD, in this order.
+        queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it.
     """
 
     sampling: SamplingFacts | None
@@ -395,7 +395,7 @@ def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
     if not absolute:
         given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
         together = "are too large together" if len(shares) > 1 else "is too large"
-        return f"{given} {together}, they leave nothing of {target} to DP-SGD: lower {lowered}."
+        return f"{given} {together}, they leave nothing of {target} to {config.takes_rest}: lower {lowered}."
     if lowered and fixed >= config.target_epsilon:
         if not math.isfinite(fixed):
             return f"The query of {raised} alone costs more than any epsilon, let alone {target}: raise {raised}."

@@ -223,5 +223,5 @@ class TrainingRun(Generic[Config]):
         print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
         if config.push_to_hub:
-            address = push_finished(release, config.hub_name, private=config.hub_private_repo)
+            address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
             print(f"Pushed to {address}")

@@ -10,7 +10,7 @@ import torch
 from diffusers_dp import cli, verify
 from diffusers_dp.audit import mechanism_audit, training_run
 from diffusers_dp.audit.report import Audit
-from diffusers_dp.audit.training_run import RunAudit, diffusion_model, load_own
+from diffusers_dp.audit.training_run import RunAudit, load_own
 from diffusers_dp.commands import audit as audit_command
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
@@ -19,6 +19,7 @@ from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.release.build import attach_audit
+from diffusers_dp.runs.diffusion_run import model_to_audit
 from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
 from support.places import FETA_PRO
 from support.releases import make_release
@@ -37,7 +38,7 @@ def few_probes(monkeypatch):
     monkeypatch.setattr(training_run, "FEWEST_STEPS", 2)
 
 
-def audit(build=diffusion_model, flags=(), canaries=600, steps=4):
+def audit(build=model_to_audit, flags=(), canaries=600, steps=4):
     config = load_config([*FLAGS, *flags])
     facts = public_facts(config.data)
     return RunAudit(build, "train_feta_pro.py", config, facts, plan_run(config, facts), canaries, steps)()

@@ -406,6 +406,10 @@ def test_a_shipped_recipe_is_found_by_its_name():
         assert by_name == replace(by_path, config="mnist_cpu")
 
 
+def test_a_recipe_of_another_folder_is_found_by_both_names():
+    assert load_config(["--config", "feta_pro_plus/mnist_cpu"]).train_batch_size == 1024
+
+
 def test_a_recipe_s_name_says_its_method():
     """Of those that share it, FETA-Pro; and --method has the last word."""
     assert config_class_of(["--config", "cifar10_eps32"]) is DPDiffusionConfig
@@ -435,6 +439,6 @@ def test_an_unknown_name_is_told_which_ones_there_are(name):
             config_class_of(["--config", name])
 
 
-@pytest.mark.parametrize("path", ["mnist_cpu.yaml", "mnist_cpu.yml", "./mnist_cpu", "feta_pro/mnist_cpu"])
+@pytest.mark.parametrize("path", ["mnist_cpu.yaml", "mnist_cpu.yml", "./mnist_cpu", "mine/mnist_cpu"])
 def test_a_path_is_not_taken_for_a_name(path):
     assert f"--config {path} cannot be read (No such file or directory)" in refusal(["--config", path])

@@ -14,14 +14,14 @@ GOING_PUBLIC = (
     Fault(
         "a push takes whatever lies in the folder",
         PUSH,
-        "    return [*RELEASE_FILES, *signed]",
+        "    return [*allowed, *signed]",
         '    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]',
         ("release/test_push.py::test_a_release_goes_whole_and_alone_and_comes_back_verified",),
     ),
     Fault(
         "a receipt widens the allow-list of a push",
         PUSH,
-        "sorted(stated - set(RELEASE_FILES))",
+        "sorted(stated - set(allowed))",
         "sorted(stated - stated)",
         ("release/test_push.py::test_a_receipt_that_lists_more_files_does_not_widen_the_allow_list",),
     ),

@@ -10,7 +10,7 @@ from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.release.allow_list import PIPELINE_FILES, RELEASE_FILES
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.push import files_to_push, prepare_push, push_finished, push_release
 from support.flags import FOLDER
@@ -140,6 +140,7 @@ def test_a_receipt_that_lists_more_files_does_not_widen_the_allow_list(release):
     (release / "model_index.json").write_text(canonical_json(index))
     with pytest.raises(IntegrityError, match="private.csv is none of a release's files"):
         files_to_push(release)
+    assert "private.csv" in files_to_push(release, (*PIPELINE_FILES, "private.csv"))  # its artefact's own allow-list
 
 
 def test_a_folder_that_is_none(tmp_path, capsys):
@@ -164,6 +165,8 @@ class TestTrainingFlags:
         hub.refuse = "POST .*/commit/"
         with pytest.raises(UsageError, match="release is finished: `diffusers-dp push .* --hub_model_id mine` tries"):
             push_finished(release, "mine", private=True)
+        with pytest.raises(IntegrityError, match=r"own.safetensors is missing.*push_release\(.*files=\.\.\.\)"):
+            push_finished(release, "mine", private=True, files=(*PIPELINE_FILES, "own.safetensors"))
         hub.refuse = None
         address = push_finished(release, "mine", private=True)
         assert address == f"{hub.url}/{OWNER}/mine" and f"models/{OWNER}/mine" in hub.private
