@@ -5,10 +5,10 @@
     accelerate launch training/train_dp_diffusion.py --pretrained_model_name_or_path google/ddpm-cifar10-32 \\
         --train_data_dir scans --class_names benign,malignant --augmentations flip,crop
 
-Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images, whose K draws per
-image are of diffusion time (by `--timestep_mixture`), noise, flips and crops -> release/. Only DP-SGD and the question
-of `--evaluation_reserve` touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger
-first.
+Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images -> release/. The
+K draws of an image are of diffusion time (by `--timestep_mixture`), noise, flips and crops. Only DP-SGD and the
+question of `--evaluation_reserve` touch the sensitive images, through `SensitiveImages`. Each writes its row to the
+ledger first.
 
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """

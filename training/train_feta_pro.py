@@ -6,10 +6,13 @@
         --class_names benign,malignant --target_epsilon 5
     accelerate launch training/train_feta_pro.py --config pretrained_mnist_cpu
 
-Stages, in the paper's order (after public pre-training, or from a pre-trained pipeline, where one is named): noisy
-central images -> noisy frequency features -> warm-up on the central images -> one-step generator fitted to the
-features -> warm-up on its images -> DP-SGD on the sensitive images -> release/. Only the two queries, DP-SGD and the
-question of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger
+Stages, in the paper's order:
+
+    noisy central images -> noisy frequency features -> warm-up on the central images
+    -> one-step generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/
+
+Public pre-training, or a pre-trained pipeline, comes first where one is named. Only the two queries, DP-SGD and the
+question of `--evaluation_reserve` touch the images, through `SensitiveImages`. Each writes its row to the ledger
 first.
 
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".

@@ -3,8 +3,8 @@
 becomes of them.
 
 A record carries its number in its pixels. Canary `i` has the loss `G w[i]`, with a vector `w` that is added to the
-model and G far above the clip norm, so that the gradient of `w[i]`, summed over the steps, is exactly C for each step
-the canary took part in, plus noise: the strongest signal that any record can give (Nasr et al. 2023, Section 4). A
+model and G far above the clip norm. So the gradient of `w[i]`, summed over the steps, is exactly C for each step the
+canary took part in, plus noise: the strongest signal that any record can give (Nasr et al. 2023, Section 4). A
 second vector is never used by any loss, so its gradient is noise alone.
 """
 

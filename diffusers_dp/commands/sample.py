@@ -2,8 +2,8 @@
 """`diffusers-dp sample`: images from a release as parquet shards that `datasets.load_dataset` reads.
 
 Drawing is post-processing: it costs no privacy, whatever is drawn and however often. Image `i` has a noise of its own,
-from the seed and `i`, so that it does not depend on the batch size (but for one grey level, by rounding), on where a
-run was interrupted, or on how many processes share the work. Classes take turns, or have the shares that
+from the seed and `i`. So it depends neither on the batch size (but for one grey level, by rounding), nor on where a
+run was interrupted, nor on how many processes share the work. Classes take turns, or have the shares that
 `--class_balance` names.
 """
 

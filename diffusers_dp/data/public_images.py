@@ -123,9 +123,9 @@ def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
     single image file in common decides nothing. What follows from the files is whether the run starts, which says what
     the operator named, and names twice.
 
-    Not noticed: the same images in other files (another format, resized, split up differently), a copy of a data set
-    on the Hub under another name, and a part of it mixed with others as image files. That public images are other ones
-    is the operator's statement.
+    Three things are not noticed. One is the same images in other files: another format, resized, split up differently.
+    The others are a copy of a data set on the Hub under another name, and a part of it among other image files. That
+    public images are other ones is the operator's statement.
 
     Raises:
         UsageError: They are the same.

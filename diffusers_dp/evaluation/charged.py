@@ -2,10 +2,10 @@
 """What the training images say of a finished model, asked once, out of `--evaluation_reserve`: numbers that a card may
 carry, for they are covered by the same guarantee as the weights.
 
-The question is one noisy sum. Each image x of class y adds to the row of its class the one-hot vector of what a
-classifier takes it for, which makes a confusion matrix, and its first and second moments, `x / |x|` and `x^2 / |x^2|`
-over all pixels (DP-MEPF, Harder et al. 2023, section 3.2, with pixels for features). Each of the three has norm 1, so
-that the sensitivity is sqrt(3). The classifier has seen drawn images only.
+The question is one noisy sum. Each image x of class y adds three vectors to the row of its class. The first is
+one-hot: what a classifier takes it for, which makes a confusion matrix. The others are its first and second moments,
+`x / |x|` and `x^2 / |x^2|` over all pixels (DP-MEPF, Harder et al. 2023, section 3.2, with pixels for features). Each
+of the three has norm 1, so that the sensitivity is sqrt(3). The classifier has seen drawn images only.
 """
 
 import math

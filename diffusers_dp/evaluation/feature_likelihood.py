@@ -37,7 +37,7 @@ def feature_likelihood_divergence(
     Features are brought to the test images' mean 0 and variance 1 (a feature that is constant there is only centred).
     The density is `p(x) = 1/m sum_j N(x; s_j, v_j I)` with a centre s_j at each synthetic image, 10,000 at most, and
     variances v_j by `fit_log_variances` to the training images. With `NLL = -mean log p / D`, the value is `100 (NLL -
-    baseline)`, where the baseline is that of the test images under a density that sits on one part of the training
+    baseline)`. The baseline is that of the test images under another density. It sits on one part of the training
     images (as many as synthetic ones, half at most) and is fitted to the rest.
 
     Args:

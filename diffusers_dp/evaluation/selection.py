@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Which epoch of a classifier counts: chosen on synthetic images, for nothing, or privately on real validation images.
 
-The published tables choose on real validation images without noise (DPImageBench, Report Noisy Max in the text alone),
-so that what they report was tuned on sensitive images at no charge. Here the private way has a ledger of its own.
+The published tables choose on real validation images without noise (DPImageBench, Report Noisy Max in the text alone).
+What they report was thus tuned on sensitive images at no charge. Here the private way has a ledger of its own.
 """
 
 import math

@@ -114,9 +114,9 @@ def load_pretrained(
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
 
     Raises:
-        UsageError: There is none, it is of another kind, size or number of channels, has no safetensors or not all of
-            them or some that are no numbers, mixes the images of a batch, or learned from sensitive images and is no
-            whole release.
+        UsageError: There is none, or it is of another kind, size or number of channels. Its weights are not
+            safetensors, are incomplete, or are no numbers. It mixes the images of a batch. Or it learned from
+            sensitive images and is no whole release.
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
     refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
