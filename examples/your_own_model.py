@@ -76,7 +76,8 @@ class Config(DPSGDConfig):
     @classmethod
     def registered(cls):
         note = "Its loss gives one number a row; the noise of its latents comes from the door's generator."
-        return Method("vae", "VAE", "Kingma and Welling 2014", "proven_with_assumptions", __file__, ("DP-SGD",), note)
+        script = "examples/your_own_model.py"
+        return Method("vae", "VAE", "Kingma and Welling 2014", "proven_with_assumptions", script, ("DP-SGD",), note)
 
 
 # %%

@@ -1,13 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The start of a training script: parse, plan, refuse what cannot be, and only then load torch and train."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
-from ..distributed.launcher import is_launched, tell
+from ..distributed.launcher import RANKS, is_launched, number_of, tell
 from ..errors import DiffusersDPError, Interrupted
 from ..methods.config import TrainingConfig, load_config
 from ..release.push import prepare_push
@@ -79,6 +80,10 @@ def launch(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
         sys.exit(130)
+    if number_of(RANKS, 0) > 0:  # torch's threads can abort the interpreter's end, for which a launcher ends the run
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _start(config: TrainingConfig) -> "Processes":

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -95,3 +96,15 @@ def test_what_the_processes_cannot_do_is_refused_before_the_plan(variable, flags
     with pytest.raises(UsageError, match=words):
         load("dpdm", monkeypatch).main([*DECLARED, "--dry_run", *flags])
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("rank", "code"), [("1", 0), ("0", -signal.SIGABRT)])
+def test_a_process_that_has_nothing_left_to_do_is_not_taken_down_by_its_libraries(rank, code):
+    """An abort at the end of the interpreter would end the first process too, which still writes the release."""
+    program = (
+        "import atexit, os\natexit.register(os.abort)\nfrom diffusers_dp.runs.launch import launch\n"
+        "launch(lambda: print('done'))"
+    )
+    environment = {**os.environ, "RANK": rank, "WORLD_SIZE": "2"}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert ended.returncode == code and ended.stdout == "done\n"
