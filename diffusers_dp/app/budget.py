@@ -34,7 +34,8 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
                 raise KeyError(asked["stage"])
             rows[asked["stage"]] = LedgerRow(
                 asked["stage"], asked["mechanism"], asked["noise_multiplier"], asked["sampling_probability"],
-                asked["steps"], truncated_batch_size=asked.get("truncated_batch_size"),
+                asked["steps"], asked["query"] if "bands" in asked else {},
+                truncated_batch_size=asked.get("truncated_batch_size"), bands=asked.get("bands"),
             )  # fmt: skip
         ledger = PrivacyLedger(
             None,

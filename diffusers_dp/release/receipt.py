@@ -21,11 +21,11 @@ from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.registry import Method
-from ..verify import CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
+from ..verify import BANDED, CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
 
 
 RECEIPT_NAME = "privacy_receipt.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION, BANDED_SCHEMA_VERSION = 1, 2  # versions of `verify` that know no bands say that they are too old
 NOT_HASHED = ("README.md", RECEIPT_NAME)
 
 ASSUMPTIONS = (
@@ -126,8 +126,10 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
     if not ledger.has_guarantee:
         raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")
     unit = ledger.header["unit_of_privacy"]
+    listed = [ledger.rows, *(other["events"] for other in ledger.prior_releases)]
+    banded = any(event["mechanism"] == BANDED for events in listed for event in events)
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": BANDED_SCHEMA_VERSION if banded else SCHEMA_VERSION,
         "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
         "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
         "created_utc": datetime.now(timezone.utc).date().isoformat(),
@@ -179,7 +181,8 @@ def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     steps = ("steps_reserved", "steps_executed")
     added: dict[str, dict[str, Any]] = {}
     for event in events:
-        question = json.dumps({key: event[key] for key in event if key not in ("id", *steps)}, sort_keys=True)
+        left_out = ("id", "first_step", *steps)  # steps with bands follow each other, whatever lies between
+        question = json.dumps({key: event[key] for key in event if key not in left_out}, sort_keys=True)
         first = added.setdefault(question, event)
         if first is not event:
             first.update({key: first[key] + event[key] for key in steps})
