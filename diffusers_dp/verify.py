@@ -662,7 +662,8 @@ def epsilon(
     adjacency = dp.NeighboringRelation.REPLACE_SPECIAL
     accountant: Any = RdpAccountant(orders, adjacency) if interval is None else PLDAccountant(adjacency, interval)
     # In the ledger's order, for sums of floats depend on it.
-    kinds = [(*kind[:2], steps, kind[2:] if kind[2] else ()) for kind, steps in _kinds(counted(receipt["events"])).items()]
+    added = _kinds(counted(receipt["events"]))
+    kinds = [(*kind[:2], steps, kind[2:] if kind[2] else ()) for kind, steps in added.items()]
     for sigma, q, steps, truncation in sorted(kinds):
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
         if truncation:

@@ -35,7 +35,9 @@ class Bands:
         c, seed = self.coefficients, self.permutation_seed
         numbers = [finite_number(value, "A coefficient of the bands") for value in c]
         if len(c) < 2 or not numbers[0] > 0 or not math.fsum(value**2 for value in numbers) <= LARGEST_SUM_OF_SQUARES:
-            raise UsageError("Coefficients of bands are two or more, the first above 0, their sum of squares at most 1.")
+            raise UsageError(
+                "Coefficients of bands are two or more, the first above 0, their sum of squares at most 1."
+            )
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
             raise UsageError(f"The seed of a permutation must be a whole number from 0 to 2^64 - 1, not {seed!r}.")
 

@@ -108,7 +108,9 @@ class SensitiveImages:
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
         self._generator = PrivateGenerator()
-        self._banded_noise = BandedNoise()  # of the first process; a new door, as a resumed run has, begins a new block
+        self._banded_noise = (
+            BandedNoise()
+        )  # of the first process; a new door, as a resumed run has, begins a new block
         self._leaky_log = leaky_log
         self._fitting = FittingParts()
         self._groups: tuple[tuple[int, int], list[torch.Tensor]] | None = None
@@ -324,9 +326,10 @@ class SensitiveImages:
         if self._groups is None or self._groups[0] != (bands.count, bands.permutation_seed):
             groups = groups_of_units(self.num_units, bands.count, bands.permutation_seed)
             own = groups[self.processes.index :: self.processes.count]  # see `data.shares.share_of`
-            self._groups = (bands.count, bands.permutation_seed), [
-                torch.from_numpy(np.flatnonzero(own == number)) for number in range(bands.count)
-            ]
+            self._groups = (
+                (bands.count, bands.permutation_seed),
+                [torch.from_numpy(np.flatnonzero(own == number)) for number in range(bands.count)],
+            )
         return self._groups[1][group]
 
     def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:

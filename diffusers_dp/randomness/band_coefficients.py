@@ -89,11 +89,22 @@ def best_coefficients(bands: int, workload: Workload) -> tuple[float, ...]:
         square = float(c @ c)
         return math.log(error * square), (slope / error + 2 * c / square)[1:]
 
-    found = minimize(objective, start[1:] / start[0], jac=True, method="L-BFGS-B", options={"maxiter": MOST_ITERATIONS})
+    found = minimize(
+        objective, start[1:] / start[0], jac=True, method="L-BFGS-B", options={"maxiter": MOST_ITERATIONS}
+    )
     c = np.concatenate([[1.0], found.x])
     c /= np.linalg.norm(c)
     best = min((c, start), key=lambda each: root_mean_square_error(tuple(each), workload))
     return tuple(float(value) for value in best)
+
+
+def noise_of_a_step(coefficients: tuple[float, ...]) -> float:
+    """Standard deviation of one step's own noise, in those of z, once a block is long: the L2 norm of a row of C^-1."""
+    from scipy.signal import lfilter
+
+    impulse = np.zeros(100 * len(coefficients))
+    impulse[0] = 1.0
+    return float(np.linalg.norm(lfilter([1.0], coefficients, impulse)))
 
 
 def root_mean_square_error(coefficients: tuple[float, ...], workload: Workload) -> float:
@@ -113,7 +124,7 @@ def _columns(steps: int, most: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Steps whose noise is followed, and for how many each stands; in parts of few at a time."""
     ends = np.linspace(0, steps, min(steps, most) + 1).round().astype(int)
     middles, weights = (ends[:-1] + ends[1:] - 1) // 2, np.diff(ends).astype(float)
-    parts = max(1, len(middles) * steps // MOST_ENTRIES)
+    parts = min(len(middles), max(1, len(middles) * steps // MOST_ENTRIES))
     return list(zip(np.array_split(middles, parts), np.array_split(weights, parts), strict=True))
 
 
