@@ -416,8 +416,8 @@ def counted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The events of one release as the accountant counts them.
 
     Of `n` steps in which `b` groups take turns, a unit takes part in at most `ceil(n / b)`, each a Poisson-sampled
-    Gaussian (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4). Steps of one kind are added up first. The groups
-    of another release are other groups: it is counted by itself.
+    Gaussian (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4). Steps of one kind are added up first. The
+    groups of another release are other groups: it is counted by itself.
     """
     plain, turns = [], dict[tuple[Any, ...], dict[str, Any]]()
     for event in events:

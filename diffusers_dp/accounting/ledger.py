@@ -211,7 +211,7 @@ class PrivacyLedger:
                 if row["mechanism"] == BANDED:  # the steps of all stages are counted together
                     together = banded_rows(self._rows)
                     part = row["steps_reserved"] / next_step(self._rows)
-                spent = part * accounting.rdp(accounting.untruncated(questions_of(together)))[at]
+                spent = part * accounting.rdp(accounting.untruncated(tuple(questions_of(together))))[at]
                 shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
         return shares
 

@@ -190,8 +190,8 @@ def _validate_bands(config: DPSGDConfig) -> None:
         )
     if not config.has_guarantee and config.noise_bands != "auto":
         raise UsageError(
-            f"--noise_bands {config.noise_bands} and --target_epsilon inf exclude each other: without noise nothing is "
-            "correlated; leave one of them out."
+            f"--noise_bands {config.noise_bands} and --target_epsilon inf exclude each other: without noise nothing "
+            "is correlated; leave one of them out."
         )
     if config.bands is not None and config.bands > config.max_train_steps:
         raise UsageError(

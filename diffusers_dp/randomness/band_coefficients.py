@@ -99,7 +99,7 @@ def best_coefficients(bands: int, workload: Workload) -> tuple[float, ...]:
 
 
 def noise_of_a_step(coefficients: tuple[float, ...]) -> float:
-    """Standard deviation of one step's own noise, in those of z, once a block is long: the L2 norm of a row of C^-1."""
+    """Standard deviation of one step's own noise in a long block, in those of z: the L2 norm of a row of C^-1."""
     from scipy.signal import lfilter
 
     impulse = np.zeros(100 * len(coefficients))
