@@ -26,7 +26,7 @@ from typing import Any
 
 
 RECEIPT_NAME, CARD_NAME, SIGNATURE_NAME = "privacy_receipt.json", "README.md", "privacy_receipt.json.sig"
-NEWEST_SCHEMA = 2  # 2: with steps of groups that take turns ("banded_gaussian"), of which versions before knew nothing
+NEWEST_SCHEMA = 1
 CLAIMS_VERSION = 2  # 1, or no such field: a claim may lie TOLERANCE below what the events cost, and PRV's 1 %
 TOLERANCE, EXACT = 1e-3, 1e-6
 OUTSIDE = (CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME, ".gitattributes")  # what the Hub adds, and what people may edit

@@ -63,8 +63,8 @@ class Mechanism:
         row, query = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         return cls(
             query.get("sample_rate", row.sampling_probability), row.noise_multiplier, query["clip_norm"],
-            query["normaliser"], query["noise_multiplicity"], row.truncated_batch_size is not None, plan.ledger.target_delta,
-            query.get("max_images_per_unit"), leaky_logs, Bands.of(query),
+            query["normaliser"], query["noise_multiplicity"], row.truncated_batch_size is not None,
+            plan.ledger.target_delta, query.get("max_images_per_unit"), leaky_logs, Bands.of(query),
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:

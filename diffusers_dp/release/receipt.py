@@ -21,11 +21,11 @@ from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.registry import Method
-from ..verify import BANDED, CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
+from ..verify import CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
 
 
 RECEIPT_NAME = "privacy_receipt.json"
-SCHEMA_VERSION, BANDED_SCHEMA_VERSION = 1, 2  # versions of `verify` that know no bands say that they are too old
+SCHEMA_VERSION = 1
 NOT_HASHED = ("README.md", RECEIPT_NAME)
 
 ASSUMPTIONS = (
@@ -126,10 +126,8 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
     if not ledger.has_guarantee:
         raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")
     unit = ledger.header["unit_of_privacy"]
-    listed = [ledger.rows, *(other["events"] for other in ledger.prior_releases)]
-    banded = any(event["mechanism"] == BANDED for events in listed for event in events)
     return {
-        "schema_version": BANDED_SCHEMA_VERSION if banded else SCHEMA_VERSION,
+        "schema_version": SCHEMA_VERSION,
         "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
         "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
         "created_utc": datetime.now(timezone.utc).date().isoformat(),
