@@ -8,7 +8,6 @@ from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import banded_rows
 from ..accounting.ledger_row import Bands, LedgerRow
 from ..errors import UsageError
-from ..methods.config import DPSGDConfig, SamplingFacts
 from ..randomness.band_coefficients import Workload, best_coefficients, root_mean_square_error
 
 
@@ -16,15 +15,17 @@ TRIED = (1, 4, 8, 16)  # by `--noise_bands auto`
 
 
 def chosen_bands(
-    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts
+    asked: int | None, ledger: PrivacyLedger, *, sample_rate: float, counted_steps: int, workload: Workload
 ) -> tuple[Bands | None, dict[int, float]]:
     """The bands that `--noise_bands` names, or of all that can be those with the least error, and the groups of a
     fresh public permutation.
 
     Args:
-        config (`DPSGDConfig`): The flags; steps, learning rate and averaging are the workload.
+        asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
         ledger (`PrivacyLedger`): With what is asked before DP-SGD, which gets what is left.
-        sampling (`SamplingFacts`): Of DP-SGD.
+        sample_rate (`float`): q, of all units.
+        counted_steps (`int`): Of DP-SGD, with those that may be lost.
+        workload (`Workload`): Steps, learning rate and averaging, into which the noise goes.
 
     Returns:
         `tuple[Bands | None, dict[int, float]]`: `None` for independent noise; and for each number of bands that was
@@ -33,16 +34,14 @@ def chosen_bands(
     Raises:
         UsageError: As `PrivacyLedger.calibrate`.
     """
-    if config.bands == 1:
+    if asked == 1:
         return None, {}
-    workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
-    most = min(config.max_train_steps, 1 / sampling.sample_rate)
     errors = {}
-    for number in TRIED if config.bands is None else (1, config.bands):
-        if number <= most:
-            sigma = ledger.calibrate(number * sampling.sample_rate, config.counted_steps, bands=number)
+    for number in TRIED if asked is None else (1, asked):
+        if number <= workload.steps and number * sample_rate <= 1:
+            sigma = ledger.calibrate(number * sample_rate, counted_steps, bands=number)
             errors[number] = sigma * root_mean_square_error(best_coefficients(number, workload), workload)
-    number = config.bands or min(errors, key=errors.__getitem__)
+    number = asked or min(errors, key=errors.__getitem__)
     if number == 1:
         return None, errors
     return Bands(best_coefficients(number, workload), secrets.randbits(32)), errors

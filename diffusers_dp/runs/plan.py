@@ -16,7 +16,7 @@ from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.config import DPSGDConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
 from ..queries.query import Query
-from ..randomness.band_coefficients import noise_of_a_step
+from ..randomness.band_coefficients import Workload, noise_of_a_step
 from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
 from .bands import chosen_bands, describe_bands, refuse_other_bands
 from .identity import RunIdentity, note_asked, read_identity
@@ -173,7 +173,11 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         later = {main.name: _query_row(main, ledger), **later}
     errors: dict[int, float] = {}
     if isinstance(config, DPSGDConfig) and sampling is not None:
-        bands, errors = chosen_bands(config, ledger, sampling)
+        workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
+        bands, errors = chosen_bands(
+            config.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=config.counted_steps,
+            workload=workload,
+        )  # fmt: skip
         later |= _dp_sgd_rows(config, ledger, sampling, bands)
     for row in later.values():
         ledger.reserve(row)

@@ -32,7 +32,9 @@ def draw(noise, positions, coefficients, generator, shapes=SHAPES, std=2.0):
 def fresh(generator, shapes=SHAPES):
     """What the generator drew, step by step."""
     drawn = [part.flatten() for part in generator.drawn]
-    return np.stack([torch.cat(drawn[i : i + len(shapes)]).double().numpy() for i in range(0, len(drawn), len(shapes))])
+    return np.stack(
+        [torch.cat(drawn[i : i + len(shapes)]).double().numpy() for i in range(0, len(drawn), len(shapes))]
+    )
 
 
 @pytest.mark.parametrize("count", [2, 4, 16])
