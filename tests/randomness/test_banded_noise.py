@@ -32,9 +32,8 @@ def draw(noise, positions, coefficients, generator, shapes=SHAPES, std=2.0):
 def fresh(generator, shapes=SHAPES):
     """What the generator drew, step by step."""
     drawn = [part.flatten() for part in generator.drawn]
-    return np.stack(
-        [torch.cat(drawn[i : i + len(shapes)]).double().numpy() for i in range(0, len(drawn), len(shapes))]
-    )
+    steps = [drawn[start : start + len(shapes)] for start in range(0, len(drawn), len(shapes))]
+    return torch.stack([torch.cat(step) for step in steps]).double().numpy()
 
 
 @pytest.mark.parametrize("count", [2, 4, 16])
