@@ -153,6 +153,7 @@ def test_releases_of_one_data_set_are_counted_one_by_one(tmp_path):
     assert ledger.epsilon_of_all_releases() == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-9)
     spent = ledger.epsilon_of_all_releases()
     third = open_release(path, "c", dataset_epsilon=1.001 * spent)
+    assert third.epsilon_of_all_releases() == spent, "that of two others, each by itself"
     with pytest.raises(BudgetExceeded, match="--dataset_epsilon"):
         third.reserve(replace(banded_row(4), steps=5))
 

@@ -152,6 +152,13 @@ def test_a_resumed_run_begins_a_new_block_and_takes_the_next_group(tmp_path):
     assert np.abs(np.corrcoef(white) - np.eye(9)).max() < 6 / white.shape[1] ** 0.5
 
 
+def test_noise_of_a_resumed_run_is_fresh():
+    """Two doors at the same position, as after a crash whose ledger was restored: not one draw is the same."""
+    first, second = (noise_of(blank_door(), make_ledger(), 3) for _ in range(2))
+    assert not (first == second).any()
+    assert abs(np.corrcoef(first[0], second[0])[0, 1]) < 6 / first.shape[1] ** 0.5
+
+
 def test_two_doors_to_one_ledger_share_no_noise():
     """Whoever asks in between, a step that does not follow begins a new block."""
     ledger, doors = make_ledger(), [blank_door(), blank_door()]

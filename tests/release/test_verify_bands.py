@@ -84,14 +84,12 @@ def test_many_reservations_are_added_up_in_the_receipt(monkeypatch, tmp_path):
     assert (event["first_step"], event["steps_reserved"]) == (0, 21) and verify.verify(release)[1] == []
 
 
-def scaled(factor):
-    return lambda r: [
-        e["query"].update(coefficients=[factor * c for c in e["query"]["coefficients"]]) for e in turns(r)
-    ]
-
-
 def turns(receipt):
     return [event for event in receipt["events"] if event["mechanism"] == "banded_gaussian"]
+
+
+def banded(receipt, number=0):
+    return turns(receipt)[number]
 
 
 def everywhere(**changes):
@@ -100,6 +98,10 @@ def everywhere(**changes):
 
 def in_query(**changes):
     return lambda receipt: [event["query"].update(changes) for event in turns(receipt)]
+
+
+def scaled(factor):
+    return lambda r: in_query(coefficients=[factor * c for c in banded(r)["query"]["coefficients"]])(r)
 
 
 FORGERIES = {
