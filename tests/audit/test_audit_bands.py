@@ -133,4 +133,4 @@ def test_a_training_with_bands_is_audited_in_its_own_loop():
     facts = public_facts(config.data)
     plan = plan_run(config, facts)
     honest = RunAudit(diffusion_model, "dpdm", config, facts, plan, 300, 24)()
-    assert honest.outcomes["dp_sgd"][0].failures == [] and honest.verdict != "INVALID"
+    assert honest.verdict == "VALID", honest.reasons

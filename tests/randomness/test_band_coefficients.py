@@ -77,6 +77,13 @@ def test_what_is_sought_is_no_worse_than_the_square_root(bands, workload):
         assert error < 0.75 * root_mean_square_error((1.0,), workload)
 
 
+@pytest.mark.parametrize(("bands", "error"), [(4, 8.935313), (8, 6.606197), (16, 5.062836)])
+def test_the_best_is_that_of_jax_privacy(bands, error):
+    """Its `toeplitz.optimize_banded_toeplitz(600, bands)`, version 1.0, of prefix sums, scaled to norm 1."""
+    workload = Workload(600)
+    assert root_mean_square_error(best_coefficients(bands, workload), workload) == pytest.approx(error, rel=1e-5)
+
+
 def test_a_step_has_more_noise_than_its_part_of_the_sum():
     for bands in (2, 8):
         inverse = np.linalg.inv(matrix(root(bands), [300]))
