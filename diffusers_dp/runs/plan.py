@@ -317,7 +317,7 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
         refuse_other_bands(config.bands, ledger)
         bands, sigma = Bands.of(earlier[-1]["query"]), earlier[-1]["noise_multiplier"]
     else:
-        bands = Bands.of(plan.rows["dp_sgd"].query)
+        bands = None if config.bands == 1 else Bands.of(plan.rows["dp_sgd"].query)
         sigma = _calibrated(config, ledger, sampling, bands)
     row = _step(config, sampling, sigma, bands)
     if earlier:

@@ -79,7 +79,7 @@ def test_what_is_sought_is_no_worse_than_the_square_root(bands, workload):
 
 @pytest.mark.parametrize(("bands", "error"), [(4, 8.935313), (8, 6.606197), (16, 5.062836)])
 def test_the_best_is_that_of_jax_privacy(bands, error):
-    """Its `toeplitz.optimize_banded_toeplitz(600, bands)`, version 1.0, of prefix sums, scaled to norm 1."""
+    """Its `toeplitz.optimize_banded_toeplitz(600, bands)`, version 2.0.0, of prefix sums, scaled to norm 1."""
     workload = Workload(600)
     assert root_mean_square_error(best_coefficients(bands, workload), workload) == pytest.approx(error, rel=1e-5)
 
