@@ -111,7 +111,8 @@ def run_dp_sgd(
         noise_multiplicity=row.query["noise_multiplicity"], at_most=largest_batch_size,
         at_least=row.query.get("max_images_per_unit", 1), processes_here=processes.local_count,
     )  # fmt: skip
-    together, bands = settings.reserved_together, Bands.of(row.query)
+    bands = Bands.of(row.query)
+    together = settings.reserved_together
     with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar, uninterrupted():
         while step < last_step:
             gradients = images.noisy_gradient(

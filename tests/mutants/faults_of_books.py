@@ -18,8 +18,9 @@ LEDGER_FAULTS = (
     Fault(
         "a step is taken after the images were looked at",
         DOOR,
-        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        generator = generator or self._generator",
-        "        generator = generator or self._generator",
+        "        position = ledger.take_step(row, reserve_steps=reserve_steps)\n        generator = generator or "
+        "self._generator",
+        "        position = 0\n        generator = generator or self._generator",
         ("privacy/test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
         "        parameters = dict(model.named_parameters())",
         "        ledger.take_step(row, reserve_steps=reserve_steps)\n        parameters = "
