@@ -35,6 +35,7 @@ FOLDERS_OUTSIDE = (".cache", ".git")
 MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 6_000_000, 200
 MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 10_000_000
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
+BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
 # Epsilon by RDP beyond which PLD overflows and PRV takes for ever. Points of PLD's grid over that epsilon: more take
@@ -388,10 +389,65 @@ def _check_events(events: Any, num_images: Any, parallel: bool) -> Iterator[str]
     for problem, numbers in wrong.items():
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         yield f"Event {numbers[0]}{more} cannot be accounted: {problem}."
+    if not wrong:
+        yield from _check_turns([event for event in events if event["mechanism"] == BANDED])
     if len(_kinds([event for event in events if isinstance(event, dict)])) > MOST_KINDS:
         yield f"The events are of more than {MOST_KINDS} kinds."
     if total > MOST_STEPS:
         yield f"The events have more than {MOST_STEPS} steps."
+
+
+def _check_turns(events: list[dict[str, Any]]) -> Iterator[str]:
+    """The steps of a release whose groups take turns are one stream, without gaps: a group that was skipped, or a step
+    that is counted twice, would give another number of turns."""
+    reached = 0
+    for event in sorted(events, key=lambda event: event["first_step"]):
+        if event["first_step"] != reached:
+            what = "overlap" if event["first_step"] < reached else "leave a gap"
+            yield f"The steps of groups that take turns {what} at step {event['first_step']}."
+            return
+        reached += event["steps_reserved"]
+    same = ("noise_multiplier", "sampling_probability", "bands", "query")
+    if any(event[key] != events[0][key] for event in events for key in same):
+        yield "The groups that take turns, or their noise, change between events."
+
+
+def counted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events of one release as the accountant counts them.
+
+    Of `n` steps in which `b` groups take turns, a unit takes part in at most `ceil(n / b)`, each a Poisson-sampled
+    Gaussian (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4). Steps of one kind are added up first. The
+    groups of another release are other groups: it is counted by itself.
+    """
+    plain, turns = [], dict[tuple[Any, ...], dict[str, Any]]()
+    for event in events:
+        if event.get("mechanism") != BANDED:
+            plain.append(event)
+            continue
+        kind = (event["noise_multiplier"], event["sampling_probability"], event["bands"])
+        first = turns.setdefault(kind, {**event, "steps_reserved": 0})
+        first["steps_reserved"] += event["steps_reserved"]
+    for event in turns.values():
+        steps = -(-event["steps_reserved"] // event["bands"])
+        plain.append({**event, "mechanism": "poisson_gaussian", "steps_reserved": steps})
+    return plain
+
+
+def _wrong_bands(event: dict[str, Any]) -> str | None:
+    """Columns of the matrix that correlates the noise have norm 1 at most, and those of one unit do not overlap."""
+    bands, first, query = event.get("bands"), event.get("first_step"), event.get("query")
+    if not _whole(bands, 2) or not _whole(first, 0) or not isinstance(query, dict):
+        return "steps of groups that take turns lack their bands, first step or query"
+    if bands > min(MOST_BANDS, event["dataset_size"]):
+        return f"there are more than {MOST_BANDS} bands, or more bands than units"
+    c, rate = query.get("coefficients"), query.get("sample_rate")
+    if not isinstance(c, list) or len(c) != bands or not all(_between(value, -2, 2) for value in c) or not c[0] > 0:
+        return "it needs as many coefficients as bands, numbers, the first above 0"
+    if not math.fsum(value**2 for value in c) <= SUM_OF_SQUARES:
+        return "the squares of its coefficients have a sum above 1, so that its noise is less than it says"
+    if not _between(rate, 0, 1) or not math.isclose(bands * rate, event["sampling_probability"], rel_tol=1e-9):
+        return "its sampling probability is not the rate of all units times its bands"
+    return None
 
 
 def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
@@ -406,11 +462,14 @@ def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
         return "steps must be whole, and no more executed than reserved"
     known = {"gaussian": q == 1 and cap is None, "poisson_gaussian": q < 1 and cap is None}
     known["truncated_poisson_gaussian"] = q < 1 and _whole(cap, 1)
+    known[BANDED] = cap is None
     if not known.get(str(event.get("mechanism")), False):
         return "its mechanism does not fit its sampling probability and truncation"
     if not _whole(event.get("dataset_size"), 1) or event["dataset_size"] != num_images:
         return "its data set has another size than the public facts say"
-    return None
+    if event["mechanism"] == BANDED:
+        return _wrong_bands(event)
+    return "it has bands, and its mechanism has none" if {"bands", "first_step"} & set(event) else None
 
 
 def _between(value: Any, low: float, high: float) -> bool:
@@ -451,7 +510,7 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     if "rdp" in stated and not (numbers and 0 < len(orders) <= MOST_ORDERS):
         yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
         return
-    interval, slack = grid_of(receipt, receipt["events"], interval)
+    interval, slack = grid_of(receipt, counted(receipt["events"]), interval)
     computed = {"pld": epsilon(receipt, interval=interval)}
     if "rdp" in stated:
         computed["rdp"] = epsilon(receipt, orders=orders)
@@ -485,7 +544,7 @@ def _rounding(receipt: dict[str, Any]) -> float:
 
 
 def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: float) -> tuple[float, float]:
-    """PLD's interval, and how far below the computed epsilon a claim may lie.
+    """PLD's interval, and how far below the computed epsilon a claim may lie; of events as they are counted.
 
     Raises:
         `ValueError`: PLD would take too long, or more memory than there is.
@@ -552,14 +611,19 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
     if not numbers or not (target is None or _between(target, 0, LARGEST_CLAIM)):
         yield "The receipt names a data set, but claims no epsilon for all its releases."
         return
-    events = [event for other in receipt.get("prior_releases", []) for event in other["events"]]
-    together = {"delta": receipt["delta"], "events": [*receipt["events"], *events]}
+    together = {"delta": receipt["delta"], "events": counted_together(receipt)}
     interval, slack = grid_of(receipt, together["events"], interval)
     computed = epsilon(together, interval=interval)
     yield from _compare(f"All releases together cost epsilon {computed:.8g}", computed, claim, interval, slack)
     if target is not None and claim > target + _rounding(receipt):
         yield f"Epsilon of all releases, {claim:.8g}, exceeds the data set's own bound {target:.8g}."
     yield from _check_bounds(dataset.get("bounds", []), together, interval, computed, _rounding(receipt))
+
+
+def counted_together(receipt: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of all releases, each release counted by itself."""
+    releases = [receipt, *receipt.get("prior_releases", [])]
+    return [event for release in releases for event in counted(release["events"])]
 
 
 def _check_bounds(
@@ -589,8 +653,8 @@ def _check_bounds(
 def epsilon(
     receipt: dict[str, Any], *, interval: float | None = None, orders: Sequence[float] = QUICK_ORDERS
 ) -> float:
-    """What the receipt's events cost together, by PLD at this interval or else by RDP; every reserved step counts,
-    executed or not."""
+    """What the receipt's events, of one release or as they are counted, cost together, by PLD at this interval or else
+    by RDP; every reserved step counts, executed or not."""
     import dp_accounting as dp  # it brings scipy, a second or two that a reader of words need not wait for
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.rdp import RdpAccountant, compute_epsilon
@@ -598,7 +662,8 @@ def epsilon(
     adjacency = dp.NeighboringRelation.REPLACE_SPECIAL
     accountant: Any = RdpAccountant(orders, adjacency) if interval is None else PLDAccountant(adjacency, interval)
     # In the ledger's order, for sums of floats depend on it.
-    kinds = [(*kind[:2], steps, kind[2:] if kind[2] else ()) for kind, steps in _kinds(receipt["events"]).items()]
+    added = _kinds(counted(receipt["events"]))
+    kinds = [(*kind[:2], steps, kind[2:] if kind[2] else ()) for kind, steps in added.items()]
     for sigma, q, steps, truncation in sorted(kinds):
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
         if truncation:

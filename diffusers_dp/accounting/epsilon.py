@@ -52,6 +52,16 @@ MAX_NOISE_MULTIPLIER = 1e7
 FINE_BELOW = 0.1  # an epsilon below which PLD's coarse interval shows
 
 
+def participations(steps: int, bands: int) -> int:
+    """In how many of `steps` steps the busiest of `bands` groups takes part, which take turns: `ceil(steps / bands)`.
+
+    A unit lies in one group, and meets no more Poisson-sampled Gaussians than that (Choquette-Choo et al. 2023, arXiv
+    2306.08153, Theorem 4). Steps of one release are added up first, for its groups go on across reservations; those of
+    another release are other groups, and are counted by themselves.
+    """
+    return -(-steps // bands)
+
+
 def merge(questions: Iterable[tuple]) -> Composition:
     """Adds up the steps of equal questions, and sorts: the cost depends on neither order nor splitting.
 

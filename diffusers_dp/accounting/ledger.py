@@ -20,14 +20,27 @@ from typing import Any
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..verify import ACCOUNTANTS
 from . import epsilon as accounting
-from .epsilon import Composition, Question
-from .ledger_file import SCHEMA_VERSION, Bound, LedgerFile, Release, bounds_of, check_dataset_id, facts_of, question_of
-from .ledger_row import NON_PRIVATE, LedgerRow, finite_number, mechanism_of
+from .epsilon import Composition
+from .ledger_file import (
+    SCHEMA_VERSION,
+    Bound,
+    LedgerFile,
+    Release,
+    banded_rows,
+    bounds_of,
+    check_dataset_id,
+    facts_of,
+    next_step,
+    questions_of,
+    same_stream,
+)
+from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, finite_number, mechanism_of
 
 
 _ROUNDING = 1e-9
 _IDENTITY = (
     "stage", "mechanism", "noise_multiplier", "sampling_probability", "truncated_batch_size", "query", "partition",
+    "bands",
 )  # fmt: skip
 
 
@@ -179,7 +192,7 @@ class PrivacyLedger:
         stages = []
         for last, name in enumerate(names):
             so_far = [row for row in self._rows if row["stage"] in names[: last + 1]]
-            stages.append((name, self._cost(accounting.merge(map(question_of, so_far)))))
+            stages.append((name, self._cost(accounting.merge(questions_of(so_far)))))
         return stages
 
     def budget_shares(self) -> dict[str, float]:
@@ -194,8 +207,11 @@ class PrivacyLedger:
             _, at = accounting.rdp_epsilon(composition, self.target_delta)
             total = accounting.rdp(composition)[at]
             for row in self._rows:
-                question = accounting.merge([question_of(row)])
-                spent = accounting.rdp(accounting.untruncated(question))[at]
+                together, part = [row], 1.0
+                if row["mechanism"] == BANDED:  # the steps of all stages are counted together
+                    together = banded_rows(self._rows)
+                    part = row["steps_reserved"] / next_step(self._rows)
+                spent = part * accounting.rdp(accounting.untruncated(tuple(questions_of(together))))[at]
                 shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
         return shares
 
@@ -213,7 +229,13 @@ class PrivacyLedger:
     # What noise it takes.
 
     def calibrate(
-        self, sample_rate: float, steps: int, *, truncated_batch_size: int | None = None, at_least: float = 1e-2
+        self,
+        sample_rate: float,
+        steps: int,
+        *,
+        truncated_batch_size: int | None = None,
+        at_least: float = 1e-2,
+        bands: int = 1,
     ) -> float:
         """The smallest noise multiplier with which the rows so far, what is set aside and `steps` more steps meet the
         target.
@@ -222,16 +244,18 @@ class PrivacyLedger:
         at most 1e-4 (relative) above the smallest that does.
 
         Args:
-            sample_rate (`float`): Poisson sampling probability, in (0, 1].
+            sample_rate (`float`): Poisson sampling probability, in (0, 1]; with bands that within a group.
             steps (`int`): number of steps.
             truncated_batch_size (`int`, *optional*): the most images of one Poisson sample.
             at_least (`float`): never answer with less noise than this.
+            bands (`int`): how many groups take turns.
 
         Raises:
             UsageError: if the rows so far leave nothing of the target, or of one of `dataset_bounds`.
         """
         # First of all: it reports a wrong rate or number of steps.
         row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
+        row = replace(row, steps=accounting.participations(row.steps, bands))
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
             raise UsageError(
@@ -283,10 +307,15 @@ class PrivacyLedger:
 
         Raises:
             BudgetExceeded: if the total would exceed the target; nothing was written.
+            UsageError: if the release has reserved steps with other bands, other groups or other noise.
             IntegrityError: if somebody else changed the file since our last write.
             OSError: if the file cannot be written or synced; nothing is granted.
         """
         entry = self._entry(row)
+        if row.bands is not None and not all(same_stream(entry, other) for other in banded_rows(self._rows)[:1]):
+            raise UsageError(
+                f"{row.name!r} has other bands, groups or noise than earlier steps of this release: go on with theirs."
+            )
         if not self._affords(self._composition([row])):
             broken = self._broken_bound(self._composition([row]))
             if self._within(self._composition([row])) and broken is not None:
@@ -322,22 +351,27 @@ class PrivacyLedger:
         self._file.rewrite()
 
     def take_step(self, row: LedgerRow, *, reserve_steps: int = 1) -> int:
-        """Takes one reserved step for a question that is asked again and again, and returns its reservation's id.
+        """Takes one reserved step for a question that is asked again and again, and says which.
 
         Draws on the newest open reservation that *this process* made for the same question (all but `steps`), and
         reserves `reserve_steps` more when none is left. What an earlier process reserved is never drawn on: nobody
         knows which of its steps were executed. The step counts as executed from here on, in memory; `flush_executed`
         writes the count down.
+
+        Returns:
+            `int`: The reservation's id. With bands instead the step's position, from 0 on, among all steps with bands
+            that the release ever reserved, lost ones included: modulo the bands, it is the group whose turn it is.
         """
         wanted = _identity(self._entry(row))
         number = next((n for n in reversed(self._open) if _identity(self._rows[n]) == wanted), None)
         if number is None:
             number = self.reserve(replace(row, steps=reserve_steps))
         entry = self._rows[number]
+        position: int | None = None if row.bands is None else entry["first_step"] + entry["steps_executed"]
         entry["steps_executed"] += 1
         if entry["steps_executed"] == entry["steps_reserved"]:
             self.executed(number, entry["steps_executed"])
-        return number
+        return number if position is None else position
 
     def flush_executed(self) -> None:
         """Writes the counted steps of open reservations (at checkpoints, and when a run ends)."""
@@ -366,10 +400,7 @@ class PrivacyLedger:
         return self.target_epsilon, self.target_delta
 
     def _composition(self, extra: Sequence[LedgerRow] = ()) -> Composition:
-        return accounting.merge([*map(question_of, self._rows), *map(self._question, extra)])
-
-    def _question(self, row: LedgerRow) -> Question:
-        return question_of(self._entry(row))
+        return accounting.merge(questions_of([*self._rows, *map(self._entry, extra)]))
 
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:
         accountant = self.accountant if accountant is None else _known(accountant)
@@ -405,9 +436,9 @@ class PrivacyLedger:
     def _calibrate(
         self, before: Composition, row: LedgerRow, bound: Bound, spent: float, at_least: float, accountant: str
     ) -> float:
+        (question,) = questions_of([self._entry(row)])
         return accounting.calibrate(
-            before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least,
-            self._question(row).truncation,
+            before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least, question.truncation,
         )  # fmt: skip
 
     def _entry(self, row: LedgerRow) -> dict[str, Any]:
@@ -425,6 +456,7 @@ class PrivacyLedger:
             "query": _plain(row.query, f"The query facts of {row.name!r}"),
             "partition": row.partition,
             "state": "reserved",
+            **({} if row.bands is None else {"bands": row.bands, "first_step": next_step(self._rows)}),
         }
 
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TextIO
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import Journal
-from .epsilon import Question, Truncation
-from .ledger_row import NON_PRIVATE, LedgerRow
+from .epsilon import Question, Truncation, participations
+from .ledger_row import BANDED, NON_PRIVATE, LedgerRow
 
 
 SCHEMA_VERSION = 2
@@ -36,6 +36,7 @@ _HEADER = {
     "target_delta",
 }
 _OURS = ("chain", "release_id")  # fields of this file, no facts of a question
+_STREAM = ("noise_multiplier", "sampling_probability", "bands", "query", "partition")
 _MUTABLE = ("chain", "steps_executed", "state")
 
 
@@ -55,7 +56,7 @@ class Release:
 
     @property
     def questions(self) -> list[Question]:
-        return [question_of(row) for row in self.rows]
+        return questions_of(self.rows)
 
 
 class LedgerFile:
@@ -185,10 +186,40 @@ def check_dataset_id(name: str) -> str:
 
 
 def question_of(row: dict[str, Any]) -> Question:
-    """What the accountant reads of a row."""
+    """What the accountant reads of a row without bands."""
     cap = row["truncated_batch_size"]
     truncation = None if cap is None else Truncation(cap, row["dataset_size"])
     return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)
+
+
+def questions_of(rows: Iterable[dict[str, Any]]) -> list[Question]:
+    """What the accountant reads of all rows of one release: steps with bands count as often as the busiest group takes
+    part in them, see `participations`."""
+    questions, steps = [], dict[tuple[float, float, int], int]()
+    for row in rows:
+        if row["mechanism"] == BANDED:
+            kind = (row["noise_multiplier"], row["sampling_probability"], row["bands"])
+            steps[kind] = steps.get(kind, 0) + row["steps_reserved"]
+        else:
+            questions.append(question_of(row))
+    return questions + [Question(sigma, q, participations(n, bands)) for (sigma, q, bands), n in steps.items()]
+
+
+def banded_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the one stream of steps with bands that a release can have."""
+    return [row for row in rows if row["mechanism"] == BANDED]
+
+
+def next_step(rows: Sequence[dict[str, Any]]) -> int:
+    """Steps with bands that a release has reserved so far: the position of the next one, whose group takes its
+    turn."""
+    last = next((row for row in reversed(rows) if row["mechanism"] == BANDED), None)
+    return 0 if last is None else last["first_step"] + last["steps_reserved"]
+
+
+def same_stream(row: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether groups and noise of two banded rows are the same."""
+    return all(row[key] == other[key] for key in _STREAM)
 
 
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +253,7 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
             release = releases.get(line.get("release_id"))
             if release is None:
                 raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: no release has its id.")
-            _check_row(line, len(release.rows), release.header, path)
+            _check_row(line, release, path)
             release.rows.append(line)
     return list(releases.values())
 
@@ -263,19 +294,28 @@ def _usable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _check_row(row: dict[str, Any], number: int, header: dict[str, Any], path: Path) -> None:
+def _check_row(row: dict[str, Any], release: Release, path: Path) -> None:
+    header, number = release.header, len(release.rows)
     try:
         sigma, q, steps, _ = question_of(row)
         query, partition, cap = row["query"], row["partition"], row["truncated_batch_size"]
-        LedgerRow(row["stage"], row["mechanism"], sigma, q, steps, query, partition, cap)
+        LedgerRow(row["stage"], row["mechanism"], sigma, q, steps, query, partition, cap, row.get("bands"))
         sound = row["id"] == number and row["state"] in ("reserved", "executed")
         sound = sound and 0 <= row["steps_executed"] <= row["steps_reserved"]
         sound = sound and row["dataset_size"] == header["num_images"]
         sound = sound and (row["mechanism"] == NON_PRIVATE) == (header["target_epsilon"] == "inf")
+        sound = sound and _goes_on(row, release.rows)
     except (KeyError, TypeError, UsageError) as error:
         raise IntegrityError(f"Row {number} of {path} is not a row of a ledger: {error}") from error
     if not sound:
         raise IntegrityError(f"Row {number} of {path} contradicts itself or its place: restore the file.")
+
+
+def _goes_on(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> bool:
+    """Whether a banded row begins where the last one ended, with its groups and noise; others have no such place."""
+    if row["mechanism"] != BANDED:
+        return not {"bands", "first_step"} & set(row)
+    return row["first_step"] == next_step(before) and all(same_stream(row, other) for other in banded_rows(before)[:1])
 
 
 def _link(chain: str, line: dict[str, Any]) -> str:

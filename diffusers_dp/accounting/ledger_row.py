@@ -10,6 +10,49 @@ from ..errors import UsageError
 
 
 NON_PRIVATE = "non_private"  # dp_accounting's word
+BANDED = "banded_gaussian"
+LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients that were scaled to 1; what is above is no rounding
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Noise that is correlated over `count` steps, and groups of units that take turns. All of it is public.
+
+    Args:
+        coefficients (`tuple[float, ...]`): c_0 to c_{b-1} of the banded Toeplitz matrix C, b >= 2. The step's noise is
+            a row of C^-1 z. A column of C has L2 norm at most 1, which a sensitivity of one clip norm takes for
+            granted.
+        permutation_seed (`int`): Decides which unit lies in which group; at least 0, below 2^64.
+
+    Raises:
+        UsageError: A value lies outside its range.
+    """
+
+    coefficients: tuple[float, ...]
+    permutation_seed: int
+
+    def __post_init__(self) -> None:
+        c, seed = self.coefficients, self.permutation_seed
+        numbers = [finite_number(value, "A coefficient of the bands") for value in c]
+        if len(c) < 2 or not numbers[0] > 0 or not math.fsum(value**2 for value in numbers) <= LARGEST_SUM_OF_SQUARES:
+            raise UsageError(
+                "Coefficients of bands are two or more, the first above 0, their sum of squares at most 1."
+            )
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+            raise UsageError(f"The seed of a permutation must be a whole number from 0 to 2^64 - 1, not {seed!r}.")
+
+    @property
+    def count(self) -> int:
+        """b: how many bands there are, and groups."""
+        return len(self.coefficients)
+
+    @classmethod
+    def of(cls, query: dict) -> "Bands | None":
+        """Those that the public facts of a row state; `None` where they state none. Raises `UsageError` or `TypeError`
+        where they are wrong."""
+        if "coefficients" not in query:
+            return None
+        return cls(tuple(query["coefficients"]), query.get("permutation_seed", -1))
 
 
 @dataclass(frozen=True)
@@ -18,16 +61,19 @@ class LedgerRow:
 
     Args:
         name (`str`): the stage that asks, for example `"central_images"`.
-        mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability) or
-            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`). Or `"non_private"`:
-            without noise, which no ledger takes but `unprotected_ledger.UnprotectedLedger`.
+        mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability),
+            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`) or
+            `"banded_gaussian"` (each of one of `bands` groups, which take turns). Or `"non_private"`: without noise,
+            which no ledger takes but `unprotected_ledger.UnprotectedLedger`.
         noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite, and
             0 exactly for `"non_private"`.
-        sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`.
+        sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`. With bands that
+            within a group: b times the rate of all units.
         steps (`int`): how many times it is asked.
         query (`dict`): public facts only, for example sensitivity or clip norm, normaliser, parameters.
         partition (`str`, *optional*): `"label"` when asked once per class in parallel (an image has one class).
         truncated_batch_size (`int`, *optional*): the most images of one Poisson sample.
+        bands (`int`, *optional*): b, at least 2: how many groups take turns. `query` states their `Bands`.
 
     Raises:
         UsageError: if a value lies outside its range.
@@ -41,6 +87,7 @@ class LedgerRow:
     query: dict = field(default_factory=dict)
     partition: str | None = None
     truncated_batch_size: int | None = None
+    bands: int | None = None
 
     def __post_init__(self) -> None:
         sigma = finite_number(self.noise_multiplier, f"The noise multiplier of {self.name!r}")
@@ -49,13 +96,15 @@ class LedgerRow:
             raise UsageError(f"The noise multiplier of {self.name!r} must be above 0, not {sigma}.")
         if not 0 < q <= 1:
             raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
-        cap = self.truncated_batch_size
-        if self.mechanism != mechanism_of(q, cap, sigma):
+        cap, bands = self.truncated_batch_size, self.bands
+        if self.mechanism != mechanism_of(q, cap, sigma, bands):
             raise UsageError(
                 f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
-                "for a sampling probability of 1, 'poisson_gaussian' below it, and 'truncated_poisson_gaussian' with "
-                "a truncated batch size."
+                "for a sampling probability of 1, 'poisson_gaussian' below it, 'truncated_poisson_gaussian' with "
+                "a truncated batch size, and 'banded_gaussian' with bands."
             )
+        if bands is not None:
+            self._check_bands(q, bands)
         if cap is not None and (not isinstance(cap, numbers.Integral) or cap < 1 or q == 1):
             raise UsageError(
                 f"The truncated batch size of {self.name!r} must be a whole number above 0, with a sampling "
@@ -68,6 +117,16 @@ class LedgerRow:
         if cap is not None:
             object.__setattr__(self, "truncated_batch_size", int(cap))
 
+    def _check_bands(self, q: float, bands: int) -> None:
+        """The public facts state the same bands, and the rate of all units; nothing is truncated."""
+        stated, rate = Bands.of(self.query), finite_number(self.query.get("sample_rate"), "The rate of all units")
+        same = stated is not None and stated.count == bands and isinstance(bands, int) and bands * rate == q
+        if not same or self.mechanism != BANDED or self.truncated_batch_size is not None:
+            raise UsageError(
+                f"{self.name!r} has {bands} bands, a sampling probability of {q} and a rate of {rate}: give as many "
+                "coefficients as bands, a probability of bands times the rate, and no truncated batch size."
+            )
+
 
 def gradient_row(
     *,
@@ -78,30 +137,53 @@ def gradient_row(
     noise_multiplicity: int,
     truncated_batch_size: int | None = None,
     max_images_per_unit: int | None = None,
+    bands: Bands | None = None,
 ) -> LedgerRow:
-    """The ledger's row for one step of DP-SGD with these parameters."""
+    """The ledger's row for one step of DP-SGD with these parameters; `sample_rate` is that of all units, q.
+
+    Raises:
+        UsageError: A value lies outside its range; with bands, q times their number is above 1.
+    """
+    number = None if bands is None else bands.count
+    probability = sample_rate if bands is None else bands.count * sample_rate
     return LedgerRow(
         name="dp_sgd",
-        mechanism=mechanism_of(sample_rate, truncated_batch_size, noise_multiplier),
+        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number),
         noise_multiplier=noise_multiplier,
-        sampling_probability=sample_rate,
+        sampling_probability=probability,
         query={
             "sensitivity": max_grad_norm,
             "clip_norm": max_grad_norm,
             "normaliser": normaliser,
             "noise_multiplicity": noise_multiplicity,
             **({} if max_images_per_unit is None else {"max_images_per_unit": max_images_per_unit}),
+            **({} if bands is None else _facts_of_bands(bands, sample_rate)),
         },
         truncated_batch_size=truncated_batch_size,
+        bands=number,
     )
 
 
+def _facts_of_bands(bands: Bands, sample_rate: float) -> dict[str, Any]:
+    """From these anybody can form the noise's covariance and the groups."""
+    return {
+        "sample_rate": sample_rate,
+        "coefficients": list(bands.coefficients),
+        "permutation_seed": bands.permutation_seed,
+    }
+
+
 def mechanism_of(
-    sampling_probability: float, truncated_batch_size: int | None = None, noise_multiplier: float = 1.0
+    sampling_probability: float,
+    truncated_batch_size: int | None = None,
+    noise_multiplier: float = 1.0,
+    bands: int | None = None,
 ) -> str:
     """Name of the Gaussian mechanism on a Poisson sample, or of what has no noise."""
     if noise_multiplier == 0:
         return NON_PRIVATE
+    if bands is not None:
+        return BANDED
     if truncated_batch_size is not None:
         return "truncated_poisson_gaussian"
     return "gaussian" if sampling_probability == 1 else "poisson_gaussian"

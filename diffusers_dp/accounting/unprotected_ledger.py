@@ -57,7 +57,13 @@ class UnprotectedLedger(PrivacyLedger):
         return {}
 
     def calibrate(
-        self, sample_rate: float, steps: int, *, truncated_batch_size: int | None = None, at_least: float = 0.0
+        self,
+        sample_rate: float,
+        steps: int,
+        *,
+        truncated_batch_size: int | None = None,
+        at_least: float = 0.0,
+        bands: int = 1,
     ) -> float:
         return 0.0
 

@@ -34,7 +34,8 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
                 raise KeyError(asked["stage"])
             rows[asked["stage"]] = LedgerRow(
                 asked["stage"], asked["mechanism"], asked["noise_multiplier"], asked["sampling_probability"],
-                asked["steps"], truncated_batch_size=asked.get("truncated_batch_size"),
+                asked["steps"], asked["query"] if "bands" in asked else {},
+                truncated_batch_size=asked.get("truncated_batch_size"), bands=asked.get("bands"),
             )  # fmt: skip
         ledger = PrivacyLedger(
             None,
@@ -53,9 +54,10 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
     last = rows.get("dp_sgd")
     if last is None:
         return Plan(None, rows, ledger)
-    batch = ledger.num_images * last.sampling_probability
+    sample_rate = last.query.get("sample_rate", last.sampling_probability)
+    batch = ledger.num_images * sample_rate
     sampling = SamplingFacts(
-        ledger.num_images, last.sampling_probability, max(1, math.floor(batch)), batch, ledger.target_delta,
+        ledger.num_images, sample_rate, max(1, math.floor(batch)), batch, ledger.target_delta,
         last.truncated_batch_size,
     )  # fmt: skip
     return Plan(sampling, rows, ledger)

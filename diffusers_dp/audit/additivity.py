@@ -76,7 +76,8 @@ def additivity_checks(
     if audited.class_names is not None:
         labels = np.minimum(np.searchsorted(CLASS_STARTS, numbers, side="right"), len(audited.class_names) - 1)
     question = mechanism.question(NUM_RECORDS, NUM_RECORDS)
-    question |= {"sample_rate": 1.0, "truncated_batch_size": None, "noise_multiplier": 1e3}  # off, and cheap to count
+    question |= {"sample_rate": 1.0, "truncated_batch_size": None, "bands": None}
+    question["noise_multiplier"] = 1e3  # off, and cheap to count
     question["noise_multiplicity"] = min(mechanism.noise_multiplicity, MOST_DRAWS)
 
     def answer(which: np.ndarray, max_grad_norm: float) -> torch.Tensor:

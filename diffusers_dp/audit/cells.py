@@ -18,12 +18,13 @@ import torch
 from scipy import stats
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import LedgerRow
+from ..accounting.ledger_row import Bands, LedgerRow
 from ..evaluation.charged import Judge
 from ..evaluation.images import ImageSet
 from ..gradients.step import Gradients
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.leaky_log import LeakyLog
+from .bands import whitened
 from .checks import Check, random_check, std_check
 from .mechanism import ANY_EPSILON, QUICK_NOISE, STAND_IN_SHAPE, AuditedModel, Mechanism
 
@@ -94,12 +95,16 @@ def noise_of_cell(
     with tempfile.TemporaryDirectory() as folder:
         log = LeakyLog(Path(folder), clip_norm) if cell.leaky else None
         door = blank_door(audited.image_shape, audited.class_names, cell, log, audited.device)
+        bands = None if cell.truncated else mechanism.bands
         question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
-            "noise_multiplier": sigma, "sample_rate": 0.5, "truncated_batch_size": 2 if cell.truncated else None,
+            "noise_multiplier": sigma, "sample_rate": 0.5 if bands is None else 0.5 / bands.count, "bands": bands,
+            "truncated_batch_size": 2 if cell.truncated else None,
             "noise_multiplicity": min(mechanism.noise_multiplicity, 2),
             "ledger": ledger_of(cell), "reserve_steps": ASKS,
         }  # fmt: skip
         answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
+        if bands is not None:
+            answers = _whitened(answers, bands)
         yield "a step", answers, sigma * clip_norm / mechanism.normaliser
         if cell.truncated:  # is for steps
             return
@@ -113,6 +118,12 @@ def noise_of_cell(
         row, ledger = LedgerRow("evaluation_reserve", "gaussian", sigma), ledger_of(cell)
         asked = [{"classes and values": judge.ask(door, row, ledger)} for _ in range(ASKS)]
         yield "the question about a finished model", asked, sigma * judge.query.clip_norm
+
+
+def _whitened(answers: list[Gradients], bands: Bands) -> list[Gradients]:
+    """Correlated noise as what it is made of."""
+    white = {name: whitened(torch.stack([answer[name] for answer in answers]), bands) for name in answers[0]}
+    return [{name: values[number] for name, values in white.items()} for number in range(len(answers))]
 
 
 def _part(answer: Gradients) -> Gradients:

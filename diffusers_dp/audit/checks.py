@@ -8,11 +8,13 @@ So an honest implementation is rejected in about one audit of 750 at most.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
+from ..accounting.ledger_row import Bands
+from .bands import out_of_turn, scored_turns, turns_of, whitened
 from .bounds import gaussian_estimate, guess_coins, one_run_epsilon, one_run_p_value
 from .canaries import Watch
 
@@ -57,6 +59,7 @@ class Declared:
         noise_multiplicity (`int`): K.
         epsilon, delta (`float`): What T steps are said to cost.
         truncated_batch_size (`int`, *optional*): The most records of a sample.
+        bands (`Bands`, *optional*): Of correlated noise; T is then a multiple of their number.
     """
 
     steps: int
@@ -69,6 +72,15 @@ class Declared:
     epsilon: float
     delta: float
     truncated_batch_size: int | None = None
+    bands: Bands | None = None
+
+    @property
+    def of_one_group(self) -> "Declared":
+        """What a record meets: with bands the turns of its group, at their rate; else all steps."""
+        if self.bands is None:
+            return self
+        turns = self.steps // self.bands.count
+        return replace(self, steps=turns, sample_rate=self.bands.count * self.sample_rate, bands=None)
 
 
 def random_check(name: str, observed: float, expected: float, p_value: float) -> Check:
@@ -147,22 +159,26 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
     Args:
         visible (`np.ndarray`): Numbers of the records that are there.
     """
-    q, steps = declared.sample_rate, declared.steps
+    turns, groups = declared.of_one_group, 1 if declared.bands is None else declared.bands.count
+    q, steps = turns.sample_rate, turns.steps
     counts = watch.inclusions(int(visible.max()) + 1)[visible]
     twice = sum(len(sample) - len(np.unique(sample)) for sample in watch.samples)
     checks = [
-        exact_check("sampler: steps", len(watch.samples), steps),
+        exact_check("sampler: steps", len(watch.samples), declared.steps),
         exact_check("sampler: records drawn twice in a step", twice, 0),
     ]
+    if declared.bands is not None:
+        strangers = out_of_turn(watch.samples, declared.bands, declared.num_images)
+        checks.append(exact_check("sampler: records out of their group's turn", strangers, 0))
     if q == 1:
         sizes = np.array(watch.batch_sizes)
         return checks + [
-            exact_check("sampler: smallest batch", sizes.min(initial=np.inf), declared.num_images),
-            exact_check("sampler: largest batch", sizes.max(initial=0), declared.num_images),
+            exact_check("sampler: smallest batch", sizes.min(initial=np.inf), declared.num_images // groups),
+            exact_check("sampler: largest batch", sizes.max(initial=0), -(-declared.num_images // groups)),
             exact_check("sampler: fewest steps of a record", counts.min(), steps),
         ]
     if declared.truncated_batch_size is None:
-        batch_sizes, population = np.array(watch.batch_sizes), declared.num_images
+        batch_sizes, population = np.array(watch.batch_sizes), declared.num_images // groups
     else:  # filled up with blanks: only who is seen tells
         batch_sizes, population = np.array([len(sample) for sample in watch.samples]), len(visible)
         checks.append(
@@ -275,8 +291,13 @@ def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarr
     """
     canaries, silent = (np.array(part).reshape(-1, len(taken)) for part in (watch.canaries, watch.silent))
     asked = {float(question["normaliser"]) for question in watch.questions}
-    scores = canaries.sum(0)
-    untouched = np.where(taken, np.nan, canaries)
+    sums = scores = canaries.sum(0)
+    untouched, told = np.where(taken, np.nan, canaries), declared
+    if declared.bands is not None:  # as who knows the matrix of the noise
+        scores = turns_of(canaries, declared.bands, declared.num_images).sum(0)
+        told = replace(declared.of_one_group, steps=scored_turns(declared.steps, declared.bands))
+        silent = whitened(silent, declared.bands)
+        untouched = np.where(taken, np.nan, whitened(canaries, declared.bands))
     std = declared.noise_multiplier * declared.max_grad_norm
     checks = [
         exact_check("divisor: smallest asked for", min(asked, default=0), declared.normaliser),
@@ -284,9 +305,9 @@ def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarr
         *sampler_checks(watch, declared, visible),
     ]
     if noise_scale == 0:
-        checks += contribution_checks(scores, watch, declared)
-    checks += noise_checks(silent, untouched, std) + score_checks(scores, taken, declared)
-    threshold = declared.steps * declared.sample_rate * declared.max_grad_norm / 2
+        checks += contribution_checks(sums, watch, declared)
+    checks += noise_checks(silent, untouched, std) + score_checks(scores, taken, told)
+    threshold = told.steps * told.sample_rate * declared.max_grad_norm / 2
     fair = slice(NUM_FIXED_COINS, None)  # the theorem is about fair coins
     guesses = (len(scores[fair]), *guess_coins(scores[fair], taken[fair]))
     return Outcome(

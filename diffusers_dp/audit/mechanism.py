@@ -15,9 +15,11 @@ from torch import nn
 
 from ..accounting.epsilon import truncated_batch_size
 from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import Bands
 from ..gradients.step import Gradients, RowLoss
 from ..randomness.private_generator import PrivateGenerator
 from ..runs.plan import Plan
+from .bands import enough_steps
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import NUM_FIXED_COINS, Check, Declared, Outcome, exact_check, judge
 
@@ -42,6 +44,7 @@ class Mechanism:
         delta (`float`): Of the claim.
         max_images_per_unit (`int`, *optional*): Where a unit has several images.
         leaky_logs (`bool`): Whether the run keeps a leaky log.
+        bands (`Bands`, *optional*): Of correlated noise; `sample_rate` is that of all units.
     """
 
     sample_rate: float
@@ -53,14 +56,15 @@ class Mechanism:
     delta: float
     max_images_per_unit: int | None = None
     leaky_logs: bool = False
+    bands: Bands | None = None
 
     @classmethod
     def of(cls, plan: Plan, *, leaky_logs: bool = False) -> "Mechanism":
         row, query = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         return cls(
-            row.sampling_probability, row.noise_multiplier, query["clip_norm"], query["normaliser"],
-            query["noise_multiplicity"], row.truncated_batch_size is not None, plan.ledger.target_delta,
-            query.get("max_images_per_unit"), leaky_logs,
+            query.get("sample_rate", row.sampling_probability), row.noise_multiplier, query["clip_norm"],
+            query["normaliser"], query["noise_multiplicity"], row.truncated_batch_size is not None,
+            plan.ledger.target_delta, query.get("max_images_per_unit"), leaky_logs, Bands.of(query),
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:
@@ -73,7 +77,13 @@ class Mechanism:
             "noise_multiplicity": self.noise_multiplicity,
             "max_physical_batch_size": max_physical_batch_size,
             "truncated_batch_size": truncated_batch_size(num_images, self.sample_rate) if self.truncated else None,
+            "bands": self.bands,
         }
+
+    @property
+    def sampling_probability(self) -> float:
+        """Of a unit whose turn it is."""
+        return self.sample_rate if self.bands is None else self.bands.count * self.sample_rate
 
     def ledger(self, num_images: int) -> PrivacyLedger:
         """One that only counts; by RDP where that can, for PLD takes a second where epsilon is large."""
@@ -91,6 +101,7 @@ def size_of_audit(mechanism: Mechanism, quick: bool) -> tuple[int, list[int]]:
     broken = steps
     if quick:  # noise of the wrong size shows in any number of steps
         steps, broken = min(steps, QUICK_STEPS), QUICK_STEPS_BROKEN
+    steps, broken = (enough_steps(number, mechanism.bands) for number in (steps, broken))
     return max(FEWEST_RECORDS, min(MOST_RECORDS, records)), [steps, broken, broken]
 
 
@@ -125,7 +136,7 @@ def canary_runs(
             steps, num_records, mechanism.sample_rate, mechanism.noise_multiplier, mechanism.max_grad_norm,
             mechanism.normaliser, mechanism.noise_multiplicity,
             claim, mechanism.delta,
-            question["truncated_batch_size"],
+            question["truncated_batch_size"], mechanism.bands,
         )  # fmt: skip
         outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
         outcomes.append(replace(outcome, checks=[*ledger_checks(ledger, mechanism, steps), *outcome.checks]))
@@ -147,11 +158,12 @@ def flip_coins(num_records: int, num_canaries: int) -> tuple[np.ndarray, np.ndar
 def ledger_checks(ledger: PrivacyLedger, mechanism: Mechanism, steps: int) -> list[Check]:
     """What was written down is what was asked."""
     rows = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
-    expected = {"noise_multiplier": mechanism.noise_multiplier, "sampling_probability": mechanism.sample_rate}
+    expected = {"noise_multiplier": mechanism.noise_multiplier, "sampling_probability": mechanism.sampling_probability}
     facts = {"clip_norm": mechanism.max_grad_norm, "normaliser": mechanism.normaliser}
     facts["noise_multiplicity"] = mechanism.noise_multiplicity
     wrong = sum(row[name] != value for row in rows for name, value in expected.items())
     wrong += sum(row["query"].get(name) != value for row in rows for name, value in facts.items())
+    wrong += sum(Bands.of(row["query"]) != mechanism.bands for row in rows)
     return [
         exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), steps),
         exact_check("ledger: facts that differ from the question", wrong, 0),

@@ -79,6 +79,7 @@ def audit_mechanism(
             "normaliser": mechanism.normaliser,
             "noise_multiplicity": mechanism.noise_multiplicity,
             "truncated_poisson": mechanism.truncated,
+            **({} if mechanism.bands is None else {"noise_bands": mechanism.bands.count}),
             "delta": mechanism.delta,
             "stand_in_records": num_records,
             "num_canaries": num_records // 2,

@@ -68,7 +68,7 @@ def sensitivity(
     ledger = mechanism.ledger(num_units)
     question = {**mechanism.question(NUM_RECORDS, physical), "noise_multiplicity": noise_multiplicity}
     question["noise_multiplier"] = 1e3  # the noise is off, and little of it is dear to count
-    question |= {"sample_rate": 1.0 if cap is None else 1 - 1e-9, "truncated_batch_size": cap}
+    question |= {"sample_rate": 1.0 if cap is None else 1 - 1e-9, "truncated_batch_size": cap, "bands": None}
 
     def answer(missing: int | None) -> torch.Tensor:
         door = SensitiveImages(
@@ -126,7 +126,7 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
             blanks, labels, np.zeros(2, dtype=bool), num_images=2, image_shape=audited.image_shape,
             class_names=audited.class_names, device=audited.device, **units,
         )  # fmt: skip
-        small = replace(mechanism, sample_rate=sample_rate, truncated=False)
+        small = replace(mechanism, sample_rate=sample_rate, truncated=False, bands=None)
         question = {**small.question(2, 2), "noise_multiplicity": min(mechanism.noise_multiplicity, 4)}
         with _public_seeds():
             answers.append(door.noisy_gradient(audited.model, audited.row_loss, ledger=small.ledger(2), **question))

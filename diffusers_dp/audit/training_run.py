@@ -20,6 +20,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import Bands
 from ..data.images import PublicFacts
 from ..errors import UsageError
 from ..methods.config import SamplingFacts
@@ -27,6 +28,7 @@ from ..methods.flags import DPSGDConfig
 from ..runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from ..runs.plan import Plan, dp_sgd_row
 from .additivity import additivity_checks, model_tolerance
+from .bands import enough_steps
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import Check, Declared, exact_check, judge
 from .mechanism import NOISE_SCALES, AuditedModel, Mechanism, flip_coins, stand_in
@@ -111,6 +113,7 @@ class RunAudit:
             Check("too few steps to see reuse of noise and shuffling", self.steps, FEWEST_STEPS, None, enough)
         )
         lengths = [self.steps if scale == 1 else broken_steps(self.steps) for scale in NOISE_SCALES]
+        lengths = [enough_steps(length, self.bands) for length in lengths]
         with tqdm(total=sum(lengths), desc="Audit", unit="step") as bar:
             clock = _Clock(bar, announce)
             for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):
@@ -137,9 +140,14 @@ class RunAudit:
             "max_grad_norm": self.config.max_grad_norm,
             "normaliser": sampling.normaliser,
             "noise_multiplicity": self.config.noise_multiplicity,
+            **({} if self.bands is None else {"noise_bands": self.bands.count}),
             "delta": sampling.target_delta,
         }
         return Audit("run", settings, {"dp_sgd": outcomes}, checks, time.perf_counter() - start)
+
+    @property
+    def bands(self) -> Bands | None:
+        return Bands.of(self.plan.rows["dp_sgd"].query)
 
     @property
     def sampling(self) -> SamplingFacts:
@@ -195,13 +203,17 @@ class RunAudit:
         checks = [
             exact_check("ledger: kinds of steps", len(kinds), 1),
             exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), steps),
-            exact_check("ledger: sample rate", last["sampling_probability"], sampling.sample_rate),
+            exact_check(
+                "ledger: sample rate",
+                last["sampling_probability"],
+                sampling.sample_rate * (1 if self.bands is None else self.bands.count),
+            ),
             exact_check("ledger: clip norm", last["query"].get("clip_norm", math.nan), self.config.max_grad_norm),
         ]
         declared = Declared(
             steps, sampling.num_units, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
             sampling.normaliser, self.config.noise_multiplicity, ledger.epsilon(), sampling.target_delta,
-            sampling.truncated_batch_size,
+            sampling.truncated_batch_size, self.bands,
         )  # fmt: skip
         return declared, checks
 

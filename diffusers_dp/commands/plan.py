@@ -140,16 +140,21 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     stages = list(dict.fromkeys(stage for plan, _ in plans.values() for stage in plan.rows))
     steps = "dp_sgd" in stages
     stages = [stage for stage in stages if stage not in LAST] + ["dp_sgd"] * steps
-    head = [name, "epsilon", *stages, *(["batch", "steps", "signal/noise"] if steps else [])]
+    bands = any(plan.noise_errors for plan, _ in plans.values())
+    head = [name, "epsilon", *stages, *(["batch", "steps", "signal/noise"] if steps else []), *["noise"] * bands]
     lines = []
     for value in values:
         cells = _cells(*plans[value], stages) if value in plans else []
+        if cells and bands:
+            cells.append(f"{plans[value][0].noise_against_independent:.1%}")
         lines.append([value, *cells, *["-"] * (len(head) - 1 - len(cells))])
     legend = (
         "Under each stage: its noise multiplier, and its share of the RDP spent. epsilon: by the run's --accountant."
     )
     if steps:
         legend += " batch: images expected in a\nstep of DP-SGD. signal/noise: of one of its steps, at most."
+    if bands:
+        legend += "\nnoise: what reaches the weights over all steps, as a part of independent noise (--noise_bands 1)."
     return "\n".join([*aligned([head, *lines]), legend, *notes])
 
 
@@ -190,12 +195,16 @@ def describe_total(plan: Plan) -> str:
 
 def describe_step(plan: Plan, sampling: SamplingFacts, num_parameters: int) -> str:
     """One step of DP-SGD: its images, and how far their gradients stand out from the noise."""
-    sigma = plan.rows["dp_sgd"].noise_multiplier
+    sigma, bands = plan.noise_of_a_step, plan.rows["dp_sgd"].bands
+    memory = ""
+    if bands is not None:
+        numbers = (bands - 1) * num_parameters
+        memory = f"\npast noise in memory: {numbers:,} numbers, {4 * numbers / 1e6:,.4g} MB, in the first process"
     return (
         f"a step of DP-SGD: {sampling.expected_batch_size:,.1f} {plan.unit}s expected, their gradient sum divided by "
         f"{sampling.normaliser:,}; {num_parameters:,} parameters\n"
         f"signal to noise of a step, at most: {plan.signal_to_noise(num_parameters):.4f} "
-        f"= {sampling.expected_batch_size:,.1f} C / ({sigma:.4f} C sqrt({num_parameters:,})), C the clip norm"
+        f"= {sampling.expected_batch_size:,.1f} C / ({sigma:.4f} C sqrt({num_parameters:,})), C the clip norm{memory}"
     )
 
 

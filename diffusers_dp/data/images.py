@@ -1,5 +1,7 @@
 """From flags to images: first the public facts, which no image decides, then uint8 arrays for the door."""
 
+import hashlib
+import json
 import math
 import os
 from contextlib import ExitStack, closing
@@ -12,7 +14,7 @@ from tqdm.auto import tqdm
 
 from ..errors import UsageError
 from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
-from .decoding import MAX_IMAGE_PIXELS
+from .decoding import IMAGE_SUFFIXES, MAX_IMAGE_PIXELS
 from .decoding_workers import map_in_processes
 from .parts import Decoder, part_length, parts_of
 from .records import Records
@@ -20,7 +22,15 @@ from .source import DataSource
 from .sources import DigitsSource, ImageSource, load_digits_split, open_source
 
 
-__all__ = ["ImageArrays", "PublicFacts", "load_digits_split", "load_images", "open_images", "public_facts"]
+__all__ = [
+    "ImageArrays",
+    "PublicFacts",
+    "listing_of",
+    "load_digits_split",
+    "load_images",
+    "open_images",
+    "public_facts",
+]
 
 # Public and fixed: the validation images of a dataset are the same in every run, whatever --seed is.
 _VALIDATION_SEED = 0
@@ -198,6 +208,26 @@ def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> 
     if data.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
         flags.append(data.max_image_pixels)
     return [files, flags, facts.num_images, facts.image_shape, facts.class_names]
+
+
+def listing_of(data: DataSource, facts: PublicFacts) -> str:
+    """
+    A digest of what gives the images their places: the names of their files in order and, of files that hold several
+    or say what they are, the sizes. An image that is damaged later keeps its place. Private, for it tells file names.
+
+    Args:
+        data (`DataSource`): Which images.
+        facts (`PublicFacts`): Its public facts.
+    """
+    source, root = open_source(data), Path(data.train_data_dir or data.dataset_name or "").expanduser()
+    listed = []
+    for file in [*source.files(), *source.descriptions()]:
+        inside = isinstance(file, Path) and file.is_relative_to(root)
+        name = str(file.relative_to(root)) if isinstance(file, Path) and inside else str(file)
+        one_image = isinstance(file, Path) and file.suffix.lower() in IMAGE_SUFFIXES
+        listed.append([name, *([] if one_image else _size_and_time(file)[:1])])
+    flags = [data.dataset_config_name, data.train_split, data.unit_column, data.validation_size, facts.num_images]
+    return hashlib.sha256(json.dumps([listed, flags]).encode()).hexdigest()
 
 
 def _size_and_time(file: Path | str) -> tuple[int, ...]:

@@ -267,7 +267,7 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
 
     Raises:
         `UsageError`: The expected batch is larger than N or smaller than one image, or N is too small for the
-            default delta.
+            default delta. Or a group of `--noise_bands` has fewer units than a step expects.
     """
     if config.sample_rate is not None:
         rate = parse_rate(config.sample_rate)
@@ -286,6 +286,13 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
                 f"most {num_units}."
             )
         sample_rate, expected = normaliser / num_units, float(normaliser)
+    if config.bands is not None and config.bands * sample_rate > 1:
+        flag = "train_batch_size" if config.sample_rate is None else "sample_rate"
+        raise UsageError(
+            f"--noise_bands {config.bands} lets as many groups take turns, and each holds 1/{config.bands} of the "
+            f"{num_units:,} {config.unit_of_privacy}s, fewer than the {expected:g} that a step expects: give at most "
+            f"{math.floor(1 / sample_rate)}, auto, or a smaller --{flag}."
+        )
     delta = target_delta(config, num_units)
     cap = truncated_batch_size(num_units, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
     return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, config.images_per_unit)

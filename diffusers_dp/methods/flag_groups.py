@@ -149,6 +149,12 @@ class DPSGDFlags:
         "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has "
         "the same shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
     )
+    noise_bands: str = flag(
+        "1",
+        "Steps over which DP-SGD's noise is correlated, so that it cancels in their sum: 1 | 4 | 8 | 16, or 'auto' "
+        "for the one with the least computed error. As many groups of images take turns. With b bands, b - 1 vectors "
+        "like the model stay in memory.",
+    )
     noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )

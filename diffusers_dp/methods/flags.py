@@ -186,6 +186,13 @@ class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
         return self.max_train_steps + self.restart_slack
 
     @property
+    def bands(self) -> int | None:
+        """`--noise_bands` as a number, `None` for `auto`; without noise there is nothing to choose, and it is 1."""
+        if self.noise_bands == "auto":
+            return None if self.has_guarantee else 1
+        return int(self.noise_bands)
+
+    @property
     def physical_batch_size(self) -> int | None:
         """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
         return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)

@@ -88,6 +88,7 @@ _CHOICES = {
     "central_images": CENTRAL_IMAGES,
     "accountant": ACCOUNTANTS,
     "lr_scheduler": LR_SCHEDULERS,
+    "noise_bands": ("1", "auto", "4", "8", "16"),
 }
 
 
@@ -175,7 +176,28 @@ def _validate_dp_sgd(config: DPSGDConfig) -> None:
             f"--truncated_poisson and --accountant {config.accountant} exclude each other; only pld counts such "
             "samples."
         )
+    _validate_bands(config)
     _validate_steps_of_units(config)
+
+
+def _validate_bands(config: DPSGDConfig) -> None:
+    if config.noise_bands == "1":
+        return
+    if config.truncated_poisson:
+        raise UsageError(
+            f"--noise_bands {config.noise_bands} and --truncated_poisson exclude each other: correlated noise has no "
+            "proof for truncated samples; leave one of them out."
+        )
+    if not config.has_guarantee and config.noise_bands != "auto":
+        raise UsageError(
+            f"--noise_bands {config.noise_bands} and --target_epsilon inf exclude each other: without noise nothing "
+            "is correlated; leave one of them out."
+        )
+    if config.bands is not None and config.bands > config.max_train_steps:
+        raise UsageError(
+            f"--noise_bands {config.bands} is more than --max_train_steps {config.max_train_steps}: a band for each "
+            "step is the most; lower the one or raise the other."
+        )
 
 
 def _validate_steps_of_units(config: DPSGDConfig) -> None:

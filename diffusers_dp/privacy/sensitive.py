@@ -18,12 +18,14 @@ from torch import nn
 
 from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
+from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
 from ..data.picked_images import PickedImages
 from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
+from ..gradients.sampling import groups_of_units
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, widened
+from ..randomness.banded_noise import BandedNoise
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 from .separate_records import Features, features_of_zeros
@@ -106,8 +108,12 @@ class SensitiveImages:
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
         self._generator = PrivateGenerator()
+        self._banded_noise = (
+            BandedNoise()
+        )  # of the first process; a new door, as a resumed run has, begins a new block
         self._leaky_log = leaky_log
         self._fitting = FittingParts()
+        self._groups: tuple[tuple[int, int], list[torch.Tensor]] | None = None
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
@@ -216,6 +222,7 @@ class SensitiveImages:
         ledger: PrivacyLedger,
         reserve_steps: int = 1,
         truncated_batch_size: int | None = None,
+        bands: Bands | None = None,
         generator: PrivateGenerator | None = None,
     ) -> Gradients:
         """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of
@@ -229,7 +236,7 @@ class SensitiveImages:
                 which all that is random is drawn, to one loss per row.
             max_grad_norm (`float`): Clip norm C.
             noise_multiplier (`float`): sigma; the noise has standard deviation sigma * C.
-            sample_rate (`float`): q.
+            sample_rate (`float`): q, of all units, with bands too.
             normaliser (`float`): The public divisor, the expected batch size qN.
             noise_multiplicity (`int`): K rows per image, averaged before clipping.
             max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
@@ -238,6 +245,8 @@ class SensitiveImages:
             truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a
                 random part of this size, and a smaller one filled up with blank images that do not count, so that
                 every step has as many rows.
+            bands (`Bands`, *optional*): Groups of units take turns, the one of the step's position in the ledger is
+                sampled at the rate bq, and the noise is correlated over the steps (`BandedNoise`).
             generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
@@ -245,19 +254,23 @@ class SensitiveImages:
 
         Raises:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
+            UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
             ValueError: The ledger is for another number of images, or samples of units are to be truncated.
         """
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
-            **self._unit_facts,
+            bands=bands, **self._unit_facts,
         )  # fmt: skip
         self._check_size(ledger)
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
-        ledger.take_step(row, reserve_steps=reserve_steps)
+        position = ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
-        if truncated_batch_size is None:
+        if bands is not None:
+            members = self._members(bands, position % bands.count)
+            sample = members[poisson_sample(len(members), row.sampling_probability, generator)]
+        elif truncated_batch_size is None:
             sample = poisson_sample(self._own_units, sample_rate, generator)
         else:
             sample = self._truncated_sample(sample_rate, truncated_batch_size, generator)
@@ -277,6 +290,9 @@ class SensitiveImages:
             )
         if self._leaky_log is not None:
             self._leaky_log.end_step()
+        if bands is not None and self.processes.is_first:
+            shapes, std = [value.shape for value in total.values()], noise_multiplier * max_grad_norm
+            generator = self._banded_noise.step(position, bands.coefficients, std, shapes, generator)
         if self.processes.is_first:
             part = add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
         else:
@@ -303,6 +319,18 @@ class SensitiveImages:
         own = drawn[drawn % count == index] // count  # see `data.shares.share_of`
         blanks = max(0, accounting.truncated_batch_size(batch_size, 1 / count) - len(own))
         return torch.cat([own, torch.full((blanks,), self.num_units)])  # no record has this index
+
+    def _members(self, bands: Bands, group: int) -> torch.Tensor:
+        """This process's units of a group, ascending; of all places, those that are this process's. The groups are
+        formed once."""
+        if self._groups is None or self._groups[0] != (bands.count, bands.permutation_seed):
+            groups = groups_of_units(self.num_units, bands.count, bands.permutation_seed)
+            own = groups[self.processes.index :: self.processes.count]  # see `data.shares.share_of`
+            self._groups = (
+                (bands.count, bands.permutation_seed),
+                [torch.from_numpy(np.flatnonzero(own == number)) for number in range(bands.count)],
+            )
+        return self._groups[1][group]
 
     def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:
         """The drawn records, `size` at a time and in the clear, for the door's own methods alone."""

@@ -123,8 +123,9 @@ def guess_in_words(receipt: dict[str, Any]) -> str:
 def questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Events that differ only in their reservation, as one line with the sum of their `steps`."""
     found: dict[str, dict[str, Any]] = {}
+    left_out = ("id", "first_step", "steps_reserved", "steps_executed")
     for event in events:
-        facts = {key: value for key, value in event.items() if key not in ("id", "steps_reserved", "steps_executed")}
+        facts = {key: value for key, value in event.items() if key not in left_out}
         question = found.setdefault(canonical_json(facts), {**facts, "steps": 0})
         question["steps"] += event["steps_reserved"]
     return list(found.values())

@@ -179,7 +179,8 @@ def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     steps = ("steps_reserved", "steps_executed")
     added: dict[str, dict[str, Any]] = {}
     for event in events:
-        question = json.dumps({key: event[key] for key in event if key not in ("id", *steps)}, sort_keys=True)
+        left_out = ("id", "first_step", *steps)  # steps with bands follow each other, whatever lies between
+        question = json.dumps({key: event[key] for key in event if key not in left_out}, sort_keys=True)
         first = added.setdefault(question, event)
         if first is not event:
             first.update({key: first[key] + event[key] for key in steps})

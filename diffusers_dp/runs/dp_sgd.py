@@ -10,7 +10,7 @@ from diffusers.training_utils import EMAModel
 from torch import nn
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import LedgerRow
+from ..accounting.ledger_row import Bands, LedgerRow
 from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
 from ..gradients import largest_physical_batch
@@ -79,7 +79,7 @@ def run_dp_sgd(
     2016, Algorithm 1). The averaged weights go on.
 
     Args:
-        row (`LedgerRow`): One step, see `gradient_row`: noise multiplier, sample rate, clip norm, divisor, K.
+        row (`LedgerRow`): One step, see `gradient_row`: noise multiplier, sample rate, clip norm, divisor, K, bands.
         private (`Path`): The run's private folder, where checkpoints lie.
         largest_batch_size (`int`): Images of a step, which it hardly ever exceeds.
         expected_batch_size (`float`): qN, for the tracker.
@@ -111,6 +111,7 @@ def run_dp_sgd(
         noise_multiplicity=row.query["noise_multiplicity"], at_most=largest_batch_size,
         at_least=row.query.get("max_images_per_unit", 1), processes_here=processes.local_count,
     )  # fmt: skip
+    bands = Bands.of(row.query)
     together = settings.reserved_together
     with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar, uninterrupted():
         while step < last_step:
@@ -119,13 +120,14 @@ def run_dp_sgd(
                 trained.loss,
                 max_grad_norm=row.query["clip_norm"],
                 noise_multiplier=row.noise_multiplier,
-                sample_rate=row.sampling_probability,
+                sample_rate=row.sampling_probability if bands is None else row.query["sample_rate"],
                 normaliser=row.query["normaliser"],
                 noise_multiplicity=row.query["noise_multiplicity"],
                 max_physical_batch_size=physical_batch_size,
                 ledger=ledger,
                 reserve_steps=min(together - step % together, last_step - step),
                 truncated_batch_size=row.truncated_batch_size,
+                bands=bands,
             )
             for name, parameter in trained.model.named_parameters():
                 parameter.grad = gradients.get(name)  # none of a frozen one

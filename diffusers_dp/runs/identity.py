@@ -30,6 +30,8 @@ class RunIdentity:
         public_inputs (`list[dict]`): Origins of the weights and images from elsewhere that its weights began with.
         processes (`list[int]`): How many processes it had, at each start.
         asked (`bool`): Whether its ledger holds a row. Runs of earlier versions do not say it.
+        listing (`str`): `data.images.listing_of` its images, where `--noise_bands` keeps them in the groups of their
+            places; else empty, and not written.
     """
 
     dataset_id: str | None = None
@@ -40,6 +42,7 @@ class RunIdentity:
     public_inputs: list[dict[str, Any]] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
     asked: bool = False
+    listing: str = ""
 
 
 def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIdentity:
@@ -97,7 +100,8 @@ def _check_types(identity: RunIdentity) -> None:
 
 def save_identity(private: Path, identity: RunIdentity) -> None:
     """Writes `private/run.json`, durably: before the first question is asked."""
-    replace_file(private / IDENTITY_NAME, json.dumps(asdict(identity)).encode())
+    facts = {name: value for name, value in asdict(identity).items() if name != "listing" or value}
+    replace_file(private / IDENTITY_NAME, json.dumps(facts).encode())
 
 
 def note_asked(private: Path, identity: RunIdentity) -> None:

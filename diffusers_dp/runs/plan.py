@@ -4,19 +4,21 @@ PRV."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import Bound, Release, other_releases
-from ..accounting.ledger_row import LedgerRow, gradient_row, mechanism_of
+from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
 from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.config import DPSGDConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
 from ..queries.query import Query
+from ..randomness.band_coefficients import Workload, noise_of_a_step
 from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
+from .bands import chosen_bands, describe_bands, refuse_other_bands
 from .identity import RunIdentity, note_asked, read_identity
 from .verifiable import refuse_unverifiable
 
@@ -36,12 +38,15 @@ class Plan:
             kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
         queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it.
+        noise_errors (`dict[int, float]`): With `--noise_bands`, how much noise reaches the weights with each number of
+            bands that was looked at, see `chosen_bands`.
     """
 
     sampling: SamplingFacts | None
     rows: dict[str, LedgerRow]
     ledger: PrivacyLedger
     queries: tuple[Query, ...] = ()
+    noise_errors: dict[int, float] = field(default_factory=dict)
 
     @property
     def epsilon(self) -> float:
@@ -57,7 +62,8 @@ class Plan:
     def table(self) -> str:
         """All of it for a person to read."""
         about_delta = [self.about_delta] if self.about_delta else []
-        return "\n".join([*_table(self.ledger, self.rows), *about_delta, *_limits(self.ledger)])
+        bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
+        return "\n".join([*_table(self.ledger, self.rows), *bands, *about_delta, *_limits(self.ledger)])
 
     @property
     def about_delta(self) -> str:
@@ -111,7 +117,20 @@ class Plan:
         """
         if not self.ledger.has_guarantee or self.sampling is None:
             return math.inf
-        return self.sampling.expected_batch_size / (self.rows["dp_sgd"].noise_multiplier * math.sqrt(num_parameters))
+        return self.sampling.expected_batch_size / (self.noise_of_a_step * math.sqrt(num_parameters))
+
+    @property
+    def noise_against_independent(self) -> float:
+        """How much noise reaches the weights, as a part of what independent noise of the same cost would be."""
+        chosen = self.rows["dp_sgd"].bands or 1
+        return self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0
+
+    @property
+    def noise_of_a_step(self) -> float:
+        """Standard deviation of one step's own noise, in clip norms: the noise multiplier, or with bands more."""
+        row = self.rows["dp_sgd"]
+        bands = Bands.of(row.query)
+        return row.noise_multiplier * (1.0 if bands is None else noise_of_a_step(bands.coefficients))
 
 
 def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
@@ -152,14 +171,20 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     later = {row.name: row for row in ledger.set_aside}
     if main is not None:
         later = {main.name: _query_row(main, ledger), **later}
+    errors: dict[int, float] = {}
     if isinstance(config, DPSGDConfig) and sampling is not None:
-        later |= _dp_sgd_rows(config, ledger, sampling)
+        workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
+        bands, errors = chosen_bands(
+            config.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=config.counted_steps,
+            workload=workload,
+        )  # fmt: skip
+        later |= _dp_sgd_rows(config, ledger, sampling, bands)
     for row in later.values():
         ledger.reserve(row)
     rows |= later
     if ledger.has_guarantee:
         refuse_unverifiable(ledger, config.queries)
-    return Plan(sampling, rows, ledger, config.queries)
+    return Plan(sampling, rows, ledger, config.queries, errors)
 
 
 def _main_query(config: TrainingConfig) -> Query | None:
@@ -180,15 +205,23 @@ def _query_row(query: Query, ledger: PrivacyLedger, budget_share: float | None =
     return _row(query.name, sigma, query.sample_rate, query.repeats)
 
 
-def _dp_sgd_rows(config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts) -> dict[str, LedgerRow]:
+def _dp_sgd_rows(
+    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, bands: Bands | None
+) -> dict[str, LedgerRow]:
     """DP-SGD, with the noise that what is left asks for, and its slack."""
-    cap = sampling.truncated_batch_size
-    sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
-    step = _step(config, sampling, sigma)
+    step = _step(config, sampling, _calibrated(config, ledger, sampling, bands), bands)
     rows = {"dp_sgd": replace(step, steps=config.max_train_steps)}
     if config.restart_slack:
         rows["restart_slack"] = replace(step, name="restart_slack", steps=config.restart_slack)
     return rows
+
+
+def _calibrated(config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, bands: Bands | None) -> float:
+    number = 1 if bands is None else bands.count
+    return ledger.calibrate(
+        number * sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size,
+        bands=number,
+    )  # fmt: skip
 
 
 def new_ledger(
@@ -271,27 +304,28 @@ def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity |
 
 def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
     """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of
-    the budget asks for.
+    the budget asks for, and the plan's bands.
 
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
+        UsageError: It had other bands.
     """
     sampling = plan.sampling
     assert sampling is not None  # of a `DPSGDConfig`
     earlier = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
     if earlier:
-        sigma = earlier[-1]["noise_multiplier"]
+        refuse_other_bands(config.bands, ledger)
+        bands, sigma = Bands.of(earlier[-1]["query"]), earlier[-1]["noise_multiplier"]
     else:
-        sigma = ledger.calibrate(
-            sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size
-        )
-    row = _step(config, sampling, sigma)
+        bands = None if config.bands == 1 else Bands.of(plan.rows["dp_sgd"].query)
+        sigma = _calibrated(config, ledger, sampling, bands)
+    row = _step(config, sampling, sigma, bands)
     if earlier:
         _check_same(earlier[-1], row)
     return row
 
 
-def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float) -> LedgerRow:
+def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, bands: Bands | None) -> LedgerRow:
     return gradient_row(
         max_grad_norm=config.max_grad_norm,
         noise_multiplier=sigma,
@@ -300,6 +334,7 @@ def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float) -> LedgerR
         noise_multiplicity=config.noise_multiplicity,
         truncated_batch_size=sampling.truncated_batch_size,
         max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
+        bands=bands,
     )
 
 

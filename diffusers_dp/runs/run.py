@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from accelerate.utils import set_seed
 
-from ..data.images import PublicFacts, load_images
+from ..data.images import PublicFacts, listing_of, load_images
 from ..data.shares import load_share
 from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
@@ -26,6 +26,7 @@ from ..release.no_guarantee import save_without_guarantee
 from ..release.push import push_finished
 from ..release.receipt import RunRecord
 from ..release.unreleased import save_unreleased
+from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
 from .folder import RunFolder
@@ -81,6 +82,8 @@ class TrainingRun(Generic[Config]):
         self.ledger = shared_ledger(
             processes, lambda: new_ledger(config.ledger_path, config, self.facts, self.identity)
         )
+        if isinstance(config, DPSGDConfig):
+            self._keep_groups(config)
         if self.ledger.rows:
             self.identity.resumes.append(
                 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
@@ -102,6 +105,14 @@ class TrainingRun(Generic[Config]):
             units=arrays.units, num_units=self.facts.declared_units, max_images_per_unit=config.images_per_unit,
             leaky_log=leaky_log, device=processes.device, processes=processes,
         )  # fmt: skip
+
+    def _keep_groups(self, config: DPSGDConfig) -> None:
+        """With `--noise_bands`, an image is in one group for as long as the release asks. Raises `UsageError`."""
+        refuse_other_bands(config.bands, self.ledger)
+        if config.bands != 1:
+            found = self.processes.on_first(lambda: listing_of(config.data, self.facts))
+            refuse_another_listing(self.identity.listing, found, self.ledger)
+            self.identity.listing = found
 
     @property
     def resumes_dp_sgd(self) -> bool:

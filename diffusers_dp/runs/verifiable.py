@@ -33,7 +33,8 @@ def refuse_unverifiable(ledger: PrivacyLedger, queries: Sequence[Query]) -> None
     if facts["prior_releases"]:
         facts["dataset"] = {}  # what it costs in sum is checked below
     for event in facts["events"]:
-        for problem in verify.check_numbers({**facts, "events": [event], "prior_releases": []}):
+        alone = {**event, "first_step": 0} if "first_step" in event else event
+        for problem in verify.check_numbers({**facts, "events": [alone], "prior_releases": []}):
             sigma, steps = event["noise_multiplier"], event["steps_reserved"]
             what = f"{event['stage']} would have noise multiplier {sigma:.4g} and {steps} step(s)"
             raise _refusal(f"{what}. {problem}", _remedy(ledger, queries, event))
@@ -45,7 +46,8 @@ def refuse_unverifiable(ledger: PrivacyLedger, queries: Sequence[Query]) -> None
 def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
     delta = f"--target_delta {ledger.target_delta:g}"
     claims = {ledger.accountant: ledger.epsilon()}
-    distances = [(_distance(event), event["steps_reserved"]) for event in facts["events"]]
+    own = verify.counted(facts["events"])
+    distances = [(_distance(event), event["steps_reserved"]) for event in own]
     if sum(distance * steps for distance, steps in distances) <= ledger.target_delta:
         claims["pld"] = 0.0
     elif max(distances)[0] <= ledger.target_delta:
@@ -58,12 +60,11 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
                 f"Epsilon by {accountant.upper()} would be {claim:g} at {delta}, which is no finite number above 0."
             )
             raise _refusal(problem, "lower --target_delta, or raise --train_batch_size")
-    events = [event for prior in facts["prior_releases"] for event in prior["events"]]
+    together = verify.counted_together(facts)
     interval = accounting.interval_of(ledger.target_epsilon)
     if min(claims.values()) < MAYBE_FINE:
         interval = accounting.PLD_FINE_INTERVAL
-    for listed, remedy in (([], "lower --target_epsilon"), (events, "lower --dataset_epsilon")):
-        counted = [*facts["events"], *listed]
+    for counted, remedy in ((own, "lower --target_epsilon"), (together, "lower --dataset_epsilon")):
         try:
             verify.grid_of({**facts, "claims_version": 1}, counted, interval)
         except ValueError as error:

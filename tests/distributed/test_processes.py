@@ -21,14 +21,17 @@ from diffusers_dp.distributed.launcher import tell
 from diffusers_dp.distributed.processes import LOST, Processes, start_processes
 from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
+from diffusers_dp.gradients.sampling import groups_of_units
 from diffusers_dp.methods.config import DPDMConfig, load_config
 from diffusers_dp.verify import verify
 from support import forked
+from support.bands import matrix
 from support.flags import TINY_RUN
 from support.noise_questions import NOISE_CELLS
 from support.places import ROOT, TESTS
 from support.processes import SEVERAL, launch
 from support.processes_worker import (
+    BANDS,
     CLIP_NORM,
     CUT_IMAGES,
     CUT_REPEATS,
@@ -151,6 +154,19 @@ def test_a_sample_is_cut_as_a_whole(found, count):
     for each in found[count]:
         assert_same(each["cut"]["taken"], found[count][0]["cut"]["taken"], rtol=0, atol=0)
         assert len(set(each["cut"]["rows"])) == 1
+
+
+@pytest.mark.parametrize("count", (1, *SEVERAL))
+def test_groups_and_correlated_noise_are_those_of_one_process(found, count):
+    """Whoever holds an image, its group is that of its place; the first process alone adds the noise of the bands."""
+    groups = groups_of_units(40, BANDS.count, BANDS.permutation_seed)
+    for each in found[count]:
+        for step, taken in enumerate(each["turns"]["taken"].numpy()):
+            assert np.array_equal(np.flatnonzero(taken > 0.5), np.flatnonzero(groups == step % BANDS.count))
+        assert_same(each["turns"]["noise"], found[count][0]["turns"]["noise"], rtol=0, atol=0)
+    white = matrix(BANDS.coefficients, [6]) @ found[count][0]["turns"]["noise"].double().numpy() / SIGMA
+    assert white.std(1) == pytest.approx(np.ones(6), rel=0.03)
+    assert np.abs(np.corrcoef(white) - np.eye(6)).max() < 6 / white.shape[1] ** 0.5
 
 
 @pytest.mark.parametrize("count", SEVERAL)

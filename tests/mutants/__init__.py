@@ -2,6 +2,7 @@
 """Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests
 answer for what."""
 
+from .faults_of_bands import BANDS
 from .faults_of_books import DATA_SETS, LEDGER_FAULTS, RELEASED
 from .faults_of_crashes import CRASHES
 from .faults_of_evaluation import EVALUATION
@@ -20,6 +21,7 @@ FAULTS = (
     *CELLS,
     *RANDOM_SOURCE,
     *SAMPLES,
+    *BANDS,
     *IMAGES,
     *CLIPPING,
     *ENGINE_FAULTS,

@@ -18,8 +18,9 @@ LEDGER_FAULTS = (
     Fault(
         "a step is taken after the images were looked at",
         DOOR,
-        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        generator = generator or self._generator",
-        "        generator = generator or self._generator",
+        "        position = ledger.take_step(row, reserve_steps=reserve_steps)\n        generator = generator or "
+        "self._generator",
+        "        position = 0\n        generator = generator or self._generator",
         ("privacy/test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
         "        parameters = dict(model.named_parameters())",
         "        ledger.take_step(row, reserve_steps=reserve_steps)\n        parameters = "
@@ -28,8 +29,8 @@ LEDGER_FAULTS = (
     Fault(
         "the ledger holds twice the noise that is added",
         ROW,
-        "        noise_multiplier=noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
-        "        noise_multiplier=2 * noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
+        "        noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
+        "        noise_multiplier=2 * noise_multiplier,\n        sampling_probability=probability,\n        query={",
         ("test_guarantee.py::test_every_draw_was_paid_for",),
     ),
     Fault(
@@ -108,13 +109,13 @@ LEDGER_FAULTS = (
     Fault(
         "a truncated step's row does not say so",
         ROW,
-        "        mechanism=mechanism_of(sample_rate, truncated_batch_size, noise_multiplier),\n        "
-        "noise_multiplier=noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
-        "        mechanism=mechanism_of(sample_rate, None, noise_multiplier),\n        "
-        "noise_multiplier=noise_multiplier,\n        sampling_probability=sample_rate,\n        query={",
+        "        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number),\n        "
+        "noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
+        "        mechanism=mechanism_of(probability, None, noise_multiplier, number),\n        "
+        "noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
         ("privacy/test_noise.py::test_the_ledger_says_what_a_step_did",),
-        "        truncated_batch_size=truncated_batch_size,\n    )\n",
-        "    )\n",
+        "        truncated_batch_size=truncated_batch_size,\n        bands=number,\n    )\n",
+        "        bands=number,\n    )\n",
     ),
     Fault(
         "composition counts each question once",

@@ -126,8 +126,8 @@ RELEASES = (
     Fault(
         "the verifier leaves prior releases out of the sum",
         "diffusers_dp/verify.py",
-        'together = {"delta": receipt["delta"], "events": [*receipt["events"], *events]}',
-        'together = {"delta": receipt["delta"], "events": receipt["events"]}',
+        '    releases = [receipt, *receipt.get("prior_releases", [])]\n',
+        "    releases = [receipt]\n",
         ("release/test_verify.py::test_releases_of_one_data_set_are_added_up",),
     ),
     Fault(

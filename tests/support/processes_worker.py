@@ -29,6 +29,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
+from support.bands import bands_of
 from support.doors import Noiseless
 from support.noise_questions import NOISE_CELLS, noise_of
 from support.releases import make_unet
@@ -38,6 +39,7 @@ SHAPE = (1, 4, 4)
 SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
 LARGE = 2.0**27  # in float32 the next number is 16 away
 CUT_IMAGES, CUT_SIZE, CUT_REPEATS = 40, 20, 400
+BANDS = bands_of(4)
 
 
 def make_arrays(count, units=False):
@@ -187,6 +189,29 @@ def who_remains(processes):
     return {"taken": torch.stack(found), "rows": rows}
 
 
+def who_takes_turns(processes):
+    """Of whole groups, without noise; and the noise of steps with bands alone, in four of them."""
+    arrays = make_arrays(40)
+    arrays.readable[:] = True
+    door, ledger = make_door(processes, arrays, 40), make_ledger(processes, 40)
+    question = {"sample_rate": 1 / BANDS.count, "normaliser": 1.0, "noise_multiplicity": 1, "bands": BANDS}
+    question |= {"max_grad_norm": 1.0, "noise_multiplier": SIGMA, "max_physical_batch_size": 64, "reserve_steps": 8}
+
+    def one_hot_loss(model, images, _, generator):
+        return model(which(images / 2 + 0.5)).flatten()
+
+    sums = nn.Linear(40, 1, bias=False)
+    found = {"taken": torch.stack([
+        door.noisy_gradient(sums, one_hot_loss, ledger=ledger, generator=Noiseless(), **question)["weight"].flatten()
+        for _ in range(2 * BANDS.count)
+    ])}  # fmt: skip
+    arrays.readable[:] = False
+    door, wide = make_door(processes, arrays, 40), nn.Linear(40, 512)
+    answers = [door.noisy_gradient(wide, one_hot_loss, ledger=ledger, **question) for _ in range(6)]
+    found["noise"] = torch.stack([torch.cat([g.flatten() for g in answer.values()]) for answer in answers])
+    return found
+
+
 def train(processes, model):
     """With three images, fewer than processes: samples are mostly empty, and one process never has an image."""
     processes.same_weights(model)
@@ -329,6 +354,7 @@ def measure(processes: Processes, folder: Path) -> dict:
         "every way": {cell: noise_of(cell, processes) for cell in NOISE_CELLS if processes.count > 1},
         "taken": who_takes_part(processes),
         "cut": who_remains(processes),
+        "turns": who_takes_turns(processes),
     }
     found["warm-up"], found["refused"] = warm_up(processes, model), until_refused(processes, model)
     if processes.index:

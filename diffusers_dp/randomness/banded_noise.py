@@ -1,0 +1,86 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Noise that is correlated over steps, so that it cancels in the sums that an optimiser forms (banded matrix
+factorisation)."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+
+from .private_generator import PrivateGenerator
+
+
+class BandedNoise:
+    """The noise `y = C^-1 z` of steps that follow each other, with `z ~ N(0, std^2 I)` and C lower triangular,
+    banded and Toeplitz (Choquette-Choo et al. 2023, arXiv 2306.08153, Section 4).
+
+    Row t is `y_t = (z_t - sum_{k=1}^{b-1} c_k y_{t-k}) / c_0`; the noise of a step before the first is 0. The noise of
+    the last b - 1 steps stays in memory, in float32, as it was given out. Whoever holds it can subtract noise, so it
+    is never serialised.
+
+    A new object begins a new block of C. So does a step that does not follow the one before it, or whose parameters,
+    coefficients or standard deviation are others. Columns b steps apart are orthogonal across blocks, too.
+    """
+
+    def __init__(self) -> None:
+        self._block: tuple[object, ...] = ()
+        self._next = 0
+        self._past: list[deque[torch.Tensor]] = []  # of each tensor of a step, the newest first
+
+    def step(
+        self,
+        position: int,
+        coefficients: Sequence[float],
+        std: float,
+        shapes: Sequence[torch.Size],
+        generator: PrivateGenerator,
+    ) -> PrivateGenerator:
+        """The source of one step's noise, which is drawn from once for each shape, in this order.
+
+        Args:
+            position (`int`): Of the step, among all that the ledger reserved.
+            coefficients (sequence of `float`): c_0 to c_{b-1}.
+            std (`float`): Of z.
+            shapes (sequence of `torch.Size`): Of the tensors that get noise.
+            generator (`PrivateGenerator`): Of z.
+        """
+        block = (tuple(coefficients), std, tuple(shapes))
+        if block != self._block or position != self._next:
+            self._past = [deque(maxlen=len(coefficients) - 1) for _ in shapes]
+        # A step that breaks off leaves no block to go on with.
+        self._block, self._next = (), position + 1
+        return _Step(self, block, generator)
+
+    def __reduce__(self):
+        raise TypeError("BandedNoise is never serialised: whoever holds past noise can subtract it.")
+
+
+class _Step(PrivateGenerator):
+    """In the place of the generator of z, while one step gets its noise."""
+
+    def __init__(
+        self,
+        noise: BandedNoise,
+        block: tuple[tuple[float, ...], float, tuple[torch.Size, ...]],
+        generator: PrivateGenerator,
+    ) -> None:
+        self._noise, self._block, self._fresh = noise, block, generator
+        self._drawn = 0
+
+    def normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
+        """Raises `ValueError` where the draws are not those that were announced."""
+        (c_0, *others), announced, shapes = self._block
+        if std != announced or tuple(shape) != tuple(shapes[self._drawn]):
+            raise ValueError("Correlated noise is drawn once for each tensor of a step, in the order of the first.")
+        past = self._noise._past[self._drawn]
+        noise = self._fresh.normal(shape, std, device).double()
+        for coefficient, earlier in zip(others, past):
+            noise -= coefficient * earlier
+        given = (noise / c_0).float()
+        past.appendleft(given)
+        self._drawn += 1
+        if self._drawn == len(shapes):
+            self._noise._block = self._block
+        return given

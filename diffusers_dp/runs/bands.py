@@ -1,0 +1,106 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Which bands DP-SGD's noise gets, from public numbers, and what the plan says of them. No torch."""
+
+import secrets
+
+from ..accounting.epsilon import participations
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_file import banded_rows
+from ..accounting.ledger_row import Bands, LedgerRow
+from ..errors import UsageError
+from ..randomness.band_coefficients import Workload, best_coefficients, root_mean_square_error
+
+
+TRIED = (1, 4, 8, 16)  # by `--noise_bands auto`
+
+
+def chosen_bands(
+    asked: int | None, ledger: PrivacyLedger, *, sample_rate: float, counted_steps: int, workload: Workload
+) -> tuple[Bands | None, dict[int, float]]:
+    """The bands that `--noise_bands` names, or of all that can be those with the least error, and the groups of a
+    fresh public permutation.
+
+    Args:
+        asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
+        ledger (`PrivacyLedger`): With what is asked before DP-SGD, which gets what is left.
+        sample_rate (`float`): q, of all units.
+        counted_steps (`int`): Of DP-SGD, with those that may be lost.
+        workload (`Workload`): Steps, learning rate and averaging, into which the noise goes.
+
+    Returns:
+        `tuple[Bands | None, dict[int, float]]`: `None` for independent noise; and for each number of bands that was
+        looked at, sigma times `root_mean_square_error`. Empty where no bands are asked for.
+
+    Raises:
+        UsageError: As `PrivacyLedger.calibrate`.
+    """
+    if asked == 1:
+        return None, {}
+    errors = {}
+    for number in TRIED if asked is None else (1, asked):
+        if number <= workload.steps and number * sample_rate <= 1:
+            sigma = ledger.calibrate(number * sample_rate, counted_steps, bands=number)
+            errors[number] = sigma * root_mean_square_error(best_coefficients(number, workload), workload)
+    number = asked or min(errors, key=errors.__getitem__)
+    if number == 1:
+        return None, errors
+    return Bands(best_coefficients(number, workload), secrets.randbits(32)), errors
+
+
+def describe_bands(rows: dict[str, LedgerRow], errors: dict[int, float], unit: str) -> list[str]:
+    """Lines for a person: the error of each number of bands against that of independent noise, and what those that
+    were chosen mean.
+
+    Args:
+        rows (`dict[str, LedgerRow]`): Of the plan.
+        errors (`dict[int, float]`): From `chosen_bands`.
+        unit (`str`): What is sampled.
+    """
+    compared = ", ".join(f"{number}: {error / errors[1]:.1%}" for number, error in errors.items())
+    lines = [f"noise that reaches the weights, by number of bands, against independent noise: {compared}"]
+    bands, steps = rows["dp_sgd"].bands, rows["dp_sgd"].steps
+    if bands is None:
+        return [*lines, "dp_sgd: independent noise has the least error here"]
+    counted = sum(row.steps for row in rows.values() if row.bands is not None)  # with those that may be lost
+    turns = participations(counted, bands)
+    lines.append(
+        f"dp_sgd: {bands} bands: as many groups of {unit}s take turns, {turns} at most to a group; "
+        f"{bands - 1} vectors like the model stay in memory"
+    )
+    if turns * bands > counted:
+        lines.append(f"--max_train_steps {steps + turns * bands - counted} would cost no more than {steps}")
+    return lines
+
+
+def refuse_other_bands(asked: int | None, ledger: PrivacyLedger) -> None:
+    """Groups and bands go on over all steps of a release. `--noise_bands auto` takes those of the first start.
+
+    Args:
+        asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
+        ledger (`PrivacyLedger`): Of the run.
+
+    Raises:
+        UsageError: DP-SGD began with other bands.
+    """
+    began = [row.get("bands", 1) for row in ledger.rows if row["stage"] == "dp_sgd"]
+    if began and asked is not None and asked != began[0]:
+        raise UsageError(
+            f"--noise_bands {asked} is not what this run began with, {began[0]}: resume with --noise_bands {began[0]}."
+        )
+
+
+def refuse_another_listing(known: str, found: str, ledger: PrivacyLedger) -> None:
+    """A place's group holds for all steps of a release, so that images keep their places.
+
+    Args:
+        known, found (`str`): `data.images.listing_of` at the first step, and now.
+        ledger (`PrivacyLedger`): Of the run.
+
+    Raises:
+        UsageError: The images are listed otherwise, and steps with bands have been reserved.
+    """
+    if known != found and banded_rows(ledger.rows):
+        raise UsageError(
+            "The images are listed otherwise than when this run began, and --noise_bands keeps each in the group of "
+            "its place: give the same files under the same names, or start anew in another --output_dir."
+        )

@@ -1,0 +1,136 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Audits of steps with bands: an honest run passes and stays below its claim, and what breaks the proof shows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diffusers_dp.audit import mechanism as mechanism_module
+from diffusers_dp.audit.bands import enough_steps, scored_turns, turns_of, whitened
+from diffusers_dp.audit.cells import CELLS, cell_checks
+from diffusers_dp.audit.mechanism import Mechanism, canary_runs, stand_in
+from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
+from diffusers_dp.audit.report import Audit
+from diffusers_dp.audit.training_run import RunAudit, diffusion_model
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.gradients.sampling import groups_of_units
+from diffusers_dp.methods.config import DPDMConfig
+from diffusers_dp.privacy import sensitive
+from diffusers_dp.randomness.banded_noise import BandedNoise
+from diffusers_dp.runs.plan import plan_run
+from support.bands import bands_of, matrix
+
+
+MECHANISM = Mechanism(
+    sample_rate=0.1, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=2, truncated=False,
+    delta=1e-5, bands=bands_of(4),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_audits(monkeypatch):
+    """They see less, and take a second."""
+    monkeypatch.setattr(mechanism_module, "RECORDS_PER_STEP", 60)
+
+
+def audit(mechanism=MECHANISM):
+    checks = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=False)
+    checks += parameter_noise_checks(mechanism, stand_in())
+    checks += cell_checks(mechanism, stand_in(), CELLS)
+    return Audit("mechanism", {}, {"dp_sgd": canary_runs(mechanism, quick=True)}, checks, 0.0)
+
+
+def test_an_attacker_who_knows_the_matrix_sees_sampled_gaussians():
+    """One record's turns: C for each that it took, and nothing of its other turns or of other steps' noise."""
+    bands, rng = bands_of(4), np.random.default_rng(0)
+    groups = groups_of_units(9, 4, bands.permutation_seed)
+    signal = rng.integers(0, 2, (23, 9)) * (np.arange(23)[:, None] % 4 == groups)
+    fresh = rng.normal(size=(23, 9))
+    c = matrix(bands.coefficients, [23])
+    answers = signal + np.linalg.solve(c, fresh)
+    assert np.allclose(whitened(answers, bands), c @ signal + fresh)
+    told = turns_of(answers, bands, 9)
+    assert told.shape == (scored_turns(23, bands), 9) == (5, 9)
+    own = 4 * np.arange(5)[:, None] + groups
+    expected = np.take_along_axis(signal, own, 0) + np.take_along_axis(c.T @ fresh, own, 0)
+    assert np.allclose(told, expected)
+    assert [enough_steps(steps, bands) for steps in (1, 8, 9)] == [8, 8, 12] and enough_steps(9, None) == 9
+
+
+@pytest.mark.parametrize("changes", [{}, {"sample_rate": 0.25}, {"bands": bands_of(8)}], ids=["", "bq = 1", "8 bands"])
+def test_an_honest_run_passes_below_its_claim(changes):
+    found = audit(replace(MECHANISM, **changes))
+    assert found.verdict == "VALID" and not found.reasons
+    honest, off, halved = found.outcomes["dp_sgd"]
+    assert honest.gaussian_estimate < honest.claimed_epsilon and not honest.failures
+    for broken in (off, halved):
+        assert {"noise: standard deviation", "scores: standard deviation without it"} <= set(broken.failures)
+
+
+def past_dropped(monkeypatch):
+    step = BandedNoise.step
+    monkeypatch.setattr(BandedNoise, "step", lambda self, *arguments: (self.__init__(), step(self, *arguments))[1])
+
+
+def shorter_columns(monkeypatch):
+    """Noise as if C were half as large: its columns are 2 long."""
+    step = BandedNoise.step
+    monkeypatch.setattr(
+        BandedNoise, "step", lambda self, at, c, *rest: step(self, at, [2 * value for value in c], *rest)
+    )
+
+
+def groups_that_overlap(monkeypatch):
+    members = sensitive.SensitiveImages._members
+    monkeypatch.setattr(
+        sensitive.SensitiveImages, "_members",
+        lambda self, bands, group: members(self, bands, group if np.random.random() < 0.9 else (group + 1) % 4),
+    )  # fmt: skip
+
+
+def everybody_at_every_turn(monkeypatch):
+    monkeypatch.setattr(sensitive, "groups_of_units", lambda count, bands, seed: np.zeros(count, dtype=int))
+
+
+def the_rate_of_all(monkeypatch):
+    sample = sensitive.poisson_sample
+    monkeypatch.setattr(sensitive, "poisson_sample", lambda count, rate, g: sample(count, rate / 4, g))
+
+
+def noise_repeated(monkeypatch):
+    """Each process begins with the same key: at every step z is that of the first one."""
+    normal, key = mechanism_module.FaultyNoise.normal, bytes(16)
+    monkeypatch.setattr(
+        mechanism_module.FaultyNoise, "normal",
+        lambda self, *arguments: normal(mechanism_module.FaultyNoise(self.noise_scale, key), *arguments),
+    )  # fmt: skip
+
+
+FAULTS = {
+    "noise of the past dropped": (past_dropped, "noise: standard deviation"),
+    "columns of norm 2": (shorter_columns, "noise: standard deviation"),
+    "groups that are not disjoint": (groups_that_overlap, "sampler: records out of their group's turn"),
+    "one group": (everybody_at_every_turn, "sampler: records out of their group's turn"),
+    "z that is replayed": (noise_repeated, "noise: correlation of consecutive steps"),
+    "q in place of bq": (the_rate_of_all, "sampler: rate"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_breaks_the_proof_is_found(fault, monkeypatch):
+    plant, caught_by = FAULTS[fault]
+    plant(monkeypatch)
+    honest, *_ = canary_runs(MECHANISM, quick=True)
+    assert caught_by in honest.failures, honest.failures
+
+
+def test_a_training_with_bands_is_audited_in_its_own_loop():
+    config = DPDMConfig(
+        accountant="rdp", max_train_steps=24, train_batch_size=80, noise_bands="4", noise_multiplicity=1,
+        block_out_channels="4,8",
+    )  # fmt: skip
+    facts = public_facts(config.data)
+    plan = plan_run(config, facts)
+    honest = RunAudit(diffusion_model, "dpdm", config, facts, plan, 300, 24)()
+    assert honest.verdict == "VALID", honest.reasons

@@ -1,0 +1,197 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Steps with bands at the door: whose turn it is, at which rate, and what noise is on the sum."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.errors import UsageError
+from diffusers_dp.gradients.sampling import groups_of_units
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.bands import bands_of, matrix, numbered, one_hot_loss, one_weight_each, taken
+from support.doors import Noiseless
+from support.ledgers import row
+
+
+SHAPE = (1, 4, 4)
+COUNT = 61  # is not divisible by the bands
+BANDS = bands_of(4)
+GROUPS = groups_of_units(COUNT, 4, BANDS.permutation_seed)
+MANY = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def make_ledger(path=None, count=COUNT):
+    return PrivacyLedger(path, target_epsilon=1e9, target_delta=1e-5, num_images=count, accountant="rdp")
+
+
+def make_door(images=None, readable=None, **more):
+    images = numbered(COUNT) if images is None else images
+    return SensitiveImages(images, None, readable, num_images=COUNT, image_shape=SHAPE, **more)
+
+
+@MANY
+@given(st.integers(1, 200), st.integers(2, 16), st.integers(0, 2**64 - 1))
+def test_groups_are_disjoint_and_hold_all(count, bands, seed):
+    """Each place lies in one; sizes differ by one at most; the same for the same seed, whoever asks."""
+    groups = groups_of_units(count, bands, seed)
+    sizes = np.bincount(groups, minlength=bands)
+    assert len(sizes) == bands and sizes.sum() == count and sizes.max() - sizes.min() <= 1
+    assert np.array_equal(groups, groups_of_units(count, bands, seed))
+
+
+def test_groups_are_those_of_a_permutation_that_does_not_change():
+    """A stranger forms them from the receipt; another version of numpy does not move anybody into another group."""
+    assert groups_of_units(10, 3, 5).tolist() == [0, 1, 1, 0, 2, 2, 1, 2, 0, 0]
+    assert groups_of_units(10, 3, 6).tolist() == [0, 2, 1, 1, 2, 0, 1, 0, 2, 0]
+    labels = np.arange(4000) % 10  # of data in cyclic order: no group is lopsided
+    shares = [np.bincount(labels[groups_of_units(4000, 10, 1) == group], minlength=10) for group in range(10)]
+    assert np.max(shares) < 80
+
+
+def test_groups_take_turns_by_the_position_in_the_ledger():
+    who = taken(make_door(), make_ledger(), 24, count=COUNT, bands=BANDS, sample_rate=0.25, generator=Noiseless())
+    for step in range(24):  # bq = 1: the whole group
+        assert np.array_equal(np.flatnonzero(who[step]), np.flatnonzero(GROUPS == step % 4))
+
+
+def test_a_group_is_sampled_at_the_rate_times_the_bands():
+    """As many as without bands are expected in a step, of a quarter of all."""
+    who = taken(make_door(), make_ledger(), 400, count=COUNT, bands=BANDS, sample_rate=0.1, generator=Noiseless())
+    turns = np.arange(400)[:, None] % 4 == GROUPS
+    assert not who[~turns].any()
+    assert who[turns].mean() == pytest.approx(0.4, abs=5 * (0.24 / turns.sum()) ** 0.5)
+    assert who.sum(1).mean() == pytest.approx(0.1 * COUNT, abs=5 * (COUNT / 4 * 0.24 / 400) ** 0.5)
+    counts = who.sum(0)  # of 100 turns, independently
+    assert np.square(counts - 40).mean() / 24 == pytest.approx(1, abs=5 * (2 / COUNT) ** 0.5)
+
+
+def test_a_missing_image_keeps_its_place():
+    """Whether one is broken or the last ones are not there, the others stay in their groups."""
+    readable = np.ones(COUNT - 5, dtype=bool)
+    readable[[0, 7]] = False
+    door = make_door(numbered(COUNT - 5), readable)
+    who = taken(door, make_ledger(), 4, count=COUNT, bands=BANDS, sample_rate=0.25, generator=Noiseless())
+    there = np.append(readable, np.zeros(5, dtype=bool))
+    for step in range(4):
+        assert np.array_equal(np.flatnonzero(who[step]), np.flatnonzero((GROUPS == step) & there))
+
+
+def test_units_take_turns_as_a_whole():
+    """Image i is of unit i mod 7: all images of a unit, or none, and their mean is clipped as one vector."""
+    units = np.arange(COUNT) % 7
+    door = make_door(units=units, num_units=7, max_images_per_unit=20)
+    groups = groups_of_units(7, 3, 1)
+    bands, ledger = bands_of(3, seed=1), make_ledger(count=7)
+    sums = [
+        door.noisy_gradient(
+            one_weight_each(COUNT), one_hot_loss, max_grad_norm=1.0, noise_multiplier=2.0, sample_rate=1 / 3,
+            normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, bands=bands,
+            generator=Noiseless(),
+        )["weight"][0, 1:].numpy()
+        for _ in range(6)
+    ]  # fmt: skip
+    for step, found in enumerate(sums):
+        expected = np.where(groups[units] == step % 3, 1 / np.bincount(units)[units], 0.0)
+        assert np.allclose(found, expected, atol=1e-6)
+    assert ledger.epsilon() == pytest.approx(plain_epsilon(2.0, 2), abs=1e-9)
+
+
+def plain_epsilon(sigma, steps):
+    ledger = make_ledger(count=7)
+    ledger.reserve(row(sigma, steps=steps))
+    return ledger.epsilon()
+
+
+def noise_of(door, ledger, steps, width=20_000, **changes):
+    """Answers on images that nobody can read."""
+    arguments = {"max_grad_norm": 0.5, "noise_multiplier": 3.0, "sample_rate": 0.1, "normaliser": 4.0, "bands": BANDS}
+    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 8, "ledger": ledger, "reserve_steps": steps}
+    model = nn.Linear(16, width // 16, bias=False)
+    return torch.stack([
+        door.noisy_gradient(model, lambda m, x, _, g: m(x.flatten(1)).sum(1), **{**arguments, **changes})["weight"]
+        for _ in range(steps)
+    ]).flatten(1).double().numpy()  # fmt: skip
+
+
+def blank_door():
+    return make_door(readable=np.zeros(COUNT, dtype=bool))
+
+
+def test_the_noise_on_a_sum_of_steps_is_what_the_matrix_predicts():
+    """With no gradients: its size after each step, and C times it is white, of sigma times C_clip over the divisor."""
+    answers = noise_of(blank_door(), make_ledger(), 24)
+    inverse = np.linalg.inv(matrix(BANDS.coefficients, [24]))
+    predicted = np.linalg.norm(np.cumsum(inverse, axis=0), axis=1) * 3.0 * 0.5 / 4.0
+    assert np.cumsum(answers, axis=0).std(1) == pytest.approx(predicted, rel=0.03)
+    white = matrix(BANDS.coefficients, [24]) @ answers / (3.0 * 0.5 / 4.0)
+    assert white.std() == pytest.approx(1, abs=5 / (2 * white.size) ** 0.5)
+    assert np.abs(np.corrcoef(white) - np.eye(24)).max() < 6 / white.shape[1] ** 0.5
+
+
+def test_a_resumed_run_begins_a_new_block_and_takes_the_next_group(tmp_path):
+    """Lost steps pass their groups' turns; nothing of the past is added to the new process' noise."""
+    path = tmp_path / "ledger.jsonl"
+    before = noise_of(blank_door(), make_ledger(path), 5, reserve_steps=7)
+    ledger = make_ledger(path)
+    door = make_door()
+    assert ledger.rows[0]["steps_reserved"] == 7
+    who = taken(
+        door, ledger, 1, count=COUNT, bands=BANDS, sample_rate=0.1, max_grad_norm=0.5, noise_multiplier=3.0,
+        normaliser=4.0, generator=Noiseless(),
+    )  # fmt: skip
+    assert set(GROUPS[np.flatnonzero(who[0])]) <= {7 % 4} and who.any()
+    after = noise_of(blank_door(), ledger, 4)
+    c = matrix(BANDS.coefficients, [5, 4]) / (3.0 * 0.5 / 4.0)
+    white = c @ np.concatenate([before, after])
+    assert white.std(1) == pytest.approx(np.ones(9), rel=0.03)
+    assert np.abs(np.corrcoef(white) - np.eye(9)).max() < 6 / white.shape[1] ** 0.5
+
+
+def test_noise_of_a_resumed_run_is_fresh():
+    """Two doors at the same position, as after a crash whose ledger was restored: the draws are others."""
+    first, second = (noise_of(blank_door(), make_ledger(), 3) for _ in range(2))
+    assert (first == second).mean() < 1e-3
+    assert abs(np.corrcoef(first[0], second[0])[0, 1]) < 6 / first.shape[1] ** 0.5
+
+
+def test_two_doors_to_one_ledger_share_no_noise():
+    """Whoever asks in between, a step that does not follow begins a new block."""
+    ledger, doors = make_ledger(), [blank_door(), blank_door()]
+    answers = np.concatenate([noise_of(door, ledger, 1, reserve_steps=8) for _ in range(4) for door in doors])
+    white = BANDS.coefficients[0] * answers / (3.0 * 0.5 / 4.0)
+    assert white.std(1) == pytest.approx(np.ones(8), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"truncated_batch_size": 20}, "no truncated batch size"), ({"sample_rate": 0.26}, "must lie in")],
+)
+def test_what_has_no_proof_is_refused(changes, words):
+    ledger = make_ledger()
+    with pytest.raises(UsageError, match=words):
+        noise_of(blank_door(), ledger, 1, **changes)
+    assert ledger.rows == []
+
+
+def test_the_door_with_past_noise_is_never_serialised():
+    door = blank_door()
+    noise_of(door, make_ledger(), 2)
+    for part in (door, door._banded_noise):
+        with pytest.raises(TypeError, match="never serialised"):
+            part.__reduce__()
+
+
+def test_without_bands_nothing_is_drawn_otherwise():
+    """The same draws, answers and row as ever."""
+    key = bytes(16)
+    plain = noise_of(blank_door(), make_ledger(), 2, bands=None, generator=PrivateGenerator(key))
+    generator = PrivateGenerator(key)
+    for found in plain:
+        generator.uniform(COUNT)
+        sampled = generator.normal(torch.Size([1250, 16]), 1.5)
+        assert np.allclose(found, sampled.flatten().double().numpy() / 4.0, atol=1e-6)

@@ -1,0 +1,192 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`--noise_bands`: what the plan chooses and says, and runs that are interrupted, resumed, refused."""
+
+import json
+import math
+import re
+
+import dp_accounting as dp
+import pytest
+from dp_accounting.rdp import RdpAccountant
+
+from diffusers_dp.accounting.ledger_row import Bands
+from diffusers_dp.commands.plan import describe_step
+from diffusers_dp.commands.plan import sweep as swept
+from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.config import DPDMConfig
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.band_coefficients import Workload, root_mean_square_error
+from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.verify import verify
+from support.flags import RESUME, SHORT_RUN
+from support.runs import interrupted, load, read_ledger, write_images
+
+
+FACTS = PublicFacts(60_000, (1, 8, 8), ("a", "b"))
+
+
+def plan(**flags):
+    flags = {"accountant": "rdp", "max_train_steps": 600, "train_batch_size": 512, **flags}
+    config = DPDMConfig(**{"target_epsilon": 10.0, **flags})
+    return config, plan_run(config, FACTS)
+
+
+def test_the_least_error_is_chosen_and_all_are_said():
+    config, result = plan(noise_bands="auto", lr_scheduler="cosine", ema_decay=0.99)
+    errors, row = result.noise_errors, result.rows["dp_sgd"]
+    assert list(errors) == [1, 4, 8, 16] and errors[16] == min(errors.values()) and row.bands == 16
+    assert errors[16] == pytest.approx(
+        row.noise_multiplier
+        * root_mean_square_error(Bands.of(row.query).coefficients, Workload(600, "cosine", 0, 0.99))
+    )
+    said = re.search(r"against independent noise: (.*)", result.table)[1]
+    assert said == ", ".join(f"{number}: {error / errors[1]:.1%}" for number, error in errors.items())
+    assert "16 bands: as many groups of images take turns, 38 at most to a group" in result.table
+    assert "--max_train_steps 608 would cost no more than 600" in result.table and row.steps == 600
+    more, longer = plan(noise_bands="16", max_train_steps=608)
+    assert longer.rows["dp_sgd"].noise_multiplier == row.noise_multiplier
+    assert "would cost no more" not in longer.table
+    assert "15 x" not in describe_step(result, result.sampling, 1000)
+    assert "past noise in memory: 15,000 numbers, 0.06 MB" in describe_step(result, result.sampling, 1000)
+
+
+def test_independent_noise_is_chosen_where_it_is_best():
+    """At epsilon 1 with large batches bands buy nothing."""
+    _, result = plan(noise_bands="auto", train_batch_size=8192, target_epsilon=1.0)
+    assert result.noise_errors[1] == min(result.noise_errors.values()) and list(result.noise_errors) == [1, 4]
+    row = result.rows["dp_sgd"]
+    assert (row.bands, row.mechanism) == (None, "poisson_gaussian") and "coefficients" not in row.query
+    assert "independent noise has the least error here" in result.table
+
+
+def test_who_does_not_ask_gets_what_he_got():
+    config, result = plan()
+    assert config.noise_bands == "1" and result.noise_errors == {} and "band" not in result.table
+    assert result.rows["dp_sgd"].query.keys() == {"sensitivity", "clip_norm", "normaliser", "noise_multiplicity"}
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
+def test_the_plan_meets_its_target_by_every_accountant(accountant):
+    config, result = plan(accountant=accountant, noise_bands="4", restart_slack=7)
+    assert 9.97 <= result.epsilon <= 10
+    rows = [result.rows[name] for name in ("dp_sgd", "restart_slack")]
+    assert [row.steps for row in rows] == [600, 7] and rows[0].sampling_probability == 4 * 512 / 60_000
+    counted = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
+    event = dp.PoissonSampledDpEvent(rows[0].sampling_probability, dp.GaussianDpEvent(rows[0].noise_multiplier))
+    counted.compose(event, math.ceil(607 / 4))
+    assert result.ledger.epsilon("rdp") == pytest.approx(counted.get_epsilon(result.ledger.target_delta), rel=0.01)
+    at = result.epsilon_against_steps([0, 1, 4, 5, 600], "rdp")
+    assert at[0] == 0 and at[1] == at[2] < at[3] and at[4] <= result.ledger.epsilon("rdp")
+
+
+def test_a_group_that_holds_fewer_than_a_step_expects_is_refused():
+    with pytest.raises(UsageError, match="--noise_bands 16.*at most 7, auto, or a smaller --train_batch_size"):
+        plan(noise_bands="16", train_batch_size=8192)
+    with pytest.raises(UsageError, match="a smaller --sample_rate"):
+        plan(noise_bands="4", train_batch_size=None, sample_rate="1/3")
+    _, result = plan(noise_bands="4", train_batch_size=15_000)
+    assert result.rows["dp_sgd"].sampling_probability == 1.0
+
+
+def test_a_sweep():
+    flags = "--num_train_images 60000 --class_names a,b --resolution 8 --num_channels 1 --accountant rdp".split()
+    flags += "--target_epsilon 10 --max_train_steps 64 --train_batch_size 512".split()
+    lines = swept(flags, "noise_bands", ["1", "4", "16"], "dpdm").splitlines()
+    assert lines[0].split()[-1] == "noise" and lines[1].split()[-1] == "100.0%"
+    parts = [float(line.split()[-1].rstrip("%")) for line in lines[1:4]]
+    assert parts == sorted(parts, reverse=True)
+
+
+@pytest.mark.parametrize("bands", ["1", "8"])
+def test_dp_sgd_goes_on_with_its_bands(bands):
+    config, result = plan(noise_bands="4")
+    ledger = new_ledger(None, config, FACTS)
+    row = dp_sgd_row(config, result, ledger)
+    ledger.take_step(row, reserve_steps=2)
+    assert dp_sgd_row(*plan(noise_bands="4"), ledger) == row, "with its groups, whatever the new plan drew"
+    assert dp_sgd_row(*plan(noise_bands="auto"), ledger) == row
+    with pytest.raises(UsageError, match=f"--noise_bands {bands} is not what this run began with, 4"):
+        dp_sgd_row(*plan(noise_bands=bands), ledger)
+    with pytest.raises(IntegrityError, match="clip norm"):
+        dp_sgd_row(*plan(noise_bands="4", max_grad_norm=0.5), ledger)
+
+
+# Runs.
+
+
+@pytest.fixture
+def flags(tmp_path):
+    more = "--noise_bands 4 --train_batch_size 4 --max_train_steps 6".split()
+    return [*SHORT_RUN, *more, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """The group of each step, as the door took it."""
+    taken, members = [], SensitiveImages._members
+    monkeypatch.setattr(
+        SensitiveImages, "_members", lambda self, bands, group: (taken.append(group), members(self, bands, group))[1]
+    )
+    return taken
+
+
+def test_an_interrupted_run_goes_on_with_its_groups(flags, tmp_path, monkeypatch, turns):
+    """A crash in the fourth step loses two: the checkpoint says 2, the ledger 4, and group 0 is next."""
+    script = load("dpdm", monkeypatch)
+    interrupted(script, monkeypatch, flags, 4)
+    assert turns == [0, 1, 2, 3]
+    turns.clear()
+    script.main([*flags, *RESUME])
+    assert turns == [0, 1, 2, 3], "by position in the ledger: by the checkpoint's step, it would begin with 2"
+    header, rows = read_ledger(tmp_path / "run")
+    assert [row["first_step"] for row in rows] == [0, 2, 4, 6] and {row["bands"] for row in rows} == {4}
+    assert len({json.dumps(row["query"]) for row in rows}) == 1, "one permutation"
+    release = tmp_path / "run" / "release"
+    assert verify(release)[1] == []
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    step = dp.PoissonSampledDpEvent(4 * 4 / 30, dp.GaussianDpEvent(rows[0]["noise_multiplier"]))
+    accountant = RdpAccountant(receipt["claimed_epsilon"]["rdp"]["orders"], dp.NeighboringRelation.REPLACE_SPECIAL)
+    accountant.compose(step, 2)  # 8 reserved steps of 4 groups
+    assert receipt["claimed_epsilon"]["rdp"]["epsilon"] == pytest.approx(accountant.get_epsilon(receipt["delta"]))
+
+
+def test_other_bands_and_another_listing_are_refused(flags, tmp_path, monkeypatch):
+    script = load("dpdm", monkeypatch)
+    interrupted(script, monkeypatch, flags, 4)
+    before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
+    identity = (tmp_path / "run" / "private" / "run.json").read_bytes()
+    with pytest.raises(UsageError, match="--noise_bands 1 is not what this run began with, 4"):
+        script.main([*flags, "--noise_bands", "1", *RESUME])
+    images = sorted((tmp_path / "images").rglob("*.png"))
+    moved = images[0].with_name("999.png")
+    images[0].rename(moved)  # all images of the class come one place earlier
+    with pytest.raises(UsageError, match="listed otherwise.*--noise_bands"):
+        script.main([*flags, *RESUME])
+    assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+    assert (tmp_path / "run" / "private" / "run.json").read_bytes() == identity
+    moved.rename(images[0])
+    images[1].write_bytes(b"broken")  # keeps its place
+    script.main([*flags, *RESUME])
+    assert verify(tmp_path / "run" / "release")[1] == []
+
+
+def test_a_run_without_bands_takes_any_listing_and_writes_none(flags, tmp_path, monkeypatch):
+    script, flags = load("dpdm", monkeypatch), [*flags, "--noise_bands", "1"]
+    interrupted(script, monkeypatch, flags, 4)
+    images = sorted((tmp_path / "images").rglob("*.png"))
+    images[0].rename(images[0].with_name("999.png"))
+    script.main([*flags, *RESUME])
+    assert "listing" not in json.loads((tmp_path / "run" / "private" / "run.json").read_text())
+    assert all("bands" not in row and "first_step" not in row for row in read_ledger(tmp_path / "run")[1])
+
+
+def test_images_elsewhere_are_the_same_listing(flags, tmp_path, monkeypatch):
+    """Copied to another disk, or decoded anew: names and order decide."""
+    script = load("dpdm", monkeypatch)
+    interrupted(script, monkeypatch, flags, 4)
+    (tmp_path / "images").rename(tmp_path / "elsewhere")
+    place = flags.index("--train_data_dir") + 1
+    flags[place] = str(tmp_path / "elsewhere")
+    script.main([*flags, *RESUME])
+    assert verify(tmp_path / "run" / "release")[1] == []
