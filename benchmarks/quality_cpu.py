@@ -107,7 +107,7 @@ _NOT_RECIPE = (
 # Flags that decide nothing before DP-SGD.
 _OF_DP_SGD = (
     "train_batch_size", "sample_rate", "noise_multiplicity", "max_train_steps", "learning_rate", "lr_scheduler",
-    "lr_warmup_steps", "max_grad_norm", "restart_slack", "truncated_poisson",
+    "lr_warmup_steps", "max_grad_norm", "restart_slack", "truncated_poisson", "noise_bands",
 )  # fmt: skip
 
 
