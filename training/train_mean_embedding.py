@@ -3,23 +3,25 @@ release it.
 
     accelerate launch training/train_mean_embedding.py
     accelerate launch training/train_mean_embedding.py --dataset_name ylecun/mnist \\
-        --config training/recipes/dp_merf/mnist_cpu.yaml
-    accelerate launch training/train_mean_embedding.py --train_data_dir scans \\
-        --class_names benign,malignant --target_epsilon 5
+        --config training/recipes/dp_scattering/mnist_cpu.yaml
+    accelerate launch training/train_mean_embedding.py --train_data_dir scans --features perceptual \\
+        --feature_network path/to/network --class_names benign,malignant --target_epsilon 5
 
-Stages, in the paper's order: the noisy mean embedding, one sum of features for each class -> a generator whose images
-have nearly that mean -> release/. Only the question and that of `--evaluation_reserve` touch the images, through
-`SensitiveImages`; each writes its row to the ledger first. There is no DP-SGD: fitting the generator is
-post-processing, for as many steps as one likes.
+Stages, in the papers' order: the noisy mean embedding, one sum of features for each class and moment -> a generator
+whose images have nearly that mean -> release/. Only the questions touch the images, through `SensitiveImages`; each
+writes its row to the ledger first. There is no DP-SGD: fitting the generator is post-processing, for as many steps as
+one likes, and so is the choice among generators on the way, by noisy answers of its own.
 
-Paper, with `--features rff`: "DP-MERF: Differentially Private Mean Embeddings with Random Features for Practical
-Privacy-Preserving Data Generation".
+The features make the method: DP-MERF (`--features rff`), DP-Kernel (`rff_mixture`), DP-NTK (`ntk`), DP-HP (`hermite`),
+DP-MEPF (`perceptual`), and scattering, which is our own. `docs/mean_embeddings.md` has their papers.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.mean_embedding import MeanEmbeddingConfig
+from diffusers_dp.methods.config import config_class_of
+from diffusers_dp.methods.mean_embedding import FEATURES, MeanEmbeddingConfig
 from diffusers_dp.runs.launch import launch, run_method
 
 
@@ -27,23 +29,27 @@ if TYPE_CHECKING:
     import torch
 
     from diffusers_dp.pipelines import DPImagePipeline
+    from diffusers_dp.runs.early_stopping import EarlyStopping
     from diffusers_dp.runs.run import TrainingRun
 
     Run = TrainingRun[MeanEmbeddingConfig]
 
 
 def train(run: "Run") -> None:
-    # 1. One question, answered once (Section 4).
-    query = run.config.embedding_query
-    embedding = run.ask(query).to(run.processes.device)
+    import torch
 
-    # 2. A generator whose images have nearly these features on average (Equation 7).
+    # 1. The questions, each answered once.
+    config = run.config
+    answers = {query.name: run.ask(query).to(run.processes.device) for query in config.queries}
+    embedding = torch.cat([answers[query.name] for query in config.matched], 1)
+
+    # 2. A generator whose images have nearly these features on average, or the best of those on the way.
     pipeline = one_step_pipeline(run)
-    fit(run, pipeline, embedding)
+    chosen = fit(run, pipeline, embedding, early_stopping(run, pipeline, answers))
     run.done("generator")
 
     # 3. The release.
-    run.release_pipeline(pipeline, {"features": run.config.features, **query.meaning})
+    run.release_pipeline(pipeline, {"features": config.features, **config.matched[0].meaning, **chosen})
 
 
 def one_step_pipeline(run: "Run") -> "DPImagePipeline":
@@ -63,21 +69,46 @@ def one_step_pipeline(run: "Run") -> "DPImagePipeline":
     return pipeline
 
 
-def fit(run: "Run", pipeline: "DPImagePipeline", embedding: "torch.Tensor") -> None:
-    """Ordinary training, on the noisy answer alone."""
-    from diffusers_dp.models import OneStepGenerator
-    from diffusers_dp.runs.warm_up import fit_generator
+def early_stopping(
+    run: "Run", pipeline: "DPImagePipeline", answers: "dict[str, torch.Tensor]"
+) -> "EarlyStopping | None":
+    """What chooses among the generators on the way, where it was asked for."""
+    from diffusers_dp.runs.early_stopping import EarlyStopping
 
     config = run.config
-    fit_generator(
-        OneStepGenerator(pipeline.unet, pipeline.config.patch_size), config.embedding_query.embedding, embedding,
-        num_steps=config.generator_steps, batch_size=config.generator_batch_size,
-        learning_rate=config.generator_learning_rate, processes=run.processes,
+    if not config.stopping:
+        return None
+    return EarlyStopping(
+        run, pipeline, [answers[query.name] for query in config.stopping], config.stopping[0].feature_map,
+        num_steps=config.stopping_steps, num_images=config.num_stopping_images,
+        batch_size=config.generator_batch_size,
     )  # fmt: skip
 
 
+def fit(
+    run: "Run", pipeline: "DPImagePipeline", embedding: "torch.Tensor", stopping: "EarlyStopping | None"
+) -> dict[str, int]:
+    """Ordinary training, on the noisy answers alone; returns what was chosen on the way."""
+    from diffusers_dp.models import OneStepGenerator
+    from diffusers_dp.models.feature_generator import MovingAverage, frequency_matching_loss
+    from diffusers_dp.queries.mean_features import moments
+    from diffusers_dp.runs.warm_up import fit_generator
+
+    config = run.config
+    phi = config.matched[0].embedding
+    rate = getattr(config, "moving_average_learning_rate", None)
+    fit_generator(
+        OneStepGenerator(pipeline.unet, pipeline.config.patch_size), moments(phi, len(config.matched)),
+        embedding, num_steps=config.generator_steps, batch_size=config.generator_batch_size,
+        learning_rate=config.generator_learning_rate, processes=run.processes,
+        loss=frequency_matching_loss if rate is None else MovingAverage(embedding, rate), after_step=stopping,
+    )  # fmt: skip
+    return {} if stopping is None else stopping.choose()
+
+
 def main(argv: list[str] | None = None) -> None:
-    run_method(MeanEmbeddingConfig, train, preflight, argv)
+    given = sys.argv[1:] if argv is None else argv
+    run_method(config_class_of(given, among=tuple(FEATURES.values())), train, preflight, given)
 
 
 if __name__ == "__main__":

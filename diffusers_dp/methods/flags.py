@@ -70,6 +70,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return ()
 
     @property
+    def chosen_by(self) -> tuple[str, ...]:
+        """Flags that choose this method among those of its script."""
+        return ()
+
+    @property
     def drawn_by_class(self) -> tuple[str, ...]:
         """Flags of numbers of images that need one for each class at least."""
         return ()
@@ -79,13 +84,18 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def asked_shares(self) -> dict[str, float]:
-        """Shares of the budget that DP-SGD leaves to others, by their flags."""
-        shares = {
-            f"--{asked.flags}_budget_share": asked.budget_share
-            for asked in self.queries
-            if asked.noise_multiplier is None and asked.budget_share is not None
-        }
+        """Shares of the budget that DP-SGD leaves to others, by their flags; of two questions with one flag, both."""
+        shares: dict[str, float] = {}
+        for asked in self.queries:
+            if asked.noise_multiplier is None and asked.budget_share is not None:
+                name = f"--{asked.flags}_budget_share"
+                shares[name] = shares.get(name, 0.0) + asked.budget_share
         return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})
+
+    @property
+    def main_stage(self) -> str:
+        """What gets the budget that all others leave."""
+        return next((asked.name for asked in self.queries if asked.budget_share is None), "anything")
 
     @property
     def public_training(self) -> PublicTraining | None:
@@ -169,6 +179,10 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 @dataclass
 class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
     """The flags of a method that ends with DP-SGD, on whatever network."""
+
+    @property
+    def main_stage(self) -> str:
+        return "DP-SGD"
 
     @property
     def counted_steps(self) -> int:

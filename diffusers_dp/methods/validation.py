@@ -42,6 +42,14 @@ _AT_LEAST = {
     "spatial_batch_size": 1,
     "num_frequency_features": 2,
     "num_features": 2,
+    "tangent_width": 1,
+    "hermite_order": 1,
+    "hermite_product_order": 1,
+    "feature_resolution": 1,
+    "stopping_steps": 1,
+    "num_stopping_images": 1,
+    "scattering_levels": 1,
+    "scattering_angles": 1,
     "frequency_steps": 1,
     "frequency_batch_size": 1,
     "generator_steps": 1,
@@ -72,14 +80,21 @@ _POSITIVE = (
     "spatial_learning_rate",
     "frequency_noise_multiplier",
     "features_noise_multiplier",
+    "second_moments_noise_multiplier",
+    "stopping_noise_multiplier",
+    "moving_average_learning_rate",
     "frequency_length_scale",
     "frequency_learning_rate",
     "generator_learning_rate",
     "public_learning_rate",
     "sigma_data",
     "length_scale",
+    "scattering_length_scale",
 )
-_SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
+_SHARES = (
+    "spatial_budget_share", "frequency_budget_share", "second_moments_budget_share", "stopping_budget_share",
+    "evaluation_reserve",
+)  # fmt: skip
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
 _CHOICES = {
@@ -211,8 +226,8 @@ def _validate_sum_of_shares(config: TrainingConfig) -> None:
     if config.has_guarantee and total >= 1:
         given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
         raise UsageError(
-            f"{given} are {total:g} of the budget together, which leaves nothing to DP-SGD: lower them to a sum below "
-            "1."
+            f"{given} are {total:g} of the budget together, which leaves nothing to {config.main_stage}: lower them "
+            "to a sum below 1."
         )
 
 
