@@ -30,6 +30,10 @@ FEATURES = {
 }
 
 
+#: What `--generator` may be.
+GENERATORS = ("one_step", "residual")
+
+
 @dataclass
 class MeanEmbeddingFlags:
     """The features that are asked for, and the generator that is fitted to their noisy mean."""
@@ -40,9 +44,19 @@ class MeanEmbeddingFlags:
     features_noise_multiplier: float | None = flag(
         None, "Noise multiplier of the question; unset: what the whole budget asks for."
     )
+    generator: str = flag(
+        "one_step",
+        "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
+        "release is then a diffusion model that learned its images.",
+    )
+    generator_channels: int = flag(32, "Base channels of the residual generator.")
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
     generator_batch_size: int = flag(200, "Images that the generator draws per step.")
     generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.")
+    num_generated_images: int = flag(20_000, "Images that the residual generator draws for the diffusion model.")
+    diffusion_steps: int = flag(700, "Steps of that model on them.")
+    diffusion_batch_size: int = flag(128, "Images of such a step.")
+    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.")
 
 
 @dataclass
@@ -74,7 +88,7 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
-        return ("generator_batch_size",)
+        return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
 
     @property
     def _asked(self) -> dict[str, Any]:

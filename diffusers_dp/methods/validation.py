@@ -13,6 +13,7 @@ from ..verify import ACCOUNTANTS
 from .data_checks import validate_data
 from .flag_groups import AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TRACKERS, NetworkFlags, parse_rate
 from .flags import DiffusionConfig, DPSGDConfig, TrainingConfig
+from .mean_embedding import GENERATORS
 from .method_flags import (
     AUXILIARIES,
     CENTRAL_IMAGES,
@@ -42,6 +43,9 @@ _AT_LEAST = {
     "spatial_batch_size": 1,
     "num_frequency_features": 2,
     "num_features": 2,
+    "num_generated_images": 1,
+    "diffusion_steps": 1,
+    "diffusion_batch_size": 1,
     "tangent_width": 1,
     "hermite_order": 1,
     "hermite_product_order": 1,
@@ -86,6 +90,7 @@ _POSITIVE = (
     "frequency_length_scale",
     "frequency_learning_rate",
     "generator_learning_rate",
+    "diffusion_learning_rate",
     "public_learning_rate",
     "sigma_data",
     "length_scale",
@@ -101,6 +106,7 @@ _CHOICES = {
     "curriculum": tuple(CURRICULA),
     "auxiliary": AUXILIARIES,
     "central_images": CENTRAL_IMAGES,
+    "generator": GENERATORS,
     "accountant": ACCOUNTANTS,
     "lr_scheduler": LR_SCHEDULERS,
 }
