@@ -3,29 +3,32 @@ release it.
 
     accelerate launch training/train_mean_embedding.py
     accelerate launch training/train_mean_embedding.py --dataset_name ylecun/mnist \\
-        --config training/recipes/dp_merf/mnist_cpu.yaml
-    accelerate launch training/train_mean_embedding.py --train_data_dir scans \\
-        --class_names benign,malignant --target_epsilon 5
+        --config training/recipes/dp_scattering/mnist_cpu.yaml
+    accelerate launch training/train_mean_embedding.py --train_data_dir scans --features perceptual \\
+        --feature_network path/to/network --class_names benign,malignant --target_epsilon 5
 
-Stages, in the paper's order: the noisy mean embedding, one sum of features for each class -> a generator whose images
-have nearly that mean -> release/. Only the question and that of `--evaluation_reserve` touch the images, through
-`SensitiveImages`; each writes its row to the ledger first. There is no DP-SGD: fitting the generator is
-post-processing, for as many steps as one likes.
+Stages, in the papers' order: the noisy mean embedding, one sum of features for each class and moment -> a generator
+whose images have nearly that mean (-> a diffusion model that learned them) -> release/. Only the questions touch the
+images, through `SensitiveImages`; each writes its row to the ledger first. There is no DP-SGD: fitting is
+post-processing, for as many steps as one likes, and so is the choice among generators, by noisy answers of its own.
 
-Paper, with `--features rff`: "DP-MERF: Differentially Private Mean Embeddings with Random Features for Practical
-Privacy-Preserving Data Generation".
+The features make the method: DP-MERF (`--features rff`), DP-Kernel (`rff_mixture`), DP-NTK (`ntk`), DP-HP (`hermite`),
+DP-MEPF (`perceptual`), and scattering, which is our own. `docs/mean_embeddings.md` has their papers.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.mean_embedding import MeanEmbeddingConfig
+from diffusers_dp.methods.config import config_class_of
+from diffusers_dp.methods.mean_embedding import FEATURES, MeanEmbeddingConfig
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
     import torch
 
+    from diffusers_dp.models import FeatureGenerator, OneStepGenerator
     from diffusers_dp.pipelines import DPImagePipeline
     from diffusers_dp.runs.run import TrainingRun
 
@@ -33,17 +36,30 @@ if TYPE_CHECKING:
 
 
 def train(run: "Run") -> None:
-    # 1. One question, answered once (Section 4).
-    query = run.config.embedding_query
-    embedding = run.ask(query).to(run.processes.device)
+    import torch
 
-    # 2. A generator whose images have nearly these features on average (Equation 7).
-    pipeline = one_step_pipeline(run)
-    fit(run, pipeline, embedding)
-    run.done("generator")
+    from diffusers_dp.models import FeatureGenerator, OneStepGenerator
+
+    # 1. The questions, each answered once.
+    config = run.config
+    answers = {query.name: run.ask(query).to(run.processes.device) for query in config.queries}
+    embedding = torch.cat([answers[query.name] for query in config.matched], 1)
+
+    # 2. A generator whose images have nearly these features on average, or the best of those on the way.
+    if config.generator == "one_step":
+        pipeline = one_step_pipeline(run)
+        chosen = fit(run, OneStepGenerator(pipeline.unet, pipeline.config.patch_size), embedding, answers)
+    else:
+        generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)
+        generator = generator.to(run.processes.device)
+        chosen = fit(run, generator, embedding, answers)
+        run.keep("generator", generator)
+        run.done("generator")
+        pipeline = diffusion_pipeline(run, generator)
+    run.done("diffusion model" if config.generator == "residual" else "generator")
 
     # 3. The release.
-    run.release_pipeline(pipeline, {"features": run.config.features, **query.meaning})
+    run.release_pipeline(pipeline, {"features": config.features, **config.matched[0].meaning, **chosen})
 
 
 def one_step_pipeline(run: "Run") -> "DPImagePipeline":
@@ -63,21 +79,66 @@ def one_step_pipeline(run: "Run") -> "DPImagePipeline":
     return pipeline
 
 
-def fit(run: "Run", pipeline: "DPImagePipeline", embedding: "torch.Tensor") -> None:
-    """Ordinary training, on the noisy answer alone."""
-    from diffusers_dp.models import OneStepGenerator
+def diffusion_pipeline(run: "Run", generator: "FeatureGenerator") -> "DPImagePipeline":
+    """A diffusion model that learned the generator's images, by EDM's loss: a release has no code of the generator."""
+    from diffusers_dp.methods.flag_groups import ModelFlags
+    from diffusers_dp.models import build_objective
+    from diffusers_dp.runs.diffusion_run import build_pipeline
+    from diffusers_dp.runs.pretrained import new_model
+    from diffusers_dp.runs.warm_up import warm_up
+    from diffusers_dp.runs.warm_up_images import AuxiliaryImages
+
+    config, names, edm = run.config, run.facts.class_names, ModelFlags()
+    model = new_model(
+        run.facts.image_shape, None if names is None else len(names), config.network, objective="edm",
+        sigma_min=edm.sigma_min, sigma_data=edm.sigma_data,
+    )  # fmt: skip
+    denoiser, loss = build_objective(
+        model.unet.to(run.processes.device), model.scheduler, model.patch_size, label_dropout=edm.label_dropout,
+        p_mean=edm.p_mean, p_std=edm.p_std, mixture=None, augmentations=(), bf16=False,
+    )  # fmt: skip
+    images = AuxiliaryImages(generator, config.num_generated_images)
+    size = run.processes.part(config.diffusion_batch_size)
+    warm_up(
+        denoiser, loss, lambda: images.batch(size), num_steps=config.diffusion_steps,
+        learning_rate=config.diffusion_learning_rate, ema_decay=0.999, processes=run.processes,
+        title="Diffusion model",
+    )  # fmt: skip
+    return build_pipeline(model, run.facts)
+
+
+def fit(
+    run: "Run",
+    generator: "OneStepGenerator | FeatureGenerator",
+    embedding: "torch.Tensor",
+    answers: "dict[str, torch.Tensor]",
+) -> dict[str, int]:
+    """Ordinary training, on the noisy answers alone; returns what was chosen on the way."""
+    from diffusers_dp.models.feature_generator import MovingAverage, frequency_matching_loss
+    from diffusers_dp.queries.mean_features import moments
+    from diffusers_dp.runs.early_stopping import EarlyStopping
     from diffusers_dp.runs.warm_up import fit_generator
 
-    config = run.config
+    config, stopping = run.config, None
+    if config.stopping:
+        stopping = EarlyStopping(
+            generator, [answers[query.name] for query in config.stopping], config.stopping[0].feature_map,
+            num_steps=config.stopping_steps, num_images=config.num_stopping_images,
+            batch_size=config.generator_batch_size, processes=run.processes, private=run.folder.private,
+        )  # fmt: skip
+    phi = config.matched[0].embedding
+    rate = getattr(config, "moving_average_learning_rate", None)
     fit_generator(
-        OneStepGenerator(pipeline.unet, pipeline.config.patch_size), config.embedding_query.embedding, embedding,
-        num_steps=config.generator_steps, batch_size=config.generator_batch_size,
-        learning_rate=config.generator_learning_rate, processes=run.processes,
+        generator, moments(phi, len(config.matched)), embedding, num_steps=config.generator_steps,
+        batch_size=config.generator_batch_size, learning_rate=config.generator_learning_rate, processes=run.processes,
+        loss=frequency_matching_loss if rate is None else MovingAverage(embedding, rate), after_step=stopping,
     )  # fmt: skip
+    return {} if stopping is None else stopping.choose()
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(MeanEmbeddingConfig, train, preflight, argv)
+    given = sys.argv[1:] if argv is None else argv
+    run_method(config_class_of(given, among=tuple(FEATURES.values())), train, preflight, given)
 
 
 if __name__ == "__main__":

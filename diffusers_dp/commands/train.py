@@ -23,4 +23,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Exits as the script does: 2, 3, 4, 75 or 130 after one sentence."""
     script = import_module(f"diffusers_dp.training.{METHODS[args.method].script_name}")
-    launch(lambda: script.main(args.flags))
+    launch(lambda: script.main([*CONFIGS[args.method]().chosen_by, *args.flags]))

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from PIL import Image
-from torch import nn
 
 from ..errors import UsageError
+from ..queries.perceptual import hash_weights
 
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
@@ -204,15 +204,6 @@ def _loaded_once(extractor: type, weights: Path | str | None, options: dict[str,
         _loaded.clear()
         _loaded[name] = extractor(weights, **options)
     return _loaded[name]
-
-
-def hash_weights(network: nn.Module) -> str:
-    """sha256 of a network's state: names, shapes and float32 bytes, in the order of the names."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy())
-    return digest.hexdigest()
 
 
 def in_batches(function: Callable[[np.ndarray], torch.Tensor], images: np.ndarray, batch_size: int) -> np.ndarray:

@@ -5,6 +5,7 @@ import difflib
 import math
 import sys
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
@@ -13,7 +14,7 @@ from ..errors import UsageError
 from .data_checks import refuse_columns_without_a_dataset
 from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
-from .mean_embedding import MeanEmbeddingConfig
+from .mean_embedding import EMBEDDINGS, FEATURES
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .recipes import find_recipe, method_of_recipe
 from .validation import validate
@@ -39,8 +40,7 @@ __all__ = [
 
 #: The configuration of each method that has a training script.
 CONFIGS: dict[str, type[TrainingConfig]] = {
-    config.method: config
-    for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig, MeanEmbeddingConfig)
+    config.method: config for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig, *EMBEDDINGS)
 }
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
@@ -125,15 +125,18 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
     return config
 
 
-def config_class_of(argv: list[str], method: str | None = None) -> type[TrainingConfig]:
+def config_class_of(
+    argv: list[str], method: str | None = None, among: Sequence[str] = tuple(CONFIGS)
+) -> type[TrainingConfig]:
     """
-    The configuration class of a command line that says its method with `--method`, or else by its recipe; FETA-Pro's
-    where neither does. The name of a shipped recipe says whose it is: of methods that share it, the first of
-    `CONFIGS`.
+    The configuration class of a command line that says its method with `--method`, or else by `--features` or its
+    recipe; that of the first of `among` where none does. The name of a shipped recipe says whose it is: of methods
+    that share it, the first.
 
     Args:
         argv (`list[str]`): Training flags.
         method (`str`, *optional*): From `--method`.
+        among (`Sequence[str]`): Methods that may be meant; by default all that have a script, FETA-Pro first.
 
     Raises:
         `UsageError`: There is no training script of that method, or the recipe cannot be read.
@@ -141,10 +144,13 @@ def config_class_of(argv: list[str], method: str | None = None) -> type[Training
     if method is None:
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config", nargs="?")
-        path = parser.parse_known_args(argv)[0].config
-        method = FETAProConfig.method
-        if path:
-            method = method_of_recipe(path, CONFIGS) or _read_yaml(path, method).get("method", method)
+        parser.add_argument("--features", action="append")  # the first says the method, and `check` sees the last
+        given = parser.parse_known_args(argv)[0]
+        path, method = given.config, among[0]
+        if given.features and given.features[0] in FEATURES:
+            method = FEATURES[given.features[0]]
+        elif path:
+            method = method_of_recipe(path, among) or _read_yaml(path, method).get("method", method)
         if str(method) not in CONFIGS:
             raise UsageError(f"--config {path}: method {method!r} is unknown; it is one of {', '.join(CONFIGS)}.")
     if method not in CONFIGS:

@@ -76,6 +76,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return f"the {rest[0]}" if rest else "anything else"
 
     @property
+    def chosen_by(self) -> tuple[str, ...]:
+        """Flags that choose this method among those of its script."""
+        return ()
+
+    @property
     def drawn_by_class(self) -> tuple[str, ...]:
         """Flags of numbers of images that need one for each class at least."""
         return ()
@@ -85,12 +90,12 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def asked_shares(self) -> dict[str, float]:
-        """Shares of the budget, by their flags; `takes_rest` gets the rest."""
-        shares = {
-            f"--{asked.flags}_budget_share": asked.budget_share
-            for asked in self.queries
-            if asked.noise_multiplier is None and asked.budget_share is not None
-        }
+        """Shares of the budget, by their flags, of two questions with one flag both; `takes_rest` gets the rest."""
+        shares: dict[str, float] = {}
+        for asked in self.queries:
+            if asked.noise_multiplier is None and asked.budget_share is not None:
+                name = f"--{asked.flags}_budget_share"
+                shares[name] = shares.get(name, 0.0) + asked.budget_share
         return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})
 
     @property

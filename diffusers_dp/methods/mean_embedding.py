@@ -1,20 +1,37 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Mean embeddings: one question about features of the images, and a generator that is fitted to the noisy answer. No
-torch."""
+"""Mean embeddings: questions about features of the images, and a generator that is fitted to the noisy answers. The
+features make the method. No torch."""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..queries.frequency import FrequencyFeatures
+from ..queries.frequency import FourierMixture, FrequencyFeatures
+from ..queries.hermite import HermiteFeatures
+from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2
+from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
-from .flag_groups import NetworkFlags, flag, run_folder
+from ..queries.scattering import ScatteringFeatures
+from ..queries.tangent import TangentFeatures
+from .flag_groups import NetworkFlags, flag, run_folder, split_list
 from .flags import TrainingConfig
 
 
-#: What `--features` may be: random Fourier features (DP-MERF).
-FEATURES = ("rff",)
+#: What `--features` may be, and whose they are.
+FEATURES = {
+    "rff": "dp_merf",
+    "rff_mixture": "dp_kernel",
+    "ntk": "dp_ntk",
+    "hermite": "dp_hp",
+    "perceptual": "dp_mepf",
+    "scattering": "dp_scattering",
+}
+
+
+#: What `--generator` may be.
+GENERATORS = ("one_step", "residual")
 
 
 @dataclass
@@ -23,24 +40,102 @@ class MeanEmbeddingFlags:
 
     _argument_group_name = "mean embedding"
 
-    features: str = flag("rff", f"Features of an image: one of {' | '.join(FEATURES)}.")
+    features: str = flag("rff", f"Features of an image, which make the method: one of {' | '.join(FEATURES)}.")
+    features_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of the question; unset: what the whole budget asks for."
+    )
+    generator: str = flag(
+        "one_step",
+        "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
+        "release is then a diffusion model that learned its images.",
+    )
+    generator_channels: int = flag(32, "Base channels of the residual generator.")
+    generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
+    generator_batch_size: int = flag(200, "Images that the generator draws per step.")
+    generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.")
+    num_generated_images: int = flag(20_000, "Images that the residual generator draws for the diffusion model.")
+    diffusion_steps: int = flag(700, "Steps of that model on them.")
+    diffusion_batch_size: int = flag(128, "Images of such a step.")
+    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.")
+
+
+@dataclass
+class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
+    """What the methods of `training/train_mean_embedding.py` share."""
+
+    @property
+    def chosen_by(self) -> tuple[str, ...]:
+        return ("--features", self.features)
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """phi."""
+        raise NotImplementedError
+
+    @property
+    def matched(self) -> tuple[MeanFeatures | FrequencyFeatures, ...]:
+        """The questions whose answers the generator is fitted to, one for each moment."""
+        return (MeanFeatures(feature_map=self.feature_map, **self._asked),)
+
+    @property
+    def stopping(self) -> tuple[MeanFeatures, ...]:
+        """The questions whose answers choose among generators, one for each moment."""
+        return ()
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return (*self.matched, *self.stopping)
+
+    @property
+    def drawn_by_class(self) -> tuple[str, ...]:
+        return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return {"flags": "features", "noise_multiplier": self.features_noise_multiplier}
+
+    def check(self) -> None:
+        if self.features not in FEATURES:
+            raise UsageError(f"--features '{self.features}' is unknown; give one of {' | '.join(FEATURES)}.")
+        if FEATURES[self.features] != self.method:
+            raise UsageError(
+                f"--features {self.features} makes {FEATURES[self.features]}, and this is {self.method}: give one "
+                "method, or features alone."
+            )
+
+
+@dataclass
+class FourierFlags:
+    """Random Fourier features."""
+
+    _argument_group_name = "random features"
+
     num_features: int = flag(4000, "Random Fourier features: half cosines, half sines, so an even number.")
+
+    def check_number(self, scales: int) -> None:
+        if self.num_features % (2 * scales):
+            raise UsageError(
+                f"--num_features is {self.num_features}; give an even number (cosines and sines)"
+                f"{'' if scales == 1 else f' for each of {scales} kernels, a multiple of {2 * scales}'}."
+            )
+
+
+@dataclass
+class LengthScaleFlags:
+    """Of one kernel."""
+
+    _argument_group_name = "random features (scale)"
+
     length_scale: float | None = flag(
         None,
         "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
         "4.",
     )
-    features_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the question; unset: what the whole budget asks for."
-    )
-    generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
-    generator_batch_size: int = flag(200, "Images that the generator draws per step.")
-    generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.")
 
 
 @dataclass
-class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
-    """All flags of `training/train_mean_embedding.py`."""
+class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
+    """With random Fourier features."""
 
     method: ClassVar[str] = "dp_merf"
     output_dir: str = run_folder("runs/dp_merf")
@@ -49,21 +144,246 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
     def embedding_query(self) -> FrequencyFeatures:
         """The mean embedding of each class (Harder et al. 2021, Section 4)."""
         return FrequencyFeatures(
-            image_shape=self.image_shape, num_features=self.num_features, seed=self.seed, flags="features",
-            length_scale=self.length_scale or math.prod(self.image_shape) ** 0.5 / 4,
-            noise_multiplier=self.features_noise_multiplier,
+            image_shape=self.image_shape, num_features=self.num_features, seed=self.seed,
+            length_scale=self.length_scale or math.prod(self.image_shape) ** 0.5 / 4, **self._asked,
         )  # fmt: skip
 
     @property
-    def queries(self) -> tuple[Query, ...]:
+    def matched(self) -> tuple[FrequencyFeatures]:
         return (self.embedding_query,)
+
+    def check(self) -> None:
+        super().check()
+        self.check_number(1)
+
+
+@dataclass
+class MixtureFlags:
+    """Of several kernels."""
+
+    _argument_group_name = "random features (scales)"
+
+    length_scales: str = flag(
+        "0.5,1,2,4,8", "Length scales of the kernels, for images in [0, 1], comma-separated (a list in a recipe)."
+    )
+
+
+@dataclass
+class DPKernelConfig(MixtureFlags, FourierFlags, MeanEmbeddingConfig):
+    """With random Fourier features of several length scales."""
+
+    method: ClassVar[str] = "dp_kernel"
+    features: str = flag("rff_mixture", "")
+    output_dir: str = run_folder("runs/dp_kernel")
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """`--length_scales` as numbers; none where they are not, which `check` refuses."""
+        try:
+            return tuple(float(item) for item in split_list(self.length_scales))
+        except ValueError:
+            return ()
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        return FourierMixture(self.image_shape, self.num_features, self.scales, self.seed)
+
+    def check(self) -> None:
+        super().check()
+        if not self.scales or not all(1e-9 <= scale <= 1e9 for scale in self.scales):
+            raise UsageError(f"--length_scales is '{self.length_scales}'; give positive numbers, such as 2,4,8.")
+        self.check_number(len(self.scales))
+
+
+@dataclass
+class TangentFlags:
+    """The untrained network whose gradient is the feature."""
+
+    _argument_group_name = "tangent features"
+
+    tangent_width: int = flag(64, "Hidden units of the untrained network; D is this times (pixels + 2).")
+
+
+@dataclass
+class DPNTKConfig(TangentFlags, MeanEmbeddingConfig):
+    """With the gradient of an untrained network."""
+
+    method: ClassVar[str] = "dp_ntk"
+    features: str = flag("ntk", "")
+    output_dir: str = run_folder("runs/dp_ntk")
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        return TangentFeatures(self.image_shape, self.tangent_width, self.seed)
+
+
+@dataclass
+class HermiteFlags:
+    """Polynomials of pixels."""
+
+    _argument_group_name = "Hermite features"
+
+    hermite_order: int = flag(100, "Highest degree of a single pixel's polynomials.")
+    hermite_product_order: int = flag(20, "Highest degree of the two pixels' that are multiplied.")
+    hermite_rho: float = flag(0.5, "Below 1: the kernel's length scale is sqrt((1 - rho^2) / (2 rho)), for [0, 1].")
+
+
+@dataclass
+class DPHPConfig(HermiteFlags, MeanEmbeddingConfig):
+    """With Hermite polynomials."""
+
+    method: ClassVar[str] = "dp_hp"
+    features: str = flag("hermite", "")
+    output_dir: str = run_folder("runs/dp_hp")
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        return HermiteFeatures(
+            self.image_shape, self.hermite_order, self.hermite_product_order, self.hermite_rho, self.seed
+        )
+
+    def check(self) -> None:
+        super().check()
+        if not 0 < self.hermite_rho < 1:
+            raise UsageError(f"--hermite_rho is {self.hermite_rho}; give a number between 0 and 1, both excluded.")
+
+
+@dataclass
+class PerceptualFlags:
+    """The public network whose layers are the features, its moments, and the loss."""
+
+    _argument_group_name = "perceptual features"
+
+    feature_network: str = flag(
+        "microsoft/resnet-18",
+        "Folder or Hub id of a public vision network of transformers (safetensors) that has not seen the sensitive "
+        "images; no code of it is run.",
+    )
+    feature_layers: str = flag(
+        "", "Names of its layers, comma-separated (a list in a recipe), whose outputs are the features; unset: all "
+        "convolutions.",
+    )  # fmt: skip
+    feature_resolution: int | None = flag(
+        None, "Side length that images are resized to for the networks; unset: their own."
+    )
+    moments: int = flag(1, "1: the mean of the features; 2: that of their squares as well, a second question.")
+    second_moments_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of the second question, in place of its share of the budget."
+    )
+    second_moments_budget_share: float = flag(0.5, "Its share of the composed RDP.")
+    moving_average_learning_rate: float | None = flag(
+        None,
+        "Fit to a moving average of the differences, by Adam with this learning rate, as batches are small for many "
+        "features (GFMN); unset: to those of each batch.",
+    )
+
+
+@dataclass
+class StoppingFlags:
+    """Which of the generators on the way is released, by noisy answers of its own."""
+
+    _argument_group_name = "early stopping"
+
+    stopping_network: str | None = flag(
+        None, "Another public network, whose features choose among the generators on the way; unset: the last one."
+    )
+    stopping_layers: str = flag("", "Its layers, as --feature_layers.")
+    stopping_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of each of the two stopping questions, in place of their share of the budget."
+    )
+    stopping_budget_share: float = flag(0.02, "Share of the composed RDP of the two stopping questions together.")
+    stopping_steps: int = flag(100, "Steps between two generators to choose among.")
+    num_stopping_images: int = flag(2000, "Images that each of them draws to be compared.")
+
+
+@dataclass
+class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
+    """With what a public network sees."""
+
+    method: ClassVar[str] = "dp_mepf"
+    features: str = flag("perceptual", "")
+    output_dir: str = run_folder("runs/dp_mepf")
+
+    @cached_property
+    def feature_map(self) -> FeatureMap:
+        return self._seen_by(self.feature_network, self.feature_layers, "feature_network")
+
+    @property
+    def matched(self) -> tuple[MeanFeatures | FrequencyFeatures, ...]:
+        first = super().matched
+        return first if self.moments == 1 else (*first, SecondMoments(
+            feature_map=self.feature_map, flags="second_moments",
+            noise_multiplier=self.second_moments_noise_multiplier, budget_share=self.second_moments_budget_share,
+        ))  # fmt: skip
+
+    @cached_property
+    def stopping(self) -> tuple[MeanFeatures, ...]:
+        if self.stopping_network is None:
+            return ()
+        seen = self._seen_by(self.stopping_network, self.stopping_layers, "stopping_network")
+        return tuple(
+            kind(
+                feature_map=seen, flags="stopping", noise_multiplier=self.stopping_noise_multiplier,
+                budget_share=self.stopping_budget_share / 2,
+            )
+            for kind in (StoppingFeatures1, StoppingFeatures2)
+        )  # fmt: skip
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
-        return ("generator_batch_size",)
+        return (*super().drawn_by_class, *(("num_stopping_images",) if self.stopping_network else ()))
+
+    def _seen_by(self, network: str, layers: str, flag: str) -> PerceptualFeatures:
+        return PerceptualFeatures(network, split_list(layers), self.image_shape, self.feature_resolution, flag)
 
     def check(self) -> None:
-        if self.features not in FEATURES:
-            raise UsageError(f"--features '{self.features}' is unknown; give one of {' | '.join(FEATURES)}.")
-        if self.num_features % 2:
-            raise UsageError(f"--num_features is {self.num_features}; give an even number (cosines and sines).")
+        super().check()
+        for name in ("feature_network", "stopping_network"):
+            if getattr(self, name) == "":
+                raise UsageError(f"--{name} is empty; give a folder or a Hub id, or leave the flag out.")
+        if self.moments not in (1, 2):
+            raise UsageError(f"--moments is {self.moments}; give 1 or 2.")
+
+
+@dataclass
+class ScatteringFlags:
+    """The wavelets."""
+
+    _argument_group_name = "scattering"
+
+    scattering_levels: int = flag(2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.")
+    scattering_angles: int = flag(6, "Angles L of the wavelets.")
+    scattering_length_scale: float | None = flag(
+        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 2^(J + 1)."
+    )
+
+
+@dataclass
+class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
+    """With random Fourier features of wavelets beside those of pixels: perceptual features without public data."""
+
+    method: ClassVar[str] = "dp_scattering"
+    features: str = flag("scattering", "")
+    output_dir: str = run_folder("runs/dp_scattering")
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        size = math.prod(self.image_shape) ** 0.5
+        return ScatteringFeatures(
+            self.image_shape, self.num_features, self.scattering_levels, self.scattering_angles,
+            self.scattering_length_scale or size / 2 ** (self.scattering_levels + 1), self.length_scale or size / 4,
+            self.seed,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        super().check()
+        self.check_number(2)
+        if 2**self.scattering_levels > min(self.image_shape[1:]):
+            raise UsageError(
+                f"--scattering_levels {self.scattering_levels} leaves nothing of images of {self.image_shape[1]} "
+                "pixels a side; give fewer."
+            )
+
+
+#: Of each value of `--features`.
+EMBEDDINGS = (DPMERFConfig, DPKernelConfig, DPNTKConfig, DPHPConfig, DPMEPFConfig, DPScatteringConfig)

@@ -48,6 +48,7 @@ class Method:
         return PurePosixPath(self.script).stem
 
 
+_EMBEDDING = "training/train_mean_embedding.py"
 _SUM, _SAMPLED_SUM, _DP_SGD = "Noisy sum", "Poisson-sampled noisy sum", "DP-SGD"
 
 _ALL = (
@@ -80,14 +81,36 @@ _ALL = (
     ),
     Method(
         "dp_merf", "DP-MERF", "Harder et al. 2021, Differentially Private Mean Embeddings", "proven_with_assumptions",
-        "training/train_mean_embedding.py", (_SUM,),
+        _EMBEDDING, (_SUM,),
         "One noisy sum of random features of norm 1; the generator is fitted to the answer.",
     ),
     Method(
+        "dp_kernel", "DP-Kernel (random features)", "Jiang et al. 2023, Functional Renyi DP, with a finite kernel",
+        "proven_with_assumptions", _EMBEDDING, (_SUM,),
+        "One noisy sum of random features of several kernels, whose noise is their Gaussian process; the public "
+        "code's noise has no gradient, so that code is not private.",
+    ),
+    Method(
+        "dp_ntk", "DP-NTK", "Yang et al. 2023, Differentially Private Neural Tangent Kernels",
+        "proven_with_assumptions", _EMBEDDING, (_SUM,),
+        "One noisy sum of gradients of an untrained network, scaled to norm 1; its weights come from a public seed.",
+    ),
+    Method(
+        "dp_hp", "DP-HP", "Vinaroz et al. 2022, Hermite Polynomial Features", "proven_with_assumptions",
+        _EMBEDDING, (_SUM,),
+        "One noisy sum of Hermite features of norm 1, of its sum kernel and of one product kernel together.",
+    ),
+    Method(
         "dp_mepf", "DP-MEPF", "Harder et al. 2023, Pre-trained Perceptual Features", "proven_with_assumptions",
-        None, (_SUM,),
+        _EMBEDDING, (_SUM,),
         "Noisy sums of features of norm 1, sensitivity 1 each where an image is zeroed out; the feature network must "
-        "be public.",
+        "be public. Unlike in the public code, stopping answers are noised and no count divides.",
+    ),
+    Method(
+        "dp_scattering", "DP-Scattering", "ours: DP-MERF on wavelet coefficients", "proven_with_assumptions",
+        _EMBEDDING, (_SUM,),
+        "One noisy sum of random features of wavelet coefficients and of pixels, of norm 1; nothing is learned from "
+        "public data.",
     ),
     Method(
         "pe", "Private Evolution", "Lin et al. 2024, Images via Foundation Model APIs", "proven_with_assumptions",

@@ -13,6 +13,7 @@ from ..verify import ACCOUNTANTS
 from .data_checks import validate_data
 from .flag_groups import AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TRACKERS, NetworkFlags, parse_rate
 from .flags import DiffusionConfig, DPSGDConfig, TrainingConfig
+from .mean_embedding import GENERATORS
 from .method_flags import (
     AUXILIARIES,
     CENTRAL_IMAGES,
@@ -42,6 +43,17 @@ _AT_LEAST = {
     "spatial_batch_size": 1,
     "num_frequency_features": 2,
     "num_features": 2,
+    "num_generated_images": 1,
+    "diffusion_steps": 1,
+    "diffusion_batch_size": 1,
+    "tangent_width": 1,
+    "hermite_order": 1,
+    "hermite_product_order": 1,
+    "feature_resolution": 1,
+    "stopping_steps": 1,
+    "num_stopping_images": 1,
+    "scattering_levels": 1,
+    "scattering_angles": 1,
     "frequency_steps": 1,
     "frequency_batch_size": 1,
     "generator_steps": 1,
@@ -72,20 +84,29 @@ _POSITIVE = (
     "spatial_learning_rate",
     "frequency_noise_multiplier",
     "features_noise_multiplier",
+    "second_moments_noise_multiplier",
+    "stopping_noise_multiplier",
+    "moving_average_learning_rate",
     "frequency_length_scale",
     "frequency_learning_rate",
     "generator_learning_rate",
+    "diffusion_learning_rate",
     "public_learning_rate",
     "sigma_data",
     "length_scale",
+    "scattering_length_scale",
 )
-_SHARES = ("spatial_budget_share", "frequency_budget_share", "evaluation_reserve")
+_SHARES = (
+    "spatial_budget_share", "frequency_budget_share", "second_moments_budget_share", "stopping_budget_share",
+    "evaluation_reserve",
+)  # fmt: skip
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach
 _RATES = ("sample_rate", "spatial_sample_rate")
 _CHOICES = {
     "curriculum": tuple(CURRICULA),
     "auxiliary": AUXILIARIES,
     "central_images": CENTRAL_IMAGES,
+    "generator": GENERATORS,
     "accountant": ACCOUNTANTS,
     "lr_scheduler": LR_SCHEDULERS,
     "noise_bands": ("1", "auto", "4", "8", "16"),

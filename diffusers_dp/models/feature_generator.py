@@ -1,6 +1,7 @@
 """The auxiliary one-step generator: noise and a label to an image whose frequency features match the noisy ones."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -120,6 +121,37 @@ def frequency_matching_loss(
         target (`torch.Tensor` of shape `[classes, D]`): The noisy mean embedding of the sensitive images.
         mean_of_all (`Callable`, *optional*): See `Processes.mean_of_all`, where each process has a part of the batch.
     """
+    return _difference(features, images, labels, target, mean_of_all).square().sum()
+
+
+class MovingAverage:
+    """
+    In the place of `frequency_matching_loss`, where a batch is small for many features: `v . (target - mean)`, `v`
+    being a moving average of that difference, by Adam (GFMN, dos Santos et al. 2019).
+
+    Args:
+        target (`torch.Tensor` of shape `[classes, D]`): The noisy mean embedding.
+        learning_rate (`float`): Of Adam.
+    """
+
+    def __init__(self, target: torch.Tensor, learning_rate: float):
+        self.average = torch.zeros_like(target)
+        self._optimizer = torch.optim.Adam([self.average], lr=learning_rate, betas=(0.5, 0.999))
+
+    def __call__(self, *matching: Any) -> torch.Tensor:
+        """Takes what `frequency_matching_loss` takes."""
+        difference = _difference(*matching)
+        self.average.grad = self.average - difference.detach()
+        self._optimizer.step()
+        return (self.average * difference).sum()
+
+
+def _difference(
+    features: Callable[[torch.Tensor], torch.Tensor],
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    target: torch.Tensor,
+    mean_of_all: Callable[[torch.Tensor, int], torch.Tensor],
+) -> torch.Tensor:
     embedding = torch.zeros_like(target).index_add(0, labels, features(images)) / len(images)
-    embedding = mean_of_all(embedding, len(images))
-    return (target - embedding).square().sum()
+    return target - mean_of_all(embedding, len(images))

@@ -1,10 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Frequency features: the noisy mean of random Fourier features per class (FETA-Pro Equations 5 and 6)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from .mean_features import Untrained
 from .query import Query
 
 
@@ -19,19 +21,27 @@ class RandomFourierFeatures:
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_features (`int`): D, even.
-        length_scale (`float`): Of the Gaussian kernel that the features approximate, in units of pixel values in [0,
-            1].
+        num_features (`int`): D, even; a multiple of twice the number of length scales.
+        length_scale (`float` or sequence of `float`): Of the Gaussian kernel that the features approximate, in units
+            of pixel values in [0, 1]. Of several, each has as many features, and the kernel is the mean of theirs.
         seed (`int`): Public.
     """
 
-    def __init__(self, image_shape: tuple[int, ...], num_features: int, length_scale: float, seed: int):
+    def __init__(
+        self, image_shape: tuple[int, ...], num_features: int, length_scale: float | Sequence[float], seed: int
+    ):
         import torch
 
         generator = torch.Generator().manual_seed(seed)
         pixels = torch.Size(image_shape).numel()
         self.num_features = num_features
-        self.frequencies = torch.randn(num_features // 2, pixels, generator=generator) / length_scale
+        scale: float | torch.Tensor
+        if isinstance(length_scale, Sequence):
+            each = num_features // (2 * len(length_scale))
+            scale = torch.tensor(length_scale).repeat_interleave(each)[:, None]
+        else:
+            scale = length_scale
+        self.frequencies = torch.randn(num_features // 2, pixels, generator=generator) / scale
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Images `[b, C, H, W]` in [0, 1] to features `[b, D]`."""
@@ -70,6 +80,10 @@ class FrequencyFeatures(Query):
     def meaning(self) -> dict[str, Any]:
         return {**self.facts, "length_scale": self.length_scale, "seed": self.seed}
 
+    @property
+    def num_values(self) -> int:
+        return self.num_features
+
     @cached_property
     def embedding(self) -> RandomFourierFeatures:
         """phi."""
@@ -84,3 +98,33 @@ class FrequencyFeatures(Query):
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
         """`[classes, D]`, float32. A class keeps its weight n_c / N."""
         return answer[0] / num_units
+
+
+@dataclass(frozen=True)
+class FourierMixture(Untrained):
+    """
+    Random Fourier features of several length scales, `m^-1/2 [phi_1, ..., phi_m]`: DP-Kernel (Jiang et al. 2023) with
+    a finite kernel. Noise N(0, sigma^2 I) on their mean is the Gaussian process of that kernel, and of its
+    gradients.
+
+    Args:
+        image_shape, num_features, seed: As of `RandomFourierFeatures`.
+        length_scales (`tuple[float, ...]`): One for each kernel.
+    """
+
+    image_shape: tuple[int, ...]
+    num_features: int
+    length_scales: tuple[float, ...]
+    seed: int
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"num_features": self.num_features, "length_scales": list(self.length_scales), "seed": self.seed}
+
+    @cached_property
+    def _fourier(self) -> RandomFourierFeatures:
+        return RandomFourierFeatures(self.image_shape, self.num_features, self.length_scales, self.seed)
+
+    def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
+        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
+        return self._fourier(images)

@@ -67,6 +67,16 @@ class Query:
         """What else decides how a stored answer is to be read, a public seed for instance: JSON values."""
         return {}
 
+    @property
+    def num_values(self) -> int | None:
+        """Values of a class's answer, whose signal to noise a plan tells; `None`: it tells none."""
+        return None
+
+    @property
+    def public_inputs(self) -> list[dict[str, Any]]:
+        """Origins of weights from elsewhere that its features are made of, for the receipt; no paths."""
+        return []
+
     def normaliser(self, num_units: int, num_classes: int) -> float | None:
         """The public divisor of an answer, for the ledger; `None` where there is none.
 

@@ -23,6 +23,7 @@ from .identity import RunIdentity, note_asked, read_identity
 from .verifiable import refuse_unverifiable
 
 
+DROWNED = 3  # signal to noise, if a mean feature had norm 1, below which the answer is called noise
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
 NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
 
@@ -63,7 +64,8 @@ class Plan:
         """All of it for a person to read."""
         about_delta = [self.about_delta] if self.about_delta else []
         bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
-        return "\n".join([*_table(self.ledger, self.rows), *bands, *about_delta, *_limits(self.ledger)])
+        signals = _signals(self) if self.sampling is None else []
+        return "\n".join([*_table(self.ledger, self.rows), *bands, *about_delta, *_limits(self.ledger), *signals])
 
     @property
     def about_delta(self) -> str:
@@ -492,6 +494,25 @@ def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
             for epsilon, delta in ledger.dataset_bounds
             if delta != ledger.target_delta
         ]
+    return lines
+
+
+def _signals(plan: Plan) -> list[str]:
+    """Of each mean feature: `r N / (sigma K sqrt(D))`, for K classes of one size and a mean feature of norm r. That is
+    all that is not known before the images are asked: at most 1, and the less the more images differ."""
+    ledger, lines = plan.ledger, []
+    classes = len(ledger.header["public_facts"]["class_names"] or ("",))
+    for query in plan.queries if ledger.has_guarantee else ():
+        values = query.num_values
+        if values is None:
+            continue
+        sigma = plan.rows[query.name].noise_multiplier
+        ratio = ledger.num_images / (sigma * classes * math.sqrt(values))
+        drowns = " -- it drowns in noise: fewer features, fewer classes or more epsilon" if ratio < DROWNED else ""
+        lines.append(
+            f"signal to noise of {query.name}: {ratio:.3g} r = {ledger.num_images} r / ({sigma:.4g} * {classes} "
+            f"classes * sqrt({values:,})), r <= 1 the norm of a class's mean feature{drowns}"
+        )
     return lines
 
 

@@ -72,7 +72,10 @@ class TrainingRun(Generic[Config]):
 
     def _begin(self) -> list[dict[str, Any]]:
         """What a kind of run makes before the images are read; returns the public inputs that it begins with."""
-        return []
+        origins: list[dict[str, Any]] = []
+        for query in self.plan.queries:  # several may look through one network
+            origins += [origin for origin in query.public_inputs if origin not in origins]
+        return origins
 
     def _open(self, public_inputs: list[dict[str, Any]]) -> None:
         config, processes, private = self.config, self.processes, self.folder.private

@@ -8,8 +8,14 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 
 from ..distributed.processes import Processes
-from ..models import DDIMGenerator, Denoiser, FeatureGenerator, TrainingLoss, frequency_matching_loss
-from ..queries.frequency import RandomFourierFeatures
+from ..models import (
+    DDIMGenerator,
+    Denoiser,
+    FeatureGenerator,
+    OneStepGenerator,
+    TrainingLoss,
+    frequency_matching_loss,
+)
 from ..schedulers import FrequencyWarmupScheduler
 from .warm_up_images import AuxiliaryImages, CentralImages
 
@@ -75,29 +81,36 @@ def curriculum_batch(
 
 
 def fit_generator(
-    generator: FeatureGenerator | DDIMGenerator,
-    features: RandomFourierFeatures,
+    generator: FeatureGenerator | DDIMGenerator | OneStepGenerator,
+    features: Callable[[torch.Tensor], torch.Tensor],
     embedding: torch.Tensor,
     *,
     num_steps: int,
     batch_size: int,
     learning_rate: float,
     processes: Processes,
+    loss: Callable[..., torch.Tensor] = frequency_matching_loss,
+    after_step: Callable[[int], None] | None = None,
 ) -> None:
     """Fits a generator whose images' features come close to the noisy ones.
 
     Args:
+        features (`Callable`): Images `[b, C, H, W]` in [0, 1] to features `[b, D]`.
         embedding (`torch.Tensor` of shape `[classes, D]`): The noisy answer.
+        loss (`Callable`): As `frequency_matching_loss`.
+        after_step (`Callable`, *optional*): Is told the number of each step that is over, from 1 on.
     """
     optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate)
     lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=num_steps)
     labels = processes.rows(batch_size) % len(embedding)
     processes.same_weights(generator)
-    for _ in processes.bar(range(num_steps), desc="Frequency features", unit="step"):
-        loss = frequency_matching_loss(features, generator.draw(labels), labels, embedding, processes.mean_of_all)
+    for step in processes.bar(range(num_steps), desc="Frequency features", unit="step"):
+        distance = loss(features, generator.draw(labels), labels, embedding, processes.mean_of_all)
         optimizer.zero_grad()
-        loss.backward()
+        distance.backward()
         processes.average_gradients(generator, len(labels))
         optimizer.step()
         lr_scheduler.step()
+        if after_step is not None:
+            after_step(step + 1)
     processes.same_weights(generator)  # also what batch normalisation counted

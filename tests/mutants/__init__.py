@@ -5,6 +5,7 @@ answer for what."""
 from .faults_of_bands import BANDS
 from .faults_of_books import DATA_SETS, LEDGER_FAULTS, RELEASED
 from .faults_of_crashes import CRASHES
+from .faults_of_embeddings import EMBEDDINGS
 from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
@@ -27,6 +28,7 @@ FAULTS = (
     *ENGINE_FAULTS,
     *LARGE_SUMS,
     *DIVISORS,
+    *EMBEDDINGS,
     *LEDGER_FAULTS,
     *DATA_SETS,
     *RELEASED,

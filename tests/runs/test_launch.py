@@ -17,7 +17,8 @@ from support.places import ROOT
 from support.runs import load
 
 
-SCRIPTS = {name: str(ROOT / method.script) for name, method in METHODS.items() if method.script}
+#: By method, the last of those that share one.
+SCRIPTS = {script: name for name, method in METHODS.items() if (script := method.script)}
 DECLARED = "--num_train_images 1437 --accountant rdp --target_epsilon 1 --output_dir run".split()
 #: Flags of a start, its exit code, and what it says.
 STARTS = {
@@ -50,10 +51,11 @@ print(json.dumps(ends))
 def test_what_ends_before_training_loads_no_torch(tmp_path):
     """Help, a typo, a dry run, a plan that cannot be, a folder in use: of each script, and by `diffusers-dp train`."""
     (tmp_path / "taken" / "private" / "cache").mkdir(parents=True)
-    programs = {name: (path, []) for name, path in SCRIPTS.items()}
+    programs = {name: (str(ROOT / path), []) for path, name in SCRIPTS.items()}
     programs["command"] = "diffusers_dp.cli", ["train", "dpdm"]
     # A plan that cannot be is one of DP-SGD.
-    starts = [(name, what) for name in programs for what in STARTS if (name, what) != ("dp_merf", "plan")]
+    embedding = SCRIPTS["training/train_mean_embedding.py"]
+    starts = [(name, what) for name in programs for what in STARTS if (name, what) != (embedding, "plan")]
     given = [(programs[name][0], programs[name][1] + STARTS[what][0]) for name, what in starts]
     environment = {key: value for key, value in os.environ.items() if key not in SIZES and key[:11] != "ACCELERATE_"}
     done = subprocess.run(

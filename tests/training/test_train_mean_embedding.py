@@ -108,7 +108,7 @@ def test_plan_picture_and_audit_know_no_dp_sgd(tmp_path, capsys):
     out = capsys.readouterr().out
     cli(["plan", "--accountant", "rdp", *described, "--sweep", recipes])
     assert capsys.readouterr().out.splitlines()[2].split()[-3:] == ["-", "-", "-"], "of one without DP-SGD"
-    assert "DP-SGD" not in out and "signal" not in out
+    assert "DP-SGD" not in out and "signal to noise of a step" not in out and "4.67 r = 1437 r" in out
     with pytest.raises(SystemExit) as ended:
         cli(["audit", "run", "--method", "dp_merf"])
     assert ended.value.code == 2 and "has no DP-SGD" in capsys.readouterr().err

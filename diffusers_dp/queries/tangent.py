@@ -1,0 +1,66 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Neural tangent features: the gradient of an untrained network (DP-NTK, Yang et al. 2023).
+
+Nothing here loads torch before it is used.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .mean_features import Untrained, unit
+
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class TangentFeatures(Untrained):
+    """
+    `g / ||g||`, `g` the gradient of the sum of the outputs of `w_2 relu(layer_norm(W_1 x + b_1))` in its weights.
+
+    The weights come from a public seed and never change. Several outputs would have the same gradient in their
+    weights, so there is one.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        width (`int`): Of the hidden layer.
+        seed (`int`): Public.
+    """
+
+    image_shape: tuple[int, ...]
+    width: int
+    seed: int
+
+    @property
+    def num_features(self) -> int:
+        return self.width * (math.prod(self.image_shape) + 2)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"num_features": self.num_features, "width": self.width, "seed": self.seed}
+
+    @cached_property
+    def _weights(self) -> "tuple[torch.Tensor, ...]":
+        import torch
+
+        generator, pixels = torch.Generator().manual_seed(self.seed), math.prod(self.image_shape)
+        first = torch.randn(self.width, pixels, generator=generator) / pixels**0.5
+        second = torch.randn(self.width, generator=generator) / self.width**0.5
+        return first, torch.zeros(self.width), second
+
+    def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
+        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
+        import torch
+        import torch.nn.functional as F
+        from torch.func import grad, vmap
+
+        def output(weights: tuple[torch.Tensor, ...], image: torch.Tensor) -> torch.Tensor:
+            first, bias, second = weights
+            return second @ F.relu(F.layer_norm(first @ image + bias, (self.width,)))
+
+        weights = tuple(weight.to(images.device) for weight in self._weights)
+        gradients = vmap(grad(output), (None, 0))(weights, images.flatten(1))
+        return unit(torch.cat([gradient.flatten(1) for gradient in gradients], 1))

@@ -1,0 +1,29 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Tiny vision networks as transformers saves them."""
+
+import torch
+from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
+
+
+def save_resnet(folder, seed=0, num_channels=3):
+    """With batch norms; a card with a licence."""
+    torch.manual_seed(seed)
+    network = ResNetModel(ResNetConfig(
+        num_channels=num_channels, embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], layer_type="basic",
+    ))  # fmt: skip
+    for module in network.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_(std=0.1)
+    network.save_pretrained(folder)
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\nA network.\n")
+    return str(folder)
+
+
+def save_vit(folder, seed=0):
+    """Without a convolution but its patches."""
+    torch.manual_seed(seed)
+    ViTModel(ViTConfig(
+        image_size=16, patch_size=8, num_channels=3, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=8,
+    )).save_pretrained(folder)  # fmt: skip
+    return str(folder)

@@ -1,0 +1,222 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The other methods of `train_mean_embedding.py`: each from its command line to a release; DP-MEPF's second moments
+and early stopping."""
+
+import json
+
+import pytest
+import torch
+
+from diffusers_dp import SensitiveImages, load_verified, verify
+from diffusers_dp.cli import main as cli
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.files.sealed_folder import open_sealed
+from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
+from diffusers_dp.methods.mean_embedding import EMBEDDINGS, FEATURES
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.runs.plan import plan_run
+from support.feature_networks import save_resnet
+from support.flags import NUM_IMAGES
+from support.runs import files, independent_epsilon, load, read_ledger, write_images
+
+
+TINY = (
+    "--block_out_channels 8,16 --generator_steps 4 --generator_batch_size 6 --skip_preflight "
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1"
+).split()
+SMALL = {
+    "dp_kernel": ["--num_features", "20"],
+    "dp_ntk": ["--tangent_width", "4"],
+    "dp_hp": ["--hermite_order", "4"],
+    "dp_scattering": ["--num_features", "20"],
+}
+STOPPING = "--moments 2 --stopping_steps 2 --num_stopping_images 6 --moving_average_learning_rate 0.1".split()
+QUESTIONS = ["mean_features", "second_moments", "stopping_features_1", "stopping_features_2"]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("dp_merf", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+@pytest.fixture
+def perceptual(tmp_path, flags):
+    networks = [save_resnet(tmp_path / name, seed) for seed, name in enumerate(("features", "stopping"))]
+    return [
+        *flags, *STOPPING, "--features", "perceptual", "--feature_network", networks[0], "--feature_layers", "pooler",
+        "--stopping_network", networks[1], "--stopping_layers", "pooler",
+    ]  # fmt: skip
+
+
+def plan_of(method, *given):
+    config = load_config(["--accountant", "rdp", *given], CONFIGS[method])
+    return plan_run(config, public_facts(config.data))
+
+
+def receipt_of(run):
+    return json.loads((run / "release" / "privacy_receipt.json").read_text())
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_the_features_make_the_method(method, script, flags, tmp_path):
+    features = next(name for name, whose in FEATURES.items() if whose == method)
+    script.main([*flags, *SMALL[method], "--features", features])
+    run = tmp_path / "run"
+    header, rows = read_ledger(run)
+    assert [(row["stage"], row["query"]["sensitivity"], row["query"]["normaliser"]) for row in rows] == [
+        ("mean_features", 1.0, NUM_IMAGES)
+    ]
+    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    receipt = receipt_of(run)
+    assert receipt["method"]["name"] == METHODS[method].title and receipt["public_inputs"] == []
+    assert receipt["curriculum"]["features"] == features and "image_shape" not in receipt["curriculum"]
+    assert verify.report(run / "release") == 0 and load_verified(run / "release").is_one_step
+
+
+def test_dp_mepf_whole(script, perceptual, tmp_path):
+    """Four questions under one budget; two networks with hash and licence; a choice among two generators."""
+    script.main(perceptual)
+    run = tmp_path / "run"
+    header, rows = read_ledger(run)
+    assert [row["stage"] for row in rows] == QUESTIONS
+    assert {row["query"]["sensitivity"] for row in rows} == {1.0}
+    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    first, second, *stopping = [row["noise_multiplier"] for row in rows]
+    assert stopping[0] == stopping[1] > 5 * first and 0.8 < first / second < 1.25
+    receipt = receipt_of(run)
+    assert receipt["method"]["name"] == "DP-MEPF" and receipt["curriculum"]["chosen_step"] in (2, 4)
+    assert [origin["licence"] for origin in receipt["public_inputs"]] == ["apache-2.0"] * 2
+    assert len({origin["weights_sha256"] for origin in receipt["public_inputs"]}) == 2
+    assert all("was public" in text for text in receipt["assumptions"] if "public_inputs" in text)
+    assert str(tmp_path) not in (run / "release" / "privacy_receipt.json").read_text()
+    compared = [json.loads(line) for line in (run / "private" / "snapshots.jsonl").read_text().splitlines()]
+    assert [each["step"] for each in compared] == [2, 4]
+    best = min(compared, key=lambda each: each["distance"])["step"]
+    assert receipt["curriculum"]["chosen_step"] == best and (run / "private" / "snapshot.safetensors").is_file()
+    assert "snapshot" not in " ".join(files(run / "release")) and verify.report(run / "release") == 0
+
+
+def test_stopping_answers_of_equal_data_differ(script, perceptual, tmp_path):
+    """By their own noise, of the standard deviation that the ledger says: the public code asks them without any."""
+    answers = []
+    for name in ("first", "second"):
+        script.main([*perceptual, "--output_dir", str(tmp_path / name)])
+        folders = [tmp_path / name / "private" / "answers" / question for question in QUESTIONS]
+        answers.append([open_sealed(folder)[1]["answer"]["answer"] for folder in folders])
+    rows = read_ledger(tmp_path / "second")[1]
+    for row, one, other in zip(rows, *answers, strict=True):
+        spread = (one - other).std().item() * NUM_IMAGES / (2**0.5 * row["noise_multiplier"])
+        assert spread == pytest.approx(1, abs=0.5), row["stage"]
+
+
+def test_choosing_looks_at_no_image(script, perceptual, tmp_path, monkeypatch):
+    """Run again from stored answers, with a door that answers nothing and draws nothing."""
+    from diffusers_dp.models import OneStepGenerator
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(OneStepGenerator, "draw", lambda *_: 1 / 0)
+        script.main(perceptual)
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("asked again"))
+    monkeypatch.setattr(PrivateGenerator, "normal", lambda *_: pytest.fail("drawn again"))
+    script.main([*perceptual, "--resume_from_checkpoint", "latest"])
+    assert "chosen_step" in receipt_of(tmp_path / "run")["curriculum"]
+
+
+def test_a_missing_image_shows_in_private_alone(script, perceptual, tmp_path, capsys):
+    """The same files and the same words with an image that is broken; and images without classes."""
+    seen = []
+    for last in ("good", "broken"):
+        images = write_images(tmp_path / last, last)
+        script.main([*perceptual, *images, "--output_dir", str(tmp_path / f"run_{last}")])
+        out = capsys.readouterr().out.replace(f"run_{last}", "run")
+        plan, rest = out.split("total (rdp)")
+        seen.append((files(tmp_path / f"run_{last}" / "release"), plan, len(rest.splitlines())))
+    assert seen[0] == seen[1]
+
+
+def test_a_method_is_chosen_once(tmp_path, capsys):
+    for features, method in FEATURES.items():
+        assert config_class_of(["--features", features]) is CONFIGS[method] in EMBEDDINGS
+        assert METHODS[method].script_name == "train_mean_embedding"
+        (tmp_path / f"{method}.yaml").write_text(f"method: {method}\n")
+        assert config_class_of(["--config", str(tmp_path / f"{method}.yaml")]) is CONFIGS[method]
+    for given in (["train", "dp_ntk", "--features", "rff"], ["plan", "--method", "dp_merf", "--features", "hermite"]):
+        with pytest.raises(SystemExit) as ended:
+            cli([*given, "--dry_run"] if given[0] == "train" else given)
+        assert ended.value.code == 2 and "give one method, or features alone" in capsys.readouterr().err
+    cli(["train", "dp_hp", "--dry_run", "--accountant", "rdp", "--num_train_images", "1437"])
+    assert "mean_features" in capsys.readouterr().out
+
+
+def test_a_plan_tells_signal_from_noise(tmp_path):
+    """r N / (sigma K sqrt(D)), and what drowns."""
+    (line,) = [x for x in plan_of("dp_kernel").table.splitlines() if "signal" in x]
+    sigma = plan_of("dp_kernel").rows["mean_features"].noise_multiplier
+    assert f"{1437 / (sigma * 10 * 4000**0.5):.3g} r" in line and "drowns" not in line
+    assert "drowns in noise" in plan_of("dp_kernel", "--target_epsilon", "1").table
+    network = save_resnet(tmp_path / "network")
+    given = ["--feature_network", network, "--stopping_network", network, "--moments", "2"]
+    table = plan_of("dp_mepf", *given).table
+    assert [f"signal to noise of {name}:" in table for name in QUESTIONS] == [True] * 4
+    assert "signal" not in plan_of("dp_mepf").table, "of a network that is not here"
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "words"),
+    [
+        ("dp_kernel", ["--length_scales", "1,wide"], "--length_scales is '1,wide'"),
+        ("dp_kernel", ["--num_features", "24"], "--num_features is 24; .* multiple of 10"),
+        ("dp_scattering", ["--num_features", "22"], "--num_features is 22; .* multiple of 4"),
+        ("dp_scattering", ["--scattering_levels", "4"], "--scattering_levels 4 leaves nothing"),
+        ("dp_scattering", ["--scattering_angles", "0"], "--scattering_angles is 0"),
+        ("dp_hp", ["--hermite_rho", "1"], "--hermite_rho is 1"),
+        ("dp_ntk", ["--tangent_width", "0"], "--tangent_width is 0"),
+        ("dp_mepf", ["--moments", "3"], "--moments is 3; give 1 or 2"),
+        ("dp_mepf", ["--feature_network", ""], "--feature_network is empty"),
+        ("dp_mepf", ["--stopping_network", "x", "--num_stopping_images", "2"], "--num_stopping_images is 2"),
+        ("dp_mepf", ["--moments", "2", "--second_moments_budget_share", "0"], "--second_moments_budget_share is 0"),
+        (
+            "dp_mepf", ["--moments", "2", "--stopping_network", "x", "--stopping_budget_share", "0.6"],
+            "--second_moments_budget_share 0.5 and --stopping_budget_share 0.6 are 1.1 .* nothing to mean_features",
+        ),
+        (
+            "dp_mepf", ["--stopping_network", "x", "--stopping_noise_multiplier", "0.1"],
+            "cost epsilon .* or raise --stopping_noise_multiplier",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(method, given, words):
+    with pytest.raises(UsageError, match=words) as refusal:
+        plan_of(method, *given)
+    assert "\n" not in str(refusal.value) and "DP-SGD" not in str(refusal.value)
+
+
+def test_a_network_that_cannot_be_leaves_nothing_behind(script, perceptual, tmp_path):
+    with pytest.raises(UsageError, match="--feature_layers 'poler' is no layer"):
+        script.main([*perceptual, "--feature_layers", "poler"])
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+
+
+def test_a_moving_average_goes_where_the_differences_go():
+    """GFMN: for small batches, v tracks the difference, and its gradient is that of the distance but for length."""
+    from diffusers_dp.models.feature_generator import MovingAverage, frequency_matching_loss
+
+    target, labels = torch.tensor([[1.0, -2.0], [0.5, 0.0]]), torch.tensor([0, 1])
+    images = torch.zeros(2, 2, requires_grad=True)
+    arguments = (lambda rows: rows, images, labels, target, lambda own, rows: own)
+    loss = MovingAverage(target, 0.05)
+    for _ in range(200):
+        images.grad = None
+        loss(*arguments).backward()
+    own = images.grad.clone()
+    images.grad = None
+    frequency_matching_loss(*arguments).backward()
+    assert torch.allclose(loss.average, target, atol=0.05) and torch.allclose(own, images.grad / 2, atol=0.05)
