@@ -12,12 +12,13 @@ from diffusers_dp.audit.cells import CELLS, cell_checks
 from diffusers_dp.audit.mechanism import Mechanism, canary_runs, stand_in
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
-from diffusers_dp.audit.training_run import RunAudit, diffusion_model
+from diffusers_dp.audit.training_run import RunAudit
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.gradients.sampling import groups_of_units
 from diffusers_dp.methods.config import DPDMConfig
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.banded_noise import BandedNoise
+from diffusers_dp.runs.diffusion_run import model_to_audit
 from diffusers_dp.runs.plan import plan_run
 from support.bands import bands_of, matrix
 
@@ -132,5 +133,5 @@ def test_a_training_with_bands_is_audited_in_its_own_loop():
     )  # fmt: skip
     facts = public_facts(config.data)
     plan = plan_run(config, facts)
-    honest = RunAudit(diffusion_model, "dpdm", config, facts, plan, 300, 24)()
+    honest = RunAudit(model_to_audit, "dpdm", config, facts, plan, 300, 24)()
     assert honest.verdict == "VALID", honest.reasons

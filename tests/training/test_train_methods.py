@@ -217,8 +217,10 @@ def test_the_smallest_epsilon_that_is_named_is_one(tmp_path, monkeypatch):
 
 
 def test_an_audit_of_a_script_is_of_its_method():
+    """Of several that share it, the first."""
     for method in CONFIGS:
-        assert method_of(METHODS[method].script) == method
+        script = METHODS[method].script
+        assert method_of(script) == next(name for name in CONFIGS if METHODS[name].script == script)
     with pytest.raises(UsageError, match="module:function"):
         method_of("own.py")
 
