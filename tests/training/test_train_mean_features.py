@@ -185,7 +185,7 @@ def test_a_plan_tells_signal_from_noise(tmp_path):
         ("dp_mepf", ["--moments", "2", "--second_moments_budget_share", "0"], "--second_moments_budget_share is 0"),
         (
             "dp_mepf", ["--moments", "2", "--stopping_network", "x", "--stopping_budget_share", "0.6"],
-            "--second_moments_budget_share 0.5 and --stopping_budget_share 0.6 are 1.1 .* nothing to the mean features",
+            "--second_moments_budget_share 0.5 and --stopping_budget_share 0.6 are 1.1 .* nothing to the mean",
         ),
         (
             "dp_mepf", ["--stopping_network", "x", "--stopping_noise_multiplier", "0.1"],
