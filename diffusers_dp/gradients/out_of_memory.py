@@ -1,9 +1,9 @@
 """What happens to a physical batch that does not fit into memory: it is computed in halves. The logical batch stays as
 it was drawn."""
 
+import itertools
 from collections.abc import Callable, Iterable
 
-import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
 from .step import Gradients, PhysicalBatch, widened
@@ -82,7 +82,8 @@ def _cut(batch: PhysicalBatch, size: int | None) -> list[PhysicalBatch]:
     else:
         lengths = [int(part.sum()) for part in unit_index.bincount().split(size)]
     parts = []
-    for number, chosen in enumerate(torch.arange(len(images), device=images.device).split(lengths)):
+    for number, (length, end) in enumerate(zip(lengths, itertools.accumulate(lengths), strict=True)):
+        chosen = slice(end - length, end)
         parts.append(
             (
                 images[chosen],

@@ -10,7 +10,9 @@ computed twice.
 import torch
 from torch import nn
 
+from .parts import Parts, norms, weighted_sum, without_autocast
 from .rules import ParameterGradients, Rule, rule_of
+from .supported import check_model
 
 
 class per_example_gradients:
@@ -38,8 +40,9 @@ class per_example_gradients:
     gradient of zero.
 
     Args:
-        model (`nn.Module`): Its trainable parameters belong to `Linear`, `Conv2d`, `GroupNorm` or `Embedding`, or to
-            another layer for which Opacus has a grad sampler; that one forms a gradient per row first.
+        model (`nn.Module`): Its trainable parameters belong to `Linear`, `Conv1d`, `Conv2d`, `GroupNorm`, `LayerNorm`,
+            `RMSNorm` or `Embedding`, or to a layer that is left to Opacus (`Conv3d`, `InstanceNorm`), which forms a
+            gradient per row first.
         group_size (`int`, defaults to 1): K, rows per image.
         unit_index (`torch.Tensor` of shape `[rows]`, int64, *optional*): The unit of each row.
 
@@ -47,8 +50,7 @@ class per_example_gradients:
     float16 is refused: it needs loss scaling, which changes gradients before they are clipped.
 
     Raises:
-        TypeError: A trainable parameter belongs to a layer without a rule, or a layer mixes examples (BatchNorm in
-            training mode).
+        UnsupportedModel: See `check_model`; both a `UsageError` and a `TypeError`.
         ValueError: `group_size` < 1, a number of rows that is no multiple of it or another than that of `unit_index`,
             or both given.
         RuntimeError: The loss is not first-order, a layer ran in float16, or the input of a layer was changed in place
@@ -65,15 +67,8 @@ class per_example_gradients:
         self._names: dict[torch.Tensor, str] = {
             parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad
         }
-        for module_name, module in model.named_modules():
-            if _mixes_examples(module):
-                raise TypeError(
-                    f"{type(module).__name__} ('{module_name}') computes statistics over a batch, so that one image "
-                    "would move every gradient; use GroupNorm, or put the layer into evaluation mode."
-                )
-            if any(p.requires_grad for p in module.parameters(recurse=False)):
-                rule_of(module, module_name)
-        self._sums: dict[str, list[torch.Tensor]] = {}  # parts of consecutive images
+        check_model(model)
+        self._sums: dict[str, Parts] = {}
         self._norms: dict[str, torch.Tensor] = {}
         self._handles: list = []
 
@@ -105,6 +100,7 @@ class per_example_gradients:
             # Autocast: keep what the layer read, not the wider tensor it came from.
             activation = activation.to(output.dtype)
         rule = rule_of(module)
+        assert rule is not None  # else the model was refused
         fired, version = False, activation._version
 
         def collect(grad_output: torch.Tensor) -> None:
@@ -117,7 +113,7 @@ class per_example_gradients:
             if activation._version != version:
                 raise RuntimeError(f"The input of a {type(module).__name__} was changed in place after it was used.")
             fired = True
-            with torch.autocast(grad_output.device.type, enabled=False):
+            with without_autocast(grad_output.device):
                 gradients = self.units.sums(rule, module, activation, grad_output)
             for parameter, parts in gradients:
                 if parameter in self._names:
@@ -127,29 +123,29 @@ class per_example_gradients:
             output.requires_grad_(True)
         output.register_hook(collect)
 
-    def _keep(self, name: str, parts: list[torch.Tensor]) -> None:
+    def _keep(self, name: str, parts: Parts) -> None:
         parts = [part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts]
         if name in self._sums:  # a layer used twice, or a shared parameter: its gradients add up
             parts = [torch.cat(self._sums[name]) + torch.cat(parts)]
         self._sums[name] = parts
         # Now, while they are in the cache: read again later, they would cost as much as to write them.
-        norms = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float32) for part in parts]
-        self._norms[name] = torch.cat(norms)
+        self._norms[name] = norms(parts)
 
     @property
     def per_example(self) -> dict[str, torch.Tensor]:
         """Gradient per image, `{parameter name: [B, *parameter.shape]}`."""
-        count = self.units.num_rows
-        return {
-            name: torch.cat(parts) / (count if isinstance(count, int) else count.view(-1, *[1] * (parts[0].dim() - 1)))
-            for name, parts in self._sums.items()
-        }
+        whole = {name: torch.cat(parts) for name, parts in self._sums.items()}
+        for gradient in whole.values():
+            rows = self._rows_on(gradient.device)
+            gradient /= rows if isinstance(rows, int) else rows.view(-1, *[1] * (gradient.dim() - 1))
+        return whole
 
     def squared_norms(self) -> torch.Tensor:
         """Squared L2 norm of each image's whole gradient, `[B]`, float32."""
         if not self._sums:
             raise RuntimeError("No gradient was collected: run forward and backward inside the context.")
-        return (torch.stack(list(self._norms.values())) / self.units.num_rows).square().sum(0)
+        every = torch.stack(list(self._norms.values()))
+        return (every / self._rows_on(every.device)).square().sum(0)
 
     def weighted_sum(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
         """`sum_i weights[i] * gradient_i` for each parameter. An image of weight 0 contributes exactly zero, even if
@@ -158,27 +154,23 @@ class per_example_gradients:
         Args:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.
         """
-        broken = bool(((weights == 0) & ~self.squared_norms().isfinite()).any())  # 0 times infinity is not 0
-        weights = weights / self.units.num_rows  # what is kept are sums over rows
-        with torch.autocast(weights.device.type, enabled=False):
-            return {name: _weighted_sum(parts, weights, leave_out_zeros=broken) for name, parts in self._sums.items()}
+        broken = (weights == 0) & ~self.squared_norms().isfinite()  # 0 times infinity is not 0
+        # To look costs nothing on a CPU and leaves out a pass over all gradients; a GPU would have to finish first.
+        if broken.device.type != "cpu" or broken.any():
+            self._wipe_out(broken)
+        weights = weights / self._rows_on(weights.device)  # what is kept are sums over rows
+        with without_autocast(weights.device):
+            return {name: weighted_sum(parts, weights) for name, parts in self._sums.items()}
 
+    def _wipe_out(self, images: torch.Tensor) -> None:
+        for parts in self._sums.values():
+            for part, chosen in zip(parts, images.split([len(part) for part in parts]), strict=True):
+                part.masked_fill_(chosen.view(-1, *[1] * (part.dim() - 1)), 0.0)
 
-def _weighted_sum(parts: list[torch.Tensor], weights: torch.Tensor, *, leave_out_zeros: bool) -> torch.Tensor:
-    total = parts[0].new_zeros(parts[0][0].numel())
-    for part, part_weights in zip(parts, weights.split([len(part) for part in parts]), strict=True):
-        if leave_out_zeros:
-            kept = part_weights.nonzero().squeeze(1)
-            part, part_weights = part[kept], part_weights[kept]
-        total.addmv_(part.flatten(1).t(), part_weights.to(part.dtype))
-    return total.view(parts[0].shape[1:])
-
-
-def _mixes_examples(module: nn.Module) -> bool:
-    if not isinstance(module, nn.modules.batchnorm._NormBase) or not module.training:
-        return False
-    # An InstanceNorm mixes them only in the running statistics that it keeps.
-    return module.track_running_stats or not isinstance(module, nn.modules.instancenorm._InstanceNorm)
+    def _rows_on(self, device: torch.device) -> int | torch.Tensor:
+        """How many rows each image has."""
+        rows = self.units.num_rows
+        return rows if isinstance(rows, int) else rows.to(device, non_blocking=True)
 
 
 class EvenUnits:
@@ -203,7 +195,10 @@ class EvenUnits:
 
 
 class UnevenUnits:
-    """Units that any number of rows belongs to. Those with the same number of rows go through a rule together."""
+    """Units that any number of rows belongs to. Those with the same number of rows go through a rule together.
+
+    Which rows are whose is worked out where `unit_index` is: on the CPU, nothing waits for a GPU.
+    """
 
     def __init__(self, unit_index: torch.Tensor):
         if unit_index.dim() != 1 or unit_index.dtype != torch.int64 or len(unit_index) == 0 or unit_index.min() < 0:
@@ -224,7 +219,8 @@ class UnevenUnits:
 
     def sums(self, rule: Rule, layer: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> ParameterGradients:
         total: dict[torch.Tensor, torch.Tensor] = {}
-        for size, units, rows in self.groups:
+        for size, *where in self.groups:
+            units, rows = (index.to(x.device, non_blocking=True) for index in where)
             for parameter, parts in rule(layer, x[rows], grad[rows], size):
                 if parameter not in total:
                     total[parameter] = parts[0].new_zeros(len(self.num_rows), *parts[0].shape[1:])

@@ -1,19 +1,9 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """How each kind of layer forms its gradient per image, from its input and the gradient of its output.
 
-A convolution has three exact ways, and the cheapest one by a rule that was measured (2 cores with AVX-512, oneDNN;
-times as multiples of one ordinary call for all rows, which is the least there is to do):
-
-- 1x1: a batched matrix product per draw, 0.7 to 0.8.
-- One ordinary call for each image on its K rows: 1.0 to 1.2 where an image has at least about 3,000 output pixels in
-  its rows (28x28 at K = 4), for then a call fills the cores; 1.4 to 14 below, where the price is that of the calls.
-- A grouped call for 16 images at once: 0.8 to 1.6 (8x8 at K = 1: 2.4), for grouped convolutions run slower, but there
-  are few.
-
-What a call returns stays as it is: to gather the parts of a layer in one tensor took a quarter of a step where maps
-are small (K = 1).
-
-Unfolding (im2col) with a batched matrix product took 1.9 to 12 for kernels of 3x3: it moves 9 times the activations.
-`benchmarks/dp_step.py` measures whole steps.
+Linear layers, convolutions and group norms have several exact ways, `ways.py`, of which the fastest is taken,
+`tuning.py`. What a way returns stays as it is: to gather the parts of a layer in one tensor took a quarter of a step
+where maps are small (K = 1). `benchmarks/dp_step.py` measures whole steps.
 """
 
 import functools
@@ -23,109 +13,84 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.grad import conv2d_weight
+
+from .parts import Parts
+from .tuning import formed
+from .ways import CONVOLUTION, GROUP_NORM, LINEAR, POINTWISE, Geometry
 
 
-# Images per grouped convolution: oneDNN slows down with many small groups, and speeds up with a few.
-IMAGES_PER_GROUPED_CALL = 16
-# From so many output pixels in an image's rows on, a convolution takes one call for each image.
-PIXELS_PER_OWN_CALL = 3000
-
-# (parameter, its gradients per image, in as many parts as they were computed in: to put them together would cost a
-# copy)
-ParameterGradients = list[tuple[torch.Tensor, list[torch.Tensor]]]
+# (parameter, its gradients per image)
+ParameterGradients = list[tuple[torch.Tensor, Parts]]
 # (layer, its input [rows, ...], gradient of its output [rows, ...], K) -> gradients, summed over the K rows of each
 # image
 Rule = Callable[..., ParameterGradients]
 
 
 def _linear(layer: nn.Linear, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    images = len(x) // group_size
-    x, grad = x.reshape(images, -1, layer.in_features), grad.reshape(images, -1, layer.out_features)
-    gradients = [(layer.weight, [torch.bmm(grad.transpose(1, 2), x)])]
+    x, grad = x.reshape(len(x), -1, layer.in_features), grad.reshape(len(x), -1, layer.out_features)
+    gradients = [(layer.weight, formed(LINEAR, Geometry(tuple(layer.weight.shape)), x, grad, group_size))]
     if layer.bias is not None:
-        gradients.append((layer.bias, [grad.sum(1, dtype=layer.bias.dtype)]))
+        bias = grad.reshape(len(x) // group_size, -1, layer.out_features).sum(1, dtype=layer.bias.dtype)
+        gradients.append((layer.bias, [bias]))
     return gradients
 
 
-def _conv2d(layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
+def _convolution(
+    layer: nn.Conv1d | nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int
+) -> ParameterGradients:
+    """Of images `[rows, channels, height, width]`, or of lines, which are images of height 1."""
     padding = layer.padding
     if isinstance(padding, str) or layer.padding_mode != "zeros":  # as the layer itself does: pad first
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        x, padding = F.pad(x, layer._reversed_padding_repeated_twice, mode=mode), (0, 0)
-    pointwise = layer.kernel_size == layer.stride == (1, 1) and padding == (0, 0) and layer.groups == 1
-    if pointwise:
-        weight = [_pointwise(x, grad, group_size).unflatten(2, (-1, 1, 1))]
-    elif group_size * grad[0, 0].numel() >= PIXELS_PER_OWN_CALL:
-        weight = _own_calls(layer, x, grad, group_size, padding)
-    else:
-        weight = _grouped_calls(layer, x, grad, group_size, padding)
-    gradients = [(layer.weight, weight)]
+        x, padding = F.pad(x, layer._reversed_padding_repeated_twice, mode=mode), (0,) * len(layer.kernel_size)
+    geometry = Geometry(tuple(layer.weight.shape), layer.stride, padding, layer.dilation, layer.groups)
+    if isinstance(layer, nn.Conv1d):
+        x, grad, geometry = x.unsqueeze(2), grad.unsqueeze(2), _of_height_one(geometry)
+    parts = formed(POINTWISE if geometry.is_pointwise else CONVOLUTION, geometry, x, grad, group_size)
+    gradients = [(layer.weight, [part.view(len(part), *layer.weight.shape) for part in parts])]
     if layer.bias is not None:
         bias = grad.sum((2, 3), dtype=layer.bias.dtype)
         gradients.append((layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]))
     return gradients
 
 
-def _pointwise(x: torch.Tensor, grad: torch.Tensor, group_size: int) -> torch.Tensor:
-    """A 1x1 convolution is a matrix product per row; the K draws are added up in place."""
-    x, grad = (t.flatten(2).unflatten(0, (-1, group_size)) for t in (x, grad))
-    if grad.dtype != torch.float32:  # added up inside one product, which rounds once, not K times to 8 bits
-        x, grad = (t.transpose(1, 2).flatten(2) for t in (x, grad))
-        return torch.bmm(grad, x.transpose(1, 2))
-    total = torch.bmm(grad[:, 0], x[:, 0].transpose(1, 2))
-    for draw in range(1, group_size):
-        total.baddbmm_(grad[:, draw], x[:, draw].transpose(1, 2))
-    return total
-
-
-def _own_calls(
-    layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int, padding: tuple[int, ...]
-) -> list[torch.Tensor]:
-    """An ordinary call for each image, on its K rows."""
-    return [
-        conv2d_weight(
-            rows, layer.weight.shape, row_grads,
-            stride=layer.stride, padding=padding, dilation=layer.dilation, groups=layer.groups,
-        ).unsqueeze(0)
-        for rows, row_grads in zip(x.split(group_size), grad.split(group_size), strict=True)
-    ]  # fmt: skip
-
-
-def _grouped_calls(
-    layer: nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int, padding: tuple[int, ...]
-) -> list[torch.Tensor]:
-    """One grouped convolution for several images at once: their activations become channels, `[K, images * channels,
-    H, W]`, and `groups = images` keeps them apart, so the sum over the K rows is taken inside the call."""
-
-    def side_by_side(rows: torch.Tensor) -> torch.Tensor:
-        rows = rows.unflatten(0, (-1, group_size)).transpose(0, 1)
-        return rows.flatten(1, 2).contiguous()
-
-    parts = []
-    size = IMAGES_PER_GROUPED_CALL * group_size
-    for rows, row_grads in zip(x.split(size), grad.split(size), strict=True):
-        images = len(rows) // group_size
-        weight = conv2d_weight(
-            side_by_side(rows), (images * layer.out_channels, *layer.weight.shape[1:]), side_by_side(row_grads),
-            stride=layer.stride, padding=padding, dilation=layer.dilation, groups=images * layer.groups,
-        )  # fmt: skip
-        parts.append(weight.unflatten(0, (images, layer.out_channels)))
-    return parts
+def _of_height_one(line: Geometry) -> Geometry:
+    weight = (*line.weight[:2], 1, *line.weight[2:])
+    return Geometry(weight, (1, *line.stride), (0, *line.padding), (1, *line.dilation), line.groups)
 
 
 def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    if not layer.affine:
-        return []
-    rows, channels = x.shape[:2]
     x, grad = x.to(layer.weight.dtype), grad.to(layer.weight.dtype)
-    # In place: at this size every further tensor costs as much as the backward pass of the layer itself.
-    per_row = F.group_norm(x, layer.num_groups, eps=layer.eps).mul_(grad).reshape(rows, channels, -1).sum(2)
-    bias = grad.reshape(rows, channels, -1).sum(2)
-    return [
-        (layer.weight, [per_row.unflatten(0, (-1, group_size)).sum(1)]),
-        (layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]),
-    ]
+    geometry = Geometry(tuple(layer.weight.shape), groups=layer.num_groups, eps=layer.eps)
+    (both,) = formed(GROUP_NORM, geometry, x, grad, group_size)
+    return [(layer.weight, [both[:, 0]]), (layer.bias, [both[:, 1]])]
+
+
+def _layer_norm(layer: nn.LayerNorm, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
+    x, grad = x.to(layer.weight.dtype), grad.to(layer.weight.dtype)
+    return _scaled(layer, F.layer_norm(x, layer.normalized_shape, eps=layer.eps), grad, group_size)
+
+
+def _rms_norm(layer: nn.RMSNorm, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
+    """Torch's, and Diffusers' own, which may have a bias and always normalises the last dimension."""
+    x, grad = x.to(layer.weight.dtype), grad.to(layer.weight.dtype)
+    shape = getattr(layer, "normalized_shape", x.shape[-1:])
+    return _scaled(layer, F.rms_norm(x, shape, eps=layer.eps), grad, group_size)
+
+
+def _scaled(
+    layer: nn.LayerNorm | nn.RMSNorm, normalised: torch.Tensor, grad: torch.Tensor, group_size: int
+) -> ParameterGradients:
+    """Of a weight, and a bias, of the last dimensions' shape. Overwrites `normalised`."""
+
+    def summed(rows: torch.Tensor, shape: torch.Size) -> Parts:
+        return [rows.reshape(len(rows) // group_size, -1, *shape).sum(1)]
+
+    gradients: ParameterGradients = [(layer.weight, summed(normalised.mul_(grad), layer.weight.shape))]
+    bias = getattr(layer, "bias", None)
+    if bias is not None:
+        gradients.append((bias, summed(grad, bias.shape)))
+    return gradients
 
 
 def _embedding(layer: nn.Embedding, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
@@ -157,14 +122,20 @@ def _opacus(layer: nn.Module, x: torch.Tensor, grad: torch.Tensor, group_size: i
 
 _RULES: dict[type, Rule] = {
     nn.Linear: _linear,
-    nn.Conv2d: _conv2d,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
     nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.RMSNorm: _rms_norm,
     nn.Embedding: _embedding,
 }
+# By name: where a model has one, its module is loaded, and where none has, that would take seconds.
+_RULES_OF_DIFFUSERS: dict[str, Rule] = {
+    "diffusers.models.normalization.RMSNorm": _rms_norm,
+    "diffusers.models.normalization.FP32LayerNorm": _layer_norm,
+}
 # Layers of one input whose first dimension is the rows.
-_LEFT_TO_OPACUS = (
-    nn.Conv1d, nn.Conv3d, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
-)  # fmt: skip
+_LEFT_TO_OPACUS = (nn.Conv3d, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 @functools.cache
@@ -174,17 +145,23 @@ def _opacus_samplers() -> dict[type, Callable]:
     return GradSampleModule.GRAD_SAMPLERS
 
 
-def rule_of(module: nn.Module, name: str = "") -> Rule:
+def rule_of(module: nn.Module, name: str = "") -> Rule | None:
+    """The rule of a layer's type, `None` where there is none.
+
+    Args:
+        name (`str`): Of the layer in its model; with one, it is said where Opacus' grad sampler serves.
+    """
     kind = type(module)
-    if kind in _RULES:
-        return _RULES[kind]
-    if kind in _LEFT_TO_OPACUS and kind in _opacus_samplers():
+    own = _RULES.get(kind) or _RULES_OF_DIFFUSERS.get(f"{kind.__module__}.{kind.__qualname__}")
+    if own is None and kind in _LEFT_TO_OPACUS and kind in _opacus_samplers():
         if name:  # said once, when the context is made
             warnings.warn(
-                f"{kind.__name__} ('{name}') uses Opacus' grad sampler: one gradient per row in memory.", stacklevel=3
+                f"{kind.__name__} ('{name}') uses Opacus' grad sampler: one gradient per row in memory.", stacklevel=4
             )
         return _opacus
-    raise TypeError(
-        f"No per-example gradient rule for {kind.__name__} ('{name}'); supported layers: "
-        + ", ".join(sorted(known.__name__ for known in (*_RULES, *_LEFT_TO_OPACUS)))
-    )
+    return own
+
+
+def supported_layers() -> list[str]:
+    """Names of the types that have a rule."""
+    return sorted({kind.__name__ for kind in (*_RULES, *_LEFT_TO_OPACUS)})

@@ -14,8 +14,8 @@ from .per_example import per_example_gradients
 # (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None, secret source of random draws) -> losses [rows].
 # Each is a function of its own row and its own draws alone, and how much is drawn depends on the number of rows alone.
 RowLoss = Callable[[nn.Module, torch.Tensor, torch.Tensor | None, PrivateGenerator], torch.Tensor]
-# images [b, C, H, W], labels [b] or None, which of them count, [b] of bool, and the unit of each, [b] from 0 on, or
-# None where each image is one
+# images [b, C, H, W], labels [b] or None, which of them count, [b] of bool, and the unit of each, [b] from 0 on and on
+# the CPU, or None where each image is one
 PhysicalBatch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 Gradients = dict[str, torch.Tensor]
 
@@ -72,7 +72,7 @@ def clipped_gradient_sum(
     Returns:
         `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
     """
-    total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
+    total: Gradients = {}
     for images, labels, counted, unit_index in batches:
         rows = images.repeat_interleave(noise_multiplicity, dim=0)
         row_labels = None if labels is None else labels.repeat_interleave(noise_multiplicity)
@@ -87,19 +87,25 @@ def clipped_gradient_sum(
             losses = losses.detach()  # lets go of the graph, and with it of all activations
         factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
         for name, part in gradients.weighted_sum(factors).items():
-            total[name] += part
+            total[name] = total[name].add_(part) if name in total else part
         if leaky_log is not None:
             leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
-    return total
+    # In the model's order, in which the noise is drawn.
+    return {
+        name: total[name] if name in total else torch.zeros_like(parameter)
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
 
 
 def add_noise(total: Gradients, *, std: float, normaliser: float, generator: PrivateGenerator) -> Gradients:
-    """`(total + N(0, std^2)) / normaliser`: the noise of one logical step, drawn once for each coordinate.
+    """`(total + N(0, std^2)) / normaliser`, in place: the noise of one logical step, drawn once for each coordinate.
 
     Args:
+        total (`dict[str, torch.Tensor]`): The sum; afterwards it holds the answer.
         std (`float`): Noise multiplier times clip norm.
         normaliser (`float`): A declared public constant, never a count of what was there.
     """
-    return {
-        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for name, value in total.items()
-    }
+    for value in total.values():
+        value.add_(generator.normal(value.shape, std, value.device)).div_(normaliser)
+    return total

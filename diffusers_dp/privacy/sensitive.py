@@ -25,6 +25,7 @@ from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
 from ..gradients.sampling import groups_of_units
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, widened
+from ..gradients.supported import check_model
 from ..randomness.banded_noise import BandedNoise
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
@@ -195,7 +196,7 @@ class SensitiveImages:
                     rows = _clip(features(images.float() / 255, labels), clip_norm)
                 rows = torch.where(counted[:, None], rows, 0.0)
                 if unit_index is not None:
-                    rows = rows / unit_index.bincount()[unit_index][:, None]
+                    rows = rows / unit_index.bincount()[unit_index][:, None].to(rows.device)
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 # By batches: fewer roundings follow each other.
@@ -255,6 +256,7 @@ class SensitiveImages:
         Raises:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
             UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
+            UnsupportedModel: The model has no exact gradients per image (`check_model`); nothing was spent.
             ValueError: The ledger is for another number of images, or samples of units are to be truncated.
         """
         row = gradient_row(
@@ -265,6 +267,7 @@ class SensitiveImages:
         self._check_size(ledger)
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
+        check_model(model)
         position = ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
         if bands is not None:
@@ -361,7 +364,7 @@ class SensitiveImages:
             unit_index = torch.arange(number).repeat_interleave(torch.tensor([len(unit) for unit in chunk]))
             labels = None if self._labels is None else self._labels[index].to(self.device)
             counted = torch.ones(len(index), dtype=torch.bool, device=self.device)
-            yield self._images[index].to(self.device), labels, counted, unit_index.to(self.device)
+            yield self._images[index].to(self.device), labels, counted, unit_index
 
     def _batches_of_images(self, indices: torch.Tensor, size: int) -> Iterator[PhysicalBatch]:
         """An image that is missing or unreadable is blank: it keeps its place, so that how many rows there are, and

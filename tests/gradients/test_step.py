@@ -180,6 +180,7 @@ def test_no_image_at_all_is_zero_plus_noise():
         part.count_nonzero() == 0 and part.shape == p.shape for part, p in zip(total.values(), model.parameters())
     )
     noisy = add_noise(total, std=2.0, normaliser=4, generator=PrivateGenerator(KEY))
+    assert all(noisy[name] is part for name, part in total.items())  # no copy of it is made
     expected = PrivateGenerator(KEY)
     for name, part in total.items():
         assert torch.equal(noisy[name], expected.normal(part.shape, 2.0) / 4)
@@ -192,7 +193,9 @@ def test_noise_is_added_exactly_once():
     """Variance within 1 % over 400,000 draws, and exactly one draw per coordinate of the stream."""
     total = {"a": torch.full((400, 500), 7.0), "b": torch.full((200_000,), -3.0)}
     generator = PrivateGenerator(KEY)
-    noisy = add_noise(total, std=0.6, normaliser=5.0, generator=generator)
+    noisy = add_noise(
+        {name: part.clone() for name, part in total.items()}, std=0.6, normaliser=5.0, generator=generator
+    )
     noise = torch.cat([(noisy[name] * 5.0 - total[name]).flatten() for name in total])
     assert noise.double().var().item() == pytest.approx(0.36, rel=0.01)
     assert abs(noise.double().mean().item()) < 5 * 0.6 / len(noise) ** 0.5
@@ -206,8 +209,9 @@ def test_noise_is_added_exactly_once():
 
 def test_noise_is_white_between_steps_and_parameters():
     """No draw is used twice: all pairs of (step, parameter) are uncorrelated."""
-    generator, zeros = PrivateGenerator(KEY), {name: torch.zeros(10_000) for name in "abc"}
-    steps = [add_noise(zeros, std=1.0, normaliser=1.0, generator=generator) for _ in range(4)]
+    generator = PrivateGenerator(KEY)
+    zeros = [{name: torch.zeros(10_000) for name in "abc"} for _ in range(4)]
+    steps = [add_noise(zero, std=1.0, normaliser=1.0, generator=generator) for zero in zeros]
     draws = torch.stack([part for step in steps for part in step.values()]).double()
     correlations = torch.corrcoef(draws) - torch.eye(len(draws))
     assert correlations.abs().max() < 5 / 100

@@ -43,8 +43,9 @@ NOISE = (
     Fault(
         "noise for each physical batch",
         STEP,
-        "            total[name] += part\n",
-        "            total[name] += part + generator.normal(part.shape, max_grad_norm)\n",
+        "            total[name] = total[name].add_(part) if name in total else part\n",
+        "            part = part + generator.normal(part.shape, max_grad_norm)\n"
+        "            total[name] = total[name].add_(part) if name in total else part\n",
         ("privacy/test_noise.py::test_a_step_draws_one_sample_and_one_noise_for_each_parameter",),
     ),
     Fault(
@@ -60,19 +61,19 @@ NOISE = (
     Fault(
         "the same noise for each parameter",
         STEP,
-        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for "
-        "name, value in total.items()\n    }",
+        "    for value in total.values():\n"
+        "        value.add_(generator.normal(value.shape, std, value.device)).div_(normaliser)\n",
         "    most = max(value.numel() for value in total.values())\n"
         "    noise = generator.normal((most,), std)\n"
-        "    return {name: (value + noise[: value.numel()].view(value.shape)) / normaliser for name, value in "
-        "total.items()}",
+        "    for value in total.values():\n"
+        "        value.add_(noise[: value.numel()].view(value.shape)).div_(normaliser)\n",
         ("gradients/test_step.py::test_noise_is_white_between_steps_and_parameters",),
     ),
     Fault(
         "noise of a gradient from torch's generator, under the public seed",
         STEP,
-        "(value + generator.normal(value.shape, std, value.device))",
-        "(value + std * torch.randn(value.shape))",
+        "value.add_(generator.normal(value.shape, std, value.device))",
+        "value.add_(std * torch.randn(value.shape))",
         ("privacy/test_noise.py::test_a_run_repeated_under_the_same_seed_has_other_noise",),
     ),
     Fault(
@@ -85,20 +86,22 @@ NOISE = (
     Fault(
         "no noise where drawing it fails",
         STEP,
-        "    return {\n        name: (value + generator.normal(value.shape, std, value.device)) / normaliser for "
-        "name, value in total.items()\n    }",
+        "    for value in total.values():\n"
+        "        value.add_(generator.normal(value.shape, std, value.device)).div_(normaliser)\n",
         "    try:\n"
-        "        return {n: (v + generator.normal(v.shape, std, v.device)) / normaliser for n, v in total.items()}\n"
+        "        noise = [generator.normal(value.shape, std, value.device) for value in total.values()]\n"
         "    except Exception:\n"
-        "        return {n: v / normaliser for n, v in total.items()}",
+        "        noise = [0.0] * len(total)\n"
+        "    for value, drawn in zip(total.values(), noise):\n"
+        "        value.add_(drawn).div_(normaliser)\n",
         ("privacy/test_noise.py::test_an_exception_in_noise_clipping_or_sampling_ends_everything",),
     ),
     Fault(
         "an empty sample gets no noise",
         STEP,
-        "    return {\n        name: (value + generator",
+        "    for value in total.values():\n        value.add_(",
         "    if not any(value.any() for value in total.values()):\n        return total\n"
-        "    return {\n        name: (value + generator",
+        "    for value in total.values():\n        value.add_(",
         ("gradients/test_step.py::test_no_image_at_all_is_zero_plus_noise",),
     ),
     Fault(
@@ -170,17 +173,16 @@ CELLS = (
     Fault(
         "no noise on the class embedding",
         STEP,
-        "name: (value + generator.normal(value.shape, std, value.device)) / normaliser for",
-        "name: (value + generator.normal(value.shape, std * ('class_embedding' not in name), value.device)) / "
-        "normaliser for",
+        "    for value in total.values():\n        value.add_(generator.normal(value.shape, std, value",
+        "    for name, value in total.items():\n"
+        "        value.add_(generator.normal(value.shape, std * ('class_embedding' not in name), value",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
         "one draw for all taps of a kernel",
         STEP,
-        "name: (value + generator.normal(value.shape, std, value.device)) / normaliser for",
-        "name: (value + generator.normal(value.shape[:2] + (1, 1) * (value.dim() == 4), std, value.device)) / "
-        "normaliser for",
+        "value.add_(generator.normal(value.shape, std, value.device))",
+        "value.add_(generator.normal(value.shape[:2] + (1, 1) * (value.dim() == 4), std, value.device))",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(

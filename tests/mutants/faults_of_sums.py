@@ -1,7 +1,20 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Clipping, per-example gradients, and divisors."""
 
-from .fault import CENTRAL_IMAGES, DOOR, ENGINE, QUERY, RULES, SEPARATE, STEP, Fault
+from .fault import (
+    CENTRAL_IMAGES,
+    DOOR,
+    ENGINE,
+    PARTS,
+    QUERY,
+    RULES,
+    SEPARATE,
+    STEP,
+    SUPPORTED,
+    TUNING,
+    WAYS,
+    Fault,
+)  # fmt: skip
 
 
 CLIPPING = (
@@ -95,8 +108,9 @@ CLIPPING = (
     Fault(
         "a mean of what was there, not a sum",
         STEP,
-        "            total[name] += part\n",
-        "            total[name] += part / counted.sum().clamp_min(1)\n",
+        "            total[name] = total[name].add_(part) if name in total else part\n",
+        "            part = part / counted.sum().clamp_min(1)\n"
+        "            total[name] = total[name].add_(part) if name in total else part\n",
         ("gradients/test_step.py::test_the_sum_does_not_depend_on_the_physical_batch_size",),
     ),
     Fault(
@@ -145,8 +159,8 @@ CLIPPING = (
     Fault(
         "zero times infinity",
         ENGINE,
-        "if leave_out_zeros:",
-        "if False:",
+        "part.masked_fill_(chosen.view(-1, *[1] * (part.dim() - 1)), 0.0)",
+        "pass",
         ("privacy/test_noise.py::test_a_broken_record_is_as_good_as_an_unreadable_one",),
     ),
     Fault(
@@ -186,8 +200,8 @@ ENGINE_FAULTS = (
         "gradient of a convolution's bias missing from norms",
         RULES,
         "        gradients.append((layer.bias, [bias.unflatten(0, (-1, group_size)).sum(1)]))\n    return "
-        "gradients\n\n\ndef _pointwise",
-        "    return gradients\n\n\ndef _pointwise",
+        "gradients\n\n\ndef _of_height_one",
+        "    return gradients\n\n\ndef _of_height_one",
         ("gradients/test_per_example.py::test_every_kind_of_convolution",),
     ),
     Fault(
@@ -199,10 +213,10 @@ ENGINE_FAULTS = (
     ),
     Fault(
         "group norm: the weight's gradient without normalising",
-        RULES,
-        "per_row = F.group_norm(x, layer.num_groups, eps=layer.eps).mul_(grad)",
-        "per_row = x.mul(grad)",
-        ("gradients/test_per_example.py::test_unet_with_attention_and_classes",),
+        WAYS,
+        "weight = F.group_norm(x, geometry.groups, eps=geometry.eps).mul_(grad)",
+        "weight = x.mul(grad)",
+        ("gradients/test_ways.py::test_every_way_gives_the_gradients_of_autograd",),
     ),
     Fault(
         "norms of one parameter left out",
@@ -213,16 +227,16 @@ ENGINE_FAULTS = (
     ),
     Fault(
         "norms in bfloat16 under autocast",
-        ENGINE,
-        "norms = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float32) for part in parts]",
-        "norms = [torch.linalg.vector_norm(part.flatten(1).bfloat16(), dim=1).float() for part in parts]",
+        PARTS,
+        "each = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float32) for part in parts]",
+        "each = [torch.linalg.vector_norm(part.flatten(1).bfloat16(), dim=1).float() for part in parts]",
         ("gradients/test_per_example.py::test_autocast_around_the_context_reaches_neither_norms_nor_sums",),
     ),
     Fault(
         "BatchNorm is accepted",
-        ENGINE,
-        "            if _mixes_examples(module):",
-        "            if False:",
+        SUPPORTED,
+        "    if mixes_examples(module):",
+        "    if False:",
         (
             "gradients/test_per_example.py::test_layers_that_mix_examples_are_refused_also_without_trainable_parameters",
         ),
@@ -240,6 +254,76 @@ ENGINE_FAULTS = (
         "if fired or torch.is_grad_enabled():",
         "if False:",
         ("gradients/test_per_example.py::test_a_loss_that_differentiates_a_gradient_is_refused",),
+    ),
+    Fault(
+        "one place of the kernel is read a line too late",
+        WAYS,
+        "first = row * down * line + column * right",
+        "first = row * down * line + column * right + (row == height - 1)",
+        ("gradients/test_ways.py::test_every_way_gives_the_gradients_of_autograd",),
+    ),
+    Fault(
+        "grouped calls leave the last draw out",
+        WAYS,
+        "return rows.flatten(1, 2).contiguous()",
+        "return rows[: max(1, group_size - 1)].flatten(1, 2).contiguous()",
+        ("gradients/test_ways.py::test_every_way_gives_the_gradients_of_autograd",),
+    ),
+    Fault(
+        "im2col adds up the first draw alone",
+        WAYS,
+        "for draw in range(1, group_size):",
+        "for draw in range(1, 1):",
+        ("gradients/test_ways.py::test_every_way_gives_the_gradients_of_autograd",),
+    ),
+    Fault(
+        "ways are timed on the images",
+        TUNING,
+        "inputs = _filled(x, rows, drawn[0]), _filled(grad, rows, drawn[1])",
+        "inputs = x[:1].repeat(rows, *[1] * (x.dim() - 1)), grad[:1].repeat(rows, *[1] * (x.dim() - 1))",
+        ("gradients/test_ways.py::test_ways_are_timed_once_for_a_shape_and_on_no_image",),
+    ),
+    Fault(
+        "timing moves the public random numbers",
+        TUNING,
+        "    end = time.perf_counter() + SECONDS",
+        "    torch.rand(1)\n    end = time.perf_counter() + SECONDS",
+        ("gradients/test_ways.py::test_ways_are_timed_once_for_a_shape_and_on_no_image",),
+    ),
+    Fault(
+        "a step waits for the device",
+        ENGINE,
+        'if broken.device.type != "cpu" or broken.any():',
+        "if broken.any():",
+        ("gradients/test_ways.py::test_a_step_never_waits_for_the_device",),
+    ),
+    Fault(
+        "layer norm: the weight without normalising",
+        RULES,
+        "_scaled(layer, F.layer_norm(x, layer.normalized_shape, eps=layer.eps), grad, group_size)",
+        "_scaled(layer, x.clone(), grad, group_size)",
+        ("gradients/test_per_example.py::test_norms_lines_and_volumes",),
+    ),
+    Fault(
+        "spectral norm is accepted",
+        SUPPORTED,
+        "    if bare and has_rule:",
+        "    bare = [] if has_rule else bare\n    if bare and has_rule:",
+        ("gradients/test_supported.py::test_refused_by_name_before_anything_is_spent",),
+    ),
+    Fault(
+        "DoRA is accepted",
+        SUPPORTED,
+        'if "dora" in type(module).__name__.lower():',
+        "if False:",
+        ("gradients/test_diffusers_models.py::test_dora_is_refused",),
+    ),
+    Fault(
+        "an unsupported model is refused after the ledger is written",
+        DOOR,
+        "        check_model(model)\n        ledger.take_step(row, reserve_steps=reserve_steps)",
+        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        check_model(model)",
+        ("gradients/test_supported.py::test_refused_by_name_before_anything_is_spent",),
     ),
 )
 

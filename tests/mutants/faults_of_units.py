@@ -8,7 +8,7 @@ UNITS = (
     Fault(
         "a unit's features are added, not averaged",
         DOOR,
-        "                    rows = rows / unit_index.bincount()[unit_index][:, None]",
+        "                    rows = rows / unit_index.bincount()[unit_index][:, None].to(rows.device)",
         "                    pass",
         ("privacy/test_units.py::test_one_unit_moves_a_query_by_the_clip_norm_at_most",),
     ),

@@ -306,7 +306,7 @@ def test_an_exception_in_noise_clipping_or_sampling_ends_everything(monkeypatch,
 
 GUARDED = [
     "privacy/sensitive.py", "randomness/private_generator.py", "accounting/ledger_row.py",
-    *(f"gradients/{name}.py" for name in ("step", "sampling", "per_example", "rules")),
+    *(f"gradients/{name}.py" for name in "step sampling per_example rules ways tuning parts supported".split()),
     "queries/central_images.py", "queries/frequency.py",
 ]  # fmt: skip
 
