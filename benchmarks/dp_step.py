@@ -3,7 +3,8 @@ rows.
 
     python benchmarks/dp_step.py --short
     python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
-    python benchmarks/dp_step.py --models 28x28 14x14 DiT --multiplicities 1 4 8 --entries ordinary ours untuned --rounds 9
+    python benchmarks/dp_step.py --models 28x28 14x14 DiT --multiplicities 1 4 8 --rounds 9 \\
+        --entries ordinary ours untuned
     python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 \\
         --output runs/h200.md
 

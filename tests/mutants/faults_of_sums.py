@@ -321,8 +321,8 @@ ENGINE_FAULTS = (
     Fault(
         "an unsupported model is refused after the ledger is written",
         DOOR,
-        "        check_model(model)\n        ledger.take_step(row, reserve_steps=reserve_steps)",
-        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        check_model(model)",
+        "        check_model(model)\n        position = ledger.take_step(row, reserve_steps=reserve_steps)",
+        "        position = ledger.take_step(row, reserve_steps=reserve_steps)\n        check_model(model)",
         ("gradients/test_supported.py::test_refused_by_name_before_anything_is_spent",),
     ),
 )
