@@ -174,8 +174,8 @@ def no_noise_on_an_empty_sample(monkeypatch):
 
 def no_noise_on_biases(monkeypatch):
     def fault(total, *, normaliser, **rest):
-        noisy = ORIGINAL_NOISE(total, normaliser=normaliser, **rest)
-        return {n: total[n] / normaliser if n.endswith("bias") else t for n, t in noisy.items()}
+        bare = {n: t / normaliser for n, t in total.items() if n.endswith("bias")}
+        return {**ORIGINAL_NOISE(total, normaliser=normaliser, **rest), **bare}
 
     noise(monkeypatch, fault)
 
