@@ -36,7 +36,8 @@ class Plan:
             `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
             kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
-        queries (`tuple[Query, ...]`): What is asked before DP-SGD, in this order.
+        queries (`tuple[Query, ...]`): What is asked before DP-SGD, in this order. The one that gets what all others
+            leave has the last of the rows.
     """
 
     sampling: SamplingFacts | None
