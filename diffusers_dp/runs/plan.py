@@ -38,7 +38,8 @@ class Plan:
             `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
             kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
-        queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it.
+        queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it. The one
+            that gets what all others leave has the last of the rows.
         noise_errors (`dict[int, float]`): With `--noise_bands`, how much noise reaches the weights with each number of
             bands that was looked at, see `chosen_bands`.
     """
