@@ -3,6 +3,8 @@ rows.
 
     python benchmarks/dp_step.py --short
     python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
+    python benchmarks/dp_step.py --models 28x28 14x14 DiT --multiplicities 1 4 8 \\
+        --entries ordinary ours untuned --rounds 9
     python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 \\
         --output runs/h200.md
 
@@ -10,7 +12,8 @@ All entries of a row of the table run interleaved in this one process, on the sa
 is the median over the rounds. Entries:
 
 - `ordinary`: forward, backward, one gradient for all rows.
-- `ours`: `per_example_gradients`, norms, clipped sum.
+- `ours`: `clipped_gradient_sum`: gradients per image, norms, clipped sum.
+- `untuned`: the same, in the fixed ways of `--no_engine_tuning`.
 - `Opacus hooks`: `GradSampleModule` with contiguous inputs of convolutions (without which its gradients are wrong
   behind attention), one gradient a row, averaged over the K rows of an image, clipped, summed.
 - `Opacus ghost`: fast gradient clipping, two backward passes; K = 1 alone, for it clips each row.
@@ -29,23 +32,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from diffusers import UNet2DModel
+from diffusers import DiTTransformer2DModel, UNet2DModel
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 
 from diffusers_dp.distributed.memory import free_bytes, keep_freed_memory, peak_bytes
-from diffusers_dp.gradients import clip_factors, per_example_gradients
+from diffusers_dp.gradients import clip_factors, clipped_gradient_sum, tune
 from diffusers_dp.models import EDMDenoiser
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 MODELS = {  # name: (side, channels, channels per level, residual blocks per level, levels with attention)
     "28x28": (28, 1, (64, 64), 2, (1,)),  # 1.6M parameters
     "14x14": (14, 4, (32, 64), 1, (1,)),  # 0.7M: 28x28 in 2x2 patches
     "32x32": (32, 3, (64, 128, 128), 1, (1,)),  # 4.4M
+    "DiT": (16, 4, (256,), 4, (0,)),  # a DiTTransformer2DModel, 64 patches of 2x2
     "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
 }
-ENTRIES = ("ordinary", "ours", "Opacus hooks", "Opacus ghost", "torch.func")
+ENTRIES = ("ordinary", "ours", "untuned", "Opacus hooks", "Opacus ghost", "torch.func")
 MAX_NORM = 1e-3
 Step = Callable[[], None]
 
@@ -56,7 +61,7 @@ def main() -> None:
     parser.add_argument("--multiplicities", type=int, nargs="+", default=[1, 4, 8, 32], help="Values of K.")
     parser.add_argument("--images", type=int, help="B; unset: --rows in all.")
     parser.add_argument("--rows", type=int, default=64, help="B x K.")
-    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=list(ENTRIES))
+    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=[e for e in ENTRIES if e != "untuned"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bf16", action="store_true", help="Autocast of forward and input gradients.")
     parser.add_argument(
@@ -168,8 +173,25 @@ class Rows:
         return (denoised - images).square().flatten(1).mean(1)
 
 
-def build(name: str) -> UNet2DModel:
+class ClassDiT(nn.Module):
+    """A `DiTTransformer2DModel` that is called as a `UNet2DModel` is. Without dropped labels, as all entries."""
+
+    def __init__(self, side: int, channels: int, width: int, layers: int):
+        super().__init__()
+        self.transformer = DiTTransformer2DModel(
+            num_attention_heads=width // 64, attention_head_dim=64, in_channels=channels, num_layers=layers,
+            sample_size=side, patch_size=2, num_embeds_ada_norm=11,
+        ).eval()  # fmt: skip
+        self.config = self.transformer.config
+
+    def forward(self, sample: torch.Tensor, timestep: torch.Tensor, class_labels: torch.Tensor):
+        return self.transformer(sample, timestep=timestep, class_labels=class_labels)
+
+
+def build(name: str) -> nn.Module:
     side, channels, widths, layers, attention = MODELS[name]
+    if name == "DiT":
+        return ClassDiT(side, channels, widths[0], layers)
     levels = range(len(widths))
     return UNet2DModel(
         sample_size=side,
@@ -184,7 +206,7 @@ def build(name: str) -> UNet2DModel:
     )
 
 
-def ordinary(name: str, model: UNet2DModel, rows: Rows) -> Step:
+def ordinary(name: str, model: nn.Module, rows: Rows) -> Step:
     def step() -> None:
         model.zero_grad()
         rows.losses(model).mean().backward()
@@ -193,16 +215,25 @@ def ordinary(name: str, model: UNet2DModel, rows: Rows) -> Step:
     return step
 
 
-def ours(name: str, model: UNet2DModel, rows: Rows) -> Step:
+def ours(name: str, model: nn.Module, rows: Rows, tuned: bool = True) -> Step:
+    images = rows.images[:: rows.multiplicity]
+    batch = (images, None, torch.ones(len(images), dtype=torch.bool, device=images.device), None)
+
     def step() -> None:
-        with per_example_gradients(model, rows.multiplicity) as gradients:
-            rows.losses(model).sum().backward()
-        gradients.weighted_sum(clip_factors(gradients.squared_norms(), MAX_NORM))
+        tune(tuned)
+        clipped_gradient_sum(
+            model, lambda model, *_: rows.losses(model), [batch],
+            max_grad_norm=MAX_NORM, noise_multiplicity=rows.multiplicity, generator=PrivateGenerator(),
+        )  # fmt: skip
 
     return step
 
 
-def opacus_hooks(name: str, model: UNet2DModel, rows: Rows) -> Step:
+def untuned(name: str, model: nn.Module, rows: Rows) -> Step:
+    return ours(name, model, rows, tuned=False)
+
+
+def opacus_hooks(name: str, model: nn.Module, rows: Rows) -> Step:
     from opacus import GradSampleModule
 
     copy = build(name).to(rows.images.device)
@@ -223,7 +254,7 @@ def opacus_hooks(name: str, model: UNet2DModel, rows: Rows) -> Step:
     return step
 
 
-def opacus_ghost(name: str, model: UNet2DModel, rows: Rows) -> Step:
+def opacus_ghost(name: str, model: nn.Module, rows: Rows) -> Step:
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
 
     copy = build(name).to(rows.images.device)
@@ -246,7 +277,7 @@ def opacus_ghost(name: str, model: UNet2DModel, rows: Rows) -> Step:
     return step
 
 
-def torch_func(name: str, model: UNet2DModel, rows: Rows) -> Step:
+def torch_func(name: str, model: nn.Module, rows: Rows) -> Step:
     from torch.func import functional_call, grad, vmap
 
     def image_loss(parameters, *row_values):
@@ -270,8 +301,8 @@ def torch_func(name: str, model: UNet2DModel, rows: Rows) -> Step:
     return step
 
 
-MAKERS: dict[str, Callable[[str, UNet2DModel, Rows], Step]] = dict(
-    zip(ENTRIES, (ordinary, ours, opacus_hooks, opacus_ghost, torch_func), strict=True)
+MAKERS: dict[str, Callable[[str, nn.Module, Rows], Step]] = dict(
+    zip(ENTRIES, (ordinary, ours, untuned, opacus_hooks, opacus_ghost, torch_func), strict=True)
 )
 
 

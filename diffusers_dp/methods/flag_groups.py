@@ -162,6 +162,11 @@ class DPSGDFlags:
         "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no "
         "effect on the distribution of the result.",
     )
+    no_engine_tuning: bool = flag(
+        False,
+        "Form gradients per image in fixed ways, not in those that are fastest on this machine (a second or two of "
+        "timing on random numbers at the start); the same answer to rounding.",
+    )
     mixed_precision: str | None = flag(
         None,
         "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; "

@@ -156,6 +156,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return "no"
 
     @property
+    def tunes_engine(self) -> bool:
+        """Whether gradients per image are formed in the way that is fastest on the machine."""
+        return False
+
+    @property
     def has_leaky_logs(self) -> bool:
         """Whether something is written that no guarantee covers."""
         return False
@@ -193,6 +198,11 @@ class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
     def precision(self) -> str:
         """`--mixed_precision`, or what Accelerate's launcher was told."""
         return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+
+    @property
+    def tunes_engine(self) -> bool:
+        """Not `--no_engine_tuning`."""
+        return not self.no_engine_tuning
 
     @property
     def has_leaky_logs(self) -> bool:

@@ -55,8 +55,10 @@ def run_method(
     if config.dry_run:
         return
     processes = early or _start(config)
+    from ..gradients import tune
     from .diffusion_run import model_to_audit, run_of
 
+    tune(config.tunes_engine)
     if not config.skip_preflight:
         make = build or model_to_audit
         processes.on_first(lambda: preflight(
