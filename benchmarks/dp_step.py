@@ -3,8 +3,8 @@ rows.
 
     python benchmarks/dp_step.py --short
     python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
-    python benchmarks/dp_step.py --models 28x28 14x14 DiT --multiplicities 1 4 8 --rounds 9 \\
-        --entries ordinary ours untuned
+    python benchmarks/dp_step.py --models 28x28 14x14 DiT --multiplicities 1 4 8 \\
+        --entries ordinary ours untuned --rounds 9
     python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 \\
         --output runs/h200.md
 
@@ -47,7 +47,7 @@ MODELS = {  # name: (side, channels, channels per level, residual blocks per lev
     "28x28": (28, 1, (64, 64), 2, (1,)),  # 1.6M parameters
     "14x14": (14, 4, (32, 64), 1, (1,)),  # 0.7M: 28x28 in 2x2 patches
     "32x32": (32, 3, (64, 128, 128), 1, (1,)),  # 4.4M
-    "DiT": (32, 4, (384,), 6, (0,)),  # a DiTTransformer2DModel of 15.9M, patches of 2x2
+    "DiT": (16, 4, (256,), 4, (0,)),  # a DiTTransformer2DModel, 64 patches of 2x2
     "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
 }
 ENTRIES = ("ordinary", "ours", "untuned", "Opacus hooks", "Opacus ghost", "torch.func")

@@ -2,6 +2,7 @@
 """One step of DP-SGD: clipping, the sum, the noise, the Poisson sample, and the source of randomness."""
 
 import copy
+import functools
 import pickle
 
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
+from diffusers_dp.distributed.memory import peak_bytes
 from diffusers_dp.gradients import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling, truncate
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.doors import gradient, make_door
 from support.statistics import dispersion
 
 
@@ -222,6 +225,24 @@ def test_noise_is_white_between_steps_and_parameters():
 def test_noise_of_a_scalar_and_of_nothing():
     generator = PrivateGenerator(KEY)
     assert generator.normal((), 1.0).shape == () and generator.normal((0, 3), 1.0).shape == (0, 3)
+
+
+# Memory.
+
+
+def test_a_step_holds_the_gradients_of_its_images_and_little_more():
+    """1.25 x images x parameters at most (16 images: sums in float64 are 0.13 of it), whatever K is."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.LayerNorm(400), nn.Linear(400, 400), nn.Linear(400, 64))
+    parameters = sum(4 * parameter.numel() for parameter in model.parameters())
+    peaks = []
+    for multiplicity in (1, 4):
+        door = make_door(count=16, num_images=16)
+        arguments = {"noise_multiplicity": multiplicity, "max_physical_batch_size": 16}
+        step = functools.partial(gradient, door, model, **arguments)
+        step()  # ways are timed now
+        peaks.append(peak_bytes(step, torch.device("cpu")))
+    assert all(peak <= 1.25 * 16 * parameters for peak in peaks), [peak / 16 / parameters for peak in peaks]
+    assert abs(peaks[1] - peaks[0]) <= 0.03 * peaks[0]  # activations
 
 
 # Sampling.

@@ -9,6 +9,7 @@ from torch import nn
 from diffusers_dp.gradients import clipped_gradient_sum, tune, tuning
 from diffusers_dp.gradients.ways import CONVOLUTION, GROUP_NORM, LINEAR, POINTWISE, WAYS, Geometry
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.doors import gradient, make_door
 from support.exactness import check, collect, squares
 
 
@@ -139,3 +140,11 @@ def test_a_step_never_waits_for_the_device():
             max_grad_norm=1.0, noise_multiplicity=2, generator=PrivateGenerator(),
         )  # fmt: skip
         assert {name: part.shape for name, part in total.items()} == {n: p.shape for n, p in model.named_parameters()}
+
+
+def test_nor_does_the_door():
+    """All of it, from the sample to the noisy gradient."""
+    door = make_door()
+    door.device = torch.device("meta")
+    noisy = gradient(door, nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).to("meta"), sample_rate=0.5)
+    assert noisy["1.weight"].shape == (2, 64)

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.evaluation import networks
+from diffusers_dp.gradients import tuning
 from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.verify import verify
@@ -297,6 +298,14 @@ def test_a_short_run_saves_on_the_way(script, tmp_path, folder_flags, monkeypatc
     script.main([*folder_flags, "--max_train_steps", "4", "--resume_from_checkpoint", "latest"])
     steps = [row["steps_executed"] for row in read_ledger(tmp_path / "run")[1] if row["stage"] == "dp_sgd"]
     assert sum(steps) >= 3 and (tmp_path / "run" / "private" / "checkpoint-3").is_dir()
+
+
+@pytest.mark.parametrize("flags", [[], ["--no_engine_tuning"]])
+def test_the_engine_is_tuned_unless_a_flag_says_no(script, folder_flags, monkeypatch, flags):
+    monkeypatch.setattr(tuning, "_chosen", {})
+    script.main([*folder_flags, *flags])
+    tuning.tune(True)
+    assert bool(tuning._chosen) == (not flags)
 
 
 @pytest.mark.parametrize("name", ["checkpoint-5", "elsewhere/checkpoint-5"])
