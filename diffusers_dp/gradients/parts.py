@@ -30,5 +30,5 @@ def weighted_sum(parts: Parts, weights: torch.Tensor) -> torch.Tensor:
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
     """What is computed inside keeps the types of its inputs; not every type of device has autocast."""
-    has_autocast = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if has_autocast else nullcontext()
+    on = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()

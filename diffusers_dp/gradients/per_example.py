@@ -15,6 +15,10 @@ from .rules import ParameterGradients, Rule, rule_of
 from .supported import check_model
 
 
+SMALL = 4096  # numbers of a parameter, up to which its gradients are handled together with those of others
+SIDE_BY_SIDE = "the small parameters"
+
+
 class per_example_gradients:
     """Context manager that collects the gradient of a summed loss per image.
 
@@ -69,6 +73,7 @@ class per_example_gradients:
         }
         check_model(model)
         self._sums: dict[str, Parts] = {}
+        self._small: dict[str, torch.Tensor] = {}
         self._norms: dict[str, torch.Tensor] = {}
         self._handles: list = []
 
@@ -125,6 +130,10 @@ class per_example_gradients:
 
     def _keep(self, name: str, parts: Parts) -> None:
         parts = [part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts]
+        if parts[0].dtype == torch.float32 and parts[0][0].numel() <= SMALL:
+            whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+            self._small[name] = self._small[name] + whole if name in self._small else whole
+            return
         if name in self._sums:  # a layer used twice, or a shared parameter: its gradients add up
             parts = [torch.cat(self._sums[name]) + torch.cat(parts)]
         self._sums[name] = parts
@@ -135,6 +144,7 @@ class per_example_gradients:
     def per_example(self) -> dict[str, torch.Tensor]:
         """Gradient per image, `{parameter name: [B, *parameter.shape]}`."""
         whole = {name: torch.cat(parts) for name, parts in self._sums.items()}
+        whole |= {name: gradient.clone() for name, gradient in self._small.items()}
         for gradient in whole.values():
             rows = self._rows_on(gradient.device)
             gradient /= rows if isinstance(rows, int) else rows.view(-1, *[1] * (gradient.dim() - 1))
@@ -142,10 +152,17 @@ class per_example_gradients:
 
     def squared_norms(self) -> torch.Tensor:
         """Squared L2 norm of each image's whole gradient, `[B]`, float32."""
-        if not self._sums:
+        if not self._sums and not self._small:
             raise RuntimeError("No gradient was collected: run forward and backward inside the context.")
+        if self._small and SIDE_BY_SIDE not in self._norms:
+            self._norms[SIDE_BY_SIDE] = norms([self._side_by_side()])
         every = torch.stack(list(self._norms.values()))
         return (every / self._rows_on(every.device)).square().sum(0)
+
+    def _side_by_side(self) -> torch.Tensor:
+        """The small gradients of each image in one row, `[B, n]`: most of a model's tensors are biases and norms, and
+        one call serves them all."""
+        return torch.cat([gradient.flatten(1) for gradient in self._small.values()], dim=1)
 
     def weighted_sum(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
         """`sum_i weights[i] * gradient_i` for each parameter. An image of weight 0 contributes exactly zero, even if
@@ -155,22 +172,29 @@ class per_example_gradients:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.
         """
         broken = (weights == 0) & ~self.squared_norms().isfinite()  # 0 times infinity is not 0
+        small = self._side_by_side() if self._small else weights.new_empty(len(weights), 0)
         # To look costs nothing on a CPU and leaves out a pass over all gradients; a GPU would have to finish first.
         if broken.device.type != "cpu" or broken.any():
-            self._wipe_out(broken)
+            _wipe_out([*self._sums.values(), [small]], broken)
         weights = weights / self._rows_on(weights.device)  # what is kept are sums over rows
         with without_autocast(weights.device):
-            return {name: weighted_sum(parts, weights) for name, parts in self._sums.items()}
-
-    def _wipe_out(self, images: torch.Tensor) -> None:
-        for parts in self._sums.values():
-            for part, chosen in zip(parts, images.split([len(part) for part in parts]), strict=True):
-                part.masked_fill_(chosen.view(-1, *[1] * (part.dim() - 1)), 0.0)
+            total = {name: weighted_sum(parts, weights) for name, parts in self._sums.items()}
+            flat = weighted_sum([small], weights).split([g[0].numel() for g in self._small.values()])
+        return total | {
+            name: part.view(gradient.shape[1:])
+            for part, (name, gradient) in zip(flat, self._small.items(), strict=True)
+        }
 
     def _rows_on(self, device: torch.device) -> int | torch.Tensor:
         """How many rows each image has."""
         rows = self.units.num_rows
         return rows if isinstance(rows, int) else rows.to(device, non_blocking=True)
+
+
+def _wipe_out(every: list[Parts], images: torch.Tensor) -> None:
+    for parts in every:
+        for part, chosen in zip(parts, images.split([len(part) for part in parts]), strict=True):
+            part.masked_fill_(chosen.view(-1, *[1] * (part.dim() - 1)), 0.0)
 
 
 class EvenUnits:

@@ -48,19 +48,22 @@ def formed(kind: str, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, g
 
 def chosen_way(kind: str, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> Way:
     """The way that `formed` takes, timed now where it was not before. Arguments are those of `formed`."""
-    fitting = [way for way in WAYS[kind] if way.fits(geometry, x, grad, group_size)]
-    if not _enabled or len(fitting) == 1 or x.device.type not in TIMED_DEVICES:
-        return fitting[0]
     # The nearest power of two: units of uneven size have many.
     about = 2 ** round(math.log2(group_size))
     key = (kind, geometry, about, x.device, *(fact for t in (x, grad) for fact in (t.shape[1:], t.dtype, _layout(t))))
-    if key not in _chosen:
-        _chosen[key] = _fastest(fitting, geometry, x, grad, about)
-    return _chosen[key]
+    way = _chosen.get(key) if _enabled else None
+    if way is None:
+        fitting = [way for way in WAYS[kind] if way.fits(geometry, x, grad, group_size)]
+        if not _enabled or len(fitting) == 1 or x.device.type not in TIMED_DEVICES:
+            return fitting[0]
+        way = _chosen[key] = _fastest(fitting, geometry, x, grad, about)
+    return way
 
 
 def _layout(tensor: torch.Tensor) -> tuple[int, ...]:
     """Dimensions in the order in which they lie in memory."""
+    if tensor.is_contiguous():
+        return tuple(range(1, tensor.dim()))
     strides = tensor.stride()
     return tuple(sorted(range(1, tensor.dim()), key=lambda dim: -strides[dim]))
 
