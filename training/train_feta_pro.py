@@ -29,7 +29,7 @@ from diffusers_dp.runs.launch import launch, run_method
 if TYPE_CHECKING:
     import torch
 
-    from diffusers_dp.queries.frequency import RandomFourierFeatures
+    from diffusers_dp.queries.mean_features import Embedding
     from diffusers_dp.runs.diffusion_run import DiffusionRun
     from diffusers_dp.runs.warm_up_images import AuxiliaryImages
     from diffusers_dp.schedulers import FrequencyWarmupScheduler
@@ -100,7 +100,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
         run.done(f"warm-up ({stage.name})")
 
 
-def auxiliary_images(run: "Run", features: "RandomFourierFeatures", embedding: "torch.Tensor") -> "AuxiliaryImages":
+def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor") -> "AuxiliaryImages":
     """Images of a one-step generator, or of another diffusion model, fitted to the noisy frequency features."""
     from diffusers_dp.models import DDIMGenerator, FeatureGenerator
     from diffusers_dp.runs.diffusion_run import build_denoiser

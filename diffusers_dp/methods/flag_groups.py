@@ -1,11 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The groups of flags that training scripts share, each flag with its default and its help text."""
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from ..data.decoding import MAX_IMAGE_PIXELS
+from ..errors import UsageError
+from ..queries.scattering import ScatteringFeatures
 from ..verify import ACCOUNTANTS
 
 
@@ -212,6 +215,40 @@ class NetworkFlags:
             "attention_sizes": self.attention_sizes,
             "patch_size": self.patch_size,
         }
+
+
+@dataclass
+class ScatteringFlags:
+    """The wavelets."""
+
+    _argument_group_name = "scattering"
+
+    scattering_levels: int = flag(2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.")
+    scattering_angles: int = flag(6, "Angles L of the wavelets.")
+    scattering_length_scale: float | None = flag(
+        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 2^(J + 1)."
+    )
+
+    def scattering(
+        self, image_shape: tuple[int, ...], num_features: int, length_scale: float | None, seed: int
+    ) -> ScatteringFeatures:
+        """The features, with the defaults of both length scales filled in.
+
+        Args:
+            length_scale (`float`, *optional*): Of the pixels' kernel.
+        """
+        size = math.prod(image_shape) ** 0.5
+        return ScatteringFeatures(
+            image_shape, num_features, self.scattering_levels, self.scattering_angles,
+            self.scattering_length_scale or size / 2 ** (self.scattering_levels + 1), length_scale or size / 4, seed,
+        )  # fmt: skip
+
+    def check_levels(self, image_shape: tuple[int, ...]) -> None:
+        if 2**self.scattering_levels > min(image_shape[1:]):
+            raise UsageError(
+                f"--scattering_levels {self.scattering_levels} leaves nothing of images of {image_shape[1]} "
+                "pixels a side; give fewer."
+            )
 
 
 @dataclass

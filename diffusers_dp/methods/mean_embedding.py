@@ -13,9 +13,8 @@ from ..queries.hermite import HermiteFeatures
 from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
-from ..queries.scattering import ScatteringFeatures
 from ..queries.tangent import TangentFeatures
-from .flag_groups import NetworkFlags, flag, run_folder, split_list
+from .flag_groups import NetworkFlags, ScatteringFlags, flag, run_folder, split_list
 from .flags import TrainingConfig
 
 
@@ -346,19 +345,6 @@ class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
 
 
 @dataclass
-class ScatteringFlags:
-    """The wavelets."""
-
-    _argument_group_name = "scattering"
-
-    scattering_levels: int = flag(2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.")
-    scattering_angles: int = flag(6, "Angles L of the wavelets.")
-    scattering_length_scale: float | None = flag(
-        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 2^(J + 1)."
-    )
-
-
-@dataclass
 class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
     """With random Fourier features of wavelets beside those of pixels: perceptual features without public data."""
 
@@ -368,21 +354,12 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
 
     @property
     def feature_map(self) -> FeatureMap:
-        size = math.prod(self.image_shape) ** 0.5
-        return ScatteringFeatures(
-            self.image_shape, self.num_features, self.scattering_levels, self.scattering_angles,
-            self.scattering_length_scale or size / 2 ** (self.scattering_levels + 1), self.length_scale or size / 4,
-            self.seed,
-        )  # fmt: skip
+        return self.scattering(self.image_shape, self.num_features, self.length_scale, self.seed)
 
     def check(self) -> None:
         super().check()
         self.check_number(2)
-        if 2**self.scattering_levels > min(self.image_shape[1:]):
-            raise UsageError(
-                f"--scattering_levels {self.scattering_levels} leaves nothing of images of {self.image_shape[1]} "
-                "pixels a side; give fewer."
-            )
+        self.check_levels(self.image_shape)
 
 
 #: Of each value of `--features`.

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 from ..data.source import DataSource
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.frequency import FrequencyFeatures
+from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
-from .flag_groups import flag, parse_rate, run_folder, split_list
+from .flag_groups import ScatteringFlags, flag, parse_rate, run_folder, split_list
 from .flags import DiffusionConfig, PublicTraining
 
 
@@ -76,6 +77,11 @@ class FrequencyFlags:
         None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
     )
     frequency_budget_share: float = flag(0.02, "Share of the composed RDP that the frequency features may spend.")
+    auxiliary_features: str = flag(
+        "rff",
+        "Features that the auxiliary images are fitted to: 'rff', random Fourier features of pixels, as in the paper; "
+        "'scattering', those of wavelets beside them.",
+    )
     num_frequency_features: int = flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
     frequency_length_scale: float | None = flag(
         None,
@@ -190,7 +196,7 @@ class MixtureFlags:
 
 
 @dataclass
-class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig):
+class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, PublicConfig):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
@@ -232,13 +238,21 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, PublicConfig)
         return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
 
     @property
-    def frequency_query(self) -> FrequencyFeatures:
-        """Equations 5 and 6."""
+    def frequency_query(self) -> FrequencyFeatures | MeanFeatures:
+        """Equations 5 and 6, or the same of scattering features."""
+        shape, number = self.image_shape, self.num_frequency_features
+        asked: dict[str, Any] = {
+            "flags": "frequency",
+            "noise_multiplier": self.frequency_noise_multiplier,
+            "budget_share": self.frequency_budget_share,
+        }
+        if self.auxiliary_features == "scattering":
+            return MeanFeatures(
+                feature_map=self.scattering(shape, number, self.frequency_length_scale, self.seed), **asked
+            )
         return FrequencyFeatures(
-            image_shape=self.image_shape, num_features=self.num_frequency_features, length_scale=self.length_scale,
-            seed=self.seed, flags="frequency", noise_multiplier=self.frequency_noise_multiplier,
-            budget_share=self.frequency_budget_share,
-        )  # fmt: skip
+            image_shape=shape, num_features=number, length_scale=self.length_scale, seed=self.seed, **asked
+        )
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:

@@ -284,6 +284,15 @@ def _validate_frequency(config: FETAProConfig) -> None:
         raise UsageError(
             "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
         )
+    if config.auxiliary_features not in ("rff", "scattering"):
+        raise UsageError(f"--auxiliary_features '{config.auxiliary_features}' is unknown; give rff or scattering.")
+    if config.auxiliary_features == "scattering":
+        config.check_levels(config.image_shape)
+        if config.num_frequency_features % 4:
+            raise UsageError(
+                f"--num_frequency_features is {config.num_frequency_features}; give a multiple of 4 for scattering: "
+                "cosines and sines of wavelets and of pixels."
+            )
     if config.num_frequency_features % 2:
         raise UsageError(
             f"--num_frequency_features is {config.num_frequency_features}; give an even number (cosines and sines)."

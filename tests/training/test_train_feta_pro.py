@@ -130,6 +130,9 @@ def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
         ("--curriculum frequency,frequency", "--curriculum"),
         ("--curriculum mix --auxiliary none", "--auxiliary none"),
         ("--auxiliary gan", "--auxiliary"),
+        ("--auxiliary_features waves", "--auxiliary_features 'waves' is unknown; give rff or scattering"),
+        ("--auxiliary_features scattering --num_frequency_features 42", "give a multiple of 4 for scattering"),
+        ("--auxiliary_features scattering --scattering_levels 9", "--scattering_levels 9 leaves nothing"),
         ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
         ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
         ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
@@ -207,6 +210,15 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
     warm_ups = re.findall(r"warm-up \((\w+)\)", capsys.readouterr().out)
     assert [index["privacy"]["status"] for index in kept] == ["unreleased" for _ in warm_ups]
     assert warm_ups == [name for name in curriculum.split(",") if name != "none"]
+
+
+def test_auxiliary_images_of_scattering_features(script, tmp_path, folder_flags):
+    """Another question of the same price, whose row says which features were asked about."""
+    script.main([*folder_flags, "--auxiliary_features", "scattering", "--num_frequency_features", "40"])
+    _, rows = read_ledger(tmp_path / "run")
+    asked = {row["stage"]: row["query"] for row in rows}
+    assert verify(tmp_path / "run" / "release")[1] == []
+    assert asked["mean_features"]["num_features"] == 40 and "frequency_features" not in asked
 
 
 @pytest.mark.parametrize("auxiliary", ["diffusion", "none"])
