@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from diffusers import UNet2DModel
 from torch import nn
 
-from diffusers_dp.gradients import clipped_gradient_sum, per_example_gradients
+from diffusers_dp.gradients import clipped_gradient_sum, per_example, per_example_gradients
 from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.exactness import assert_equal_gradients, check, collect, one_by_one, squares
@@ -121,8 +121,14 @@ class Shared(nn.Module):
         return self.head(self.right(F.silu(self.left(hidden))))
 
 
+@pytest.fixture(params=[0, per_example.SMALL])
+def small(request, monkeypatch):
+    """Whether the gradients of small parameters, all of these models', are handled side by side."""
+    monkeypatch.setattr(per_example, "SMALL", request.param)
+
+
 @pytest.mark.parametrize("group_size", [1, 2])
-def test_shared_layers_and_parameters_add_up(group_size):
+def test_shared_layers_and_parameters_add_up(group_size, small):
     model, rows = Shared(), torch.randn(4, 3, 5, 5)
     labels = torch.tensor([0, 1, 3, 3])
     gradients = check(model, lambda at: squares(model(rows[at], labels[at])), 4 // group_size, group_size)
@@ -359,7 +365,7 @@ def test_a_loss_that_differentiates_a_gradient_is_refused(create_graph):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 3e38])
 @pytest.mark.parametrize("group_size", [1, 3])
-def test_a_non_finite_image_does_not_touch_the_others(bad, group_size):
+def test_a_non_finite_image_does_not_touch_the_others(bad, group_size, small):
     model, rows = SmallNet(), torch.randn(4 * group_size, 3, 8, 8)
     clean = collect(model, lambda at: squares(model(rows[at])), len(rows), group_size)
     broken_rows = rows.clone()

@@ -212,6 +212,27 @@ ENGINE_FAULTS = (
         ("gradients/test_per_example.py::test_shared_layers_and_parameters_add_up",),
     ),
     Fault(
+        "a shared small parameter counts once",
+        ENGINE,
+        "self._small[name] + whole if name in self._small else whole",
+        "whole",
+        ("gradients/test_per_example.py::test_shared_layers_and_parameters_add_up",),
+    ),
+    Fault(
+        "a broken image's small gradients are summed",
+        ENGINE,
+        "_wipe_out([*self._sums.values(), [small]], broken)",
+        "_wipe_out([*self._sums.values()], broken)",
+        ("gradients/test_per_example.py::test_a_non_finite_image_does_not_touch_the_others",),
+    ),
+    Fault(
+        "norms of small parameters left out",
+        ENGINE,
+        "if self._small and SIDE_BY_SIDE not in self._norms:",
+        "if not self._norms:",
+        ("gradients/test_per_example.py::test_one_image_moves_the_sum_by_the_clip_norm_at_most",),
+    ),
+    Fault(
         "group norm: the weight's gradient without normalising",
         WAYS,
         "weight = F.group_norm(x, geometry.groups, eps=geometry.eps).mul_(grad)",
