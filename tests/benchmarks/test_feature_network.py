@@ -1,0 +1,29 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A network that was trained on public images serves as features of sensitive ones."""
+
+import sys
+from importlib import import_module
+
+import numpy as np
+import torch
+
+from diffusers_dp.queries.perceptual import PerceptualFeatures
+from support.benchmarks import BENCHMARKS
+from support.images import write_dataset
+
+
+def test_what_is_written_can_be_asked_about(tmp_path, monkeypatch):
+    """And sees images as it saw them in training: halves of black and white are told apart."""
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    images = np.zeros((1200, 1, 8, 8), dtype=np.uint8)
+    labels = np.arange(1200) % 2
+    images[labels == 0, :, :4], images[labels == 1, :, 4:] = 255, 255
+    data, network = write_dataset(tmp_path / "public", images, labels, ["above", "below"]), tmp_path / "network"
+    flags = "--resolution 8 --feature_resolution 16 --widths 4 8 --steps 20 --batch_size 16 --output_dir".split()
+    monkeypatch.setattr(sys, "argv", ["x", "--dataset_name", str(data), *flags, str(network)])
+    import_module("feature_network").main()
+    assert "100.0% of held-out images" in (network / "README.md").read_text()
+    features = PerceptualFeatures(str(network), ("encoder.stages.1",), (1, 8, 8), 16)
+    above, below = features(torch.from_numpy(images[:2]) / 255)
+    assert features.public_inputs[0]["licence"] == "other"
+    assert abs(above.norm() - 1) < 1e-5 and (above - below).norm() > 0.3
