@@ -27,7 +27,7 @@ import platform
 import sys
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,7 @@ class Run:
         recipe (`str`): Hash of the flags that differ from their defaults.
         base (`Path`): The folder of the runs of this recipe, epsilon and seed.
         shared (`Path`): Of what precedes DP-SGD, for all recipes that begin alike.
+        of_dp_sgd (`dict`): The preset's flags of DP-SGD: what recipes share has one ledger, and so one divisor.
     """
 
     flags: tuple[str, ...]
@@ -130,6 +131,7 @@ class Run:
     recipe: str
     base: Path
     shared: Path
+    of_dp_sgd: dict[str, Any]
 
     @property
     def folder(self) -> RunFolder:
@@ -142,7 +144,7 @@ class Run:
     @property
     def shared_config(self) -> FETAProConfig:
         """Of a curriculum that asks both questions."""
-        return self._config("spatial,frequency", self.shared)
+        return replace(self._config("spatial,frequency", self.shared), **self.of_dp_sgd)
 
     def _config(self, curriculum: str, output_dir: Path) -> FETAProConfig:
         return load_config([*self.flags, "--curriculum", curriculum, "--output_dir", str(output_dir)])
@@ -188,6 +190,7 @@ def all_runs(args: argparse.Namespace) -> Iterator[Run]:
         for epsilon, flags in PRESETS[args.preset].flags.items():
             if epsilon not in args.epsilons:
                 continue
+            of_dp_sgd = {name: getattr(load_config(flags), name) for name in _OF_DP_SGD}
             flags = [*flags, *args.flags, "--seed", str(seed)]
             flags += ["--dataset_name", args.dataset_name] if args.dataset_name else []
             config = load_config([*flags, "--curriculum", "none"])
@@ -195,7 +198,7 @@ def all_runs(args: argparse.Namespace) -> Iterator[Run]:
             base = args.output_dir / f"{args.preset}_eps{epsilon:g}_{recipe}" / f"seed{seed}"
             shared = args.output_dir / f"shared_eps{epsilon:g}_{recipe_of(config, _OF_DP_SGD)}" / f"seed{seed}"
             for curriculum in args.curricula:
-                yield Run(tuple(flags), curriculum, epsilon, seed, recipe, base, shared)
+                yield Run(tuple(flags), curriculum, epsilon, seed, recipe, base, shared, of_dp_sgd)
 
 
 # Training.

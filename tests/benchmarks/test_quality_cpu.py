@@ -133,8 +133,9 @@ def test_recipes_that_begin_alike_share_what_precedes_dp_sgd(quality, tmp_path, 
         arguments = {"seeds": [0], "epsilons": [4.0], "curricula": ["mix"], "preset": "cpu", "dataset_name": None}
         return next(quality.all_runs(quality.argparse.Namespace(**arguments, output_dir=tmp_path, flags=list(flags))))
 
-    one, other = run(), run("--max_train_steps", "3", "--lr_scheduler", "linear")
+    one, other = run(), run("--max_train_steps", "3", "--lr_scheduler", "linear", "--train_batch_size", "900")
     assert one.shared == other.shared and one.base != other.base
+    assert one.shared_config == other.shared_config, "one ledger, and so one divisor"
     assert one.shared != run("--frequency_noise_multiplier", "7").shared
 
 
