@@ -1,16 +1,22 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp methods`: the registry as a table, then what each status rests on."""
+"""`diffusers-dp methods`: the registry as a table, then what each status rests on; or one method by name."""
 
 import argparse
+from difflib import get_close_matches
 
-from ..methods.registry import METHODS, STATUSES, Method
+from ..errors import UsageError
+from ..methods.registry import METHODS, PROVEN, STATUSES, Method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    parser.add_argument("name", nargs="?", help="One method, such as feta_pro; without a name, all of them.")
 
 
 def run(args: argparse.Namespace) -> None:
+    """Raises `UsageError`: there is no method of this name."""
+    if args.name is not None:
+        _print_one(args.name)
+        return
     rows = [("method", "status", "script", "paper")]
     rows += [(m.title, m.status, _script(m), m.paper) for m in METHODS.values()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -24,7 +30,15 @@ def run(args: argparse.Namespace) -> None:
         print(f"{status}: {meaning}.")
 
 
+def _print_one(name: str) -> None:
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, n=1, cutoff=0.0)[0]
+        raise UsageError(f"There is no method '{name}'; the nearest is '{near}', and `diffusers-dp methods` lists all.")
+    method = METHODS[name]
+    print(f"{method.title} ({method.name})", f"paper: {method.paper}", sep="\n")
+    print(f"status: {method.status}: {STATUSES[method.status]}.", f"script: {_script(method)}", sep="\n")
+    print("", *filter(None, (method.note, method.figures)), sep="\n")
+
+
 def _script(method: Method) -> str:
-    if method.status == "no_guarantee":
-        return "none"  # nor will there be one
-    return method.script or "to come"
+    return method.script or ("to come" if method.status in PROVEN else "none")

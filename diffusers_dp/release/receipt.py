@@ -20,7 +20,7 @@ from ..accounting.epsilon import RDP_ORDERS
 from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
 from ..files.canonical import canonical_json
-from ..methods.registry import Method
+from ..methods.registry import PROVEN, Method
 from ..verify import CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
 
 
@@ -121,7 +121,7 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
         UsageError: The method has no guarantee, or the run has none, so that nothing can be claimed for it.
     """
     ledger, method, public_inputs = record.ledger, record.method, record.public_inputs
-    if method.status == "no_guarantee":
+    if method.status not in PROVEN:
         raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
     if not ledger.has_guarantee:
         raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")

@@ -15,7 +15,7 @@ from dp_accounting.rdp import RdpAccountant
 from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import LedgerRow
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.registry import METHODS, STATUSES
+from diffusers_dp.methods.registry import METHODS, PROVEN, STATUSES
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from support.places import ROOT
 from support.receipts import RNG, make_ledger
@@ -27,7 +27,7 @@ def test_each_method_says_what_its_status_rests_on(name):
     method = METHODS[name]
     assert method.name == name and method.status in STATUSES
     assert method.note.endswith((".", ")")) and method.paper
-    assert bool(method.mechanisms) == (method.status != "no_guarantee")
+    assert bool(method.mechanisms) == (method.status in PROVEN)
     headings = [
         line.lstrip("# ") for line in (ROOT / "docs" / "guarantee.md").read_text().splitlines() if line[:1] == "#"
     ]
@@ -41,19 +41,45 @@ def test_every_script_is_registered_and_every_registered_script_exists():
 
 
 def test_methods_whose_proof_fails_are_listed_as_such():
-    assert {name for name, method in METHODS.items() if method.status == "no_guarantee"} == {"pge", "dpgen"}
+    without = {name for name, method in METHODS.items() if method.status == "no_guarantee"}
+    refuted = {name for name, method in METHODS.items() if method.status == "claim_refuted"}
+    assert without == {"pge", "dpgen", "dp_kernel_published"}
+    assert refuted == {"gs_wgan", "g_pate", "datalens", "pate_gan", "p3gm"}
+
+
+def test_the_figures_of_gs_wgan():
+    """One image moves B vectors, each by two clip norms, to which the noise multiplier refers."""
+
+    def epsilon(sigma, steps, accountant):
+        composed = accountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        composed.compose(dp.PoissonSampledDpEvent(1e-3, dp.GaussianDpEvent(sigma)), steps)
+        return composed.get_epsilon(1e-5)
+
+    joint = epsilon(1.07 / math.sqrt(32), 20_000, PLDAccountant)
+    claimed = [epsilon(1.07, steps, RdpAccountant) for steps in (20_000 * 32, 20_000)]
+    for figure in (f"epsilon {joint:.0f} ", f"{claimed[0]:.2f}, ", f"{claimed[1]:.2f} "):
+        assert figure in METHODS["gs_wgan"].figures
+
+
+def test_one_method(capsys):
+    cli.main(["methods", "gs_wgan"])
+    said = capsys.readouterr().out
+    assert said.startswith("GS-WGAN (gs_wgan)\n") and "script: none" in said and "epsilon 329" in said
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["methods", "gs_gan"])
+    assert "There is no method 'gs_gan'; the nearest is 'gs_wgan'" in capsys.readouterr().err
 
 
 def test_the_command(capsys):
     cli.main(["methods"])
     table, reasons, statuses = capsys.readouterr().out.split("\n\n")
     header, *lines = table.splitlines()
-    assert len(lines) == len(METHODS) == len(reasons.splitlines()) and len(statuses.splitlines()) == 3
+    assert len(lines) == len(METHODS) == len(reasons.splitlines()) and len(statuses.splitlines()) == len(STATUSES)
     for line, method in zip(lines, METHODS.values(), strict=True):
         assert line[: header.index("status")].strip() == method.title
         assert line[header.index("status") : header.index("script")].strip() == method.status
         assert line[header.index("script") : header.index("paper")].strip() == (
-            "none" if method.status == "no_guarantee" else method.script or "to come"
+            method.script or ("to come" if method.status in PROVEN else "none")
         )
         assert line[header.index("paper") :] == method.paper
 
@@ -73,7 +99,7 @@ def test_a_receipt_states_what_the_registry_says():
     assert build_receipt(RunRecord(ledger=make_ledger(), method=stronger), files=[], rng=RNG)["status"] == "proven"
 
 
-@pytest.mark.parametrize("name", ["pge", "dpgen"])
+@pytest.mark.parametrize("name", ["pge", "dpgen", "gs_wgan", "dp_sinkhorn"])
 def test_no_receipt_claims_an_epsilon_for_a_method_without_guarantee(name):
     with pytest.raises(UsageError, match=f"{METHODS[name].title} has no guarantee"):
         build_receipt(RunRecord(ledger=make_ledger(), method=METHODS[name]), files=[], rng=RNG)
