@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
 def _print_one(name: str) -> None:
     if name not in METHODS:
         near = get_close_matches(name, METHODS, n=1, cutoff=0.0)[0]
-        raise UsageError(f"There is no method '{name}'; the nearest is '{near}', and `diffusers-dp methods` lists all.")
+        raise UsageError(f"There is no method '{name}'; the nearest is '{near}'. `diffusers-dp methods` lists all.")
     method = METHODS[name]
     print(f"{method.title} ({method.name})", f"paper: {method.paper}", sep="\n")
     print(f"status: {method.status}: {STATUSES[method.status]}.", f"script: {_script(method)}", sep="\n")

@@ -153,8 +153,8 @@ _ALL = (
     Method(
         "datalens", "DataLens", "Wang et al. 2021, DataLens: Scalable Privacy Preserving Training", "claim_refuted",
         None, (),
-        "Its sum of signs has the sensitivity 2 sqrt(k) for each generated image; the smaller, data-dependent bound is "
-        "about an argmax that is never taken.",
+        "Its sum of signs has the sensitivity 2 sqrt(k) for each generated image; the smaller, data-dependent bound "
+        "is about an argmax that is never taken.",
         "Counted by generated images, which holds, the published MNIST noise pays for 2,245 images at epsilon 1 and "
         "for 2,134 at epsilon 10.",
     ),
@@ -179,8 +179,8 @@ _ALL = (
     ),
     Method(
         "p3gm", "P3GM", "Takagi et al. 2021, Private Mixture of Generative Models", "claim_refuted", None, (),
-        "The Wishart noise of its principal components is no noise of the Gaussian mechanism that is accounted, and is "
-        "known to leak; its newer code adds Gaussian noise in its place.",
+        "The Wishart noise of its principal components is not the Gaussian noise that is accounted, and is known to "
+        "leak; its newer code adds Gaussian noise in its place.",
     ),
 )  # fmt: skip
 

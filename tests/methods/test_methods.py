@@ -67,7 +67,7 @@ def test_one_method(capsys):
     assert said.startswith("GS-WGAN (gs_wgan)\n") and "script: none" in said and "epsilon 329" in said
     with pytest.raises(SystemExit, match="2"):
         cli.main(["methods", "gs_gan"])
-    assert "There is no method 'gs_gan'; the nearest is 'gs_wgan'" in capsys.readouterr().err
+    assert "There is no method 'gs_gan'; the nearest is 'gs_wgan'." in capsys.readouterr().err
 
 
 def test_the_command(capsys):
