@@ -481,6 +481,23 @@ def test_every_script_ends_in_a_release(method, flags, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_generator_and_a_model_that_learns_its_images(tmp_path):
+    """Without DP-SGD: one question, a residual generator of all processes, and a diffusion model of its images."""
+    flags = (
+        "--features scattering --num_features 40 --generator residual --generator_channels 4 --generator_steps 2 "
+        "--generator_batch_size 12 --num_generated_images 20 --diffusion_steps 2 --diffusion_batch_size 8 "
+        "--block_out_channels 8,16 --num_inference_steps 2 --class_names left,empty,right --resolution 8 "
+        "--num_channels 1 --num_train_images 30 --accountant rdp --target_epsilon 1 --skip_preflight"
+    ).split()
+    flags += [*write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
+    done = launch(2, "training/train_mean_embedding.py", *flags, patience=400)
+    assert done.returncode == 0, done.stderr[-4000:]
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["processes"] == [2]
+    assert [event["stage"] for event in receipt["events"]] == ["mean_features"]
+
+
+@pytest.mark.slow
 def test_two_launchers_as_on_two_machines(tmp_path):
     """Each starts one process, which is the first of its machine; one of them is the first of all."""
     with socket.socket() as free:
