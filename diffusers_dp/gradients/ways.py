@@ -53,7 +53,7 @@ class Way:
     name: str
     gradient: Callable[[Geometry, torch.Tensor, torch.Tensor, int], Parts]
     fits: Callable[[Geometry, torch.Tensor, torch.Tensor, int], bool] = lambda *layer: True
-    images: int = 4
+    images: int = 16
 
 
 # Linear layers: x [R, T, in], grad [R, T, out], for T tokens.
@@ -228,8 +228,8 @@ WAYS: dict[str, tuple[Way, ...]] = {
         _grouped(4),
         _grouped(64),
         Way("a call for each image", _own_calls, images=2),
-        Way("im2col, one batched product", _columns_in_one_product, _has_columns, images=2),
-        Way("a batched product for each place in the kernel", _shifted, _can_be_shifted, images=2),
+        Way("im2col, one batched product", _columns_in_one_product, _has_columns, images=4),
+        Way("a batched product for each place in the kernel", _shifted, _can_be_shifted, images=4),
     ),
     GROUP_NORM: (
         Way("rows as groups", _rows_as_groups),
