@@ -1,6 +1,6 @@
 """How long does the door take for one mean embedding, and how much memory? `FrequencyFeatures` of random images.
 
-    python benchmarks/mean_features.py --num_images 60000 --num_features 50000
+python benchmarks/mean_features.py --num_images 60000 --num_features 50000
 """
 
 import argparse

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
+from . import __version__
 from .errors import DiffusersDPError, Interrupted
 
 
@@ -41,10 +42,14 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
-    parser = _Parser(prog="diffusers-dp", description="Differentially private image synthesis.")
-    parser.add_argument(
-        "command", choices=COMMANDS, help="; ".join(f"{name}: {text}" for name, text in COMMANDS.items())
-    )
+    parser = _Parser(
+        prog="diffusers-dp", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Differentially private image synthesis.\n\ncommands:\n"
+        + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
+        epilog="`diffusers-dp COMMAND --help` lists what a command takes.",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     argv = sys.argv[1:] if argv is None else argv
     name = parser.parse_args(argv[:1]).command
     command = import_module(f".commands.{name}", __package__)

@@ -20,7 +20,7 @@ try:
 except FileExistsError:
     sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
 release, synthetic, cache = "runs/demo/release", str(folder / "synthetic"), str(folder / "cache")
-main(["sample", release, "--num_images", "12", "--output", synthetic, "--num_inference_steps", "2"])
+main(["sample", release, "--num_images", "12", "--output_dir", synthetic, "--num_inference_steps", "2"])
 
 # %%
 images = load_dataset(synthetic, split="train", cache_dir=cache)
@@ -37,7 +37,7 @@ number_of_classes = images.features["label"].num_classes
 shares = ",".join(["2"] + ["1"] * (number_of_classes - 1))  # the first class twice as often as any other
 mostly_one = str(folder / "mostly_one")
 main([
-    "sample", release, "--num_images", "12", "--output", mostly_one, "--num_inference_steps", "2", "--class_balance",
-    shares,
+    "sample", release, "--num_images", "12", "--output_dir", mostly_one, "--num_inference_steps", "2",
+    "--class_balance", shares,
 ])  # fmt: skip
 print(load_dataset(mostly_one, split="train", cache_dir=cache)["label"])

@@ -187,10 +187,7 @@ def draw(drawing: sample.Drawing, folder: Path, pool: WorkerPool) -> "Source":
     asked = drawing.flags.facts
     key = canonical_json(asked) + receipt_digest(drawing.folder / RECEIPT_NAME)
     output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    try:
-        sample.draw(drawing, output, pool)
-    except UsageError as error:
-        raise UsageError(str(error).replace("--output ", "--output_dir: ")) from None
+    sample.draw(drawing, output, pool)
     return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
 
 

@@ -43,7 +43,9 @@ MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--num_images", type=int, required=True, help="Images to draw.")
-    parser.add_argument("--output", type=Path, required=True, help="New folder, or one that the same command began.")
+    parser.add_argument(
+        "--output_dir", type=Path, required=True, help="New folder, or one that the same command began."
+    )
     parser.add_argument(
         "--class_balance",
         default=UNIFORM,
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
     parser.add_argument(
-        "--hub_dataset_id", help="Name on the Hub, owner/name; unset: the name of --output, as one of your own."
+        "--hub_dataset_id", help="Name on the Hub, owner/name; unset: the name of --output_dir, as one of your own."
     )
     parser.add_argument("--hub_private_repo", action="store_true", help="Make a new repository private.")
     add_drawing_arguments(parser)
@@ -104,18 +106,19 @@ def run(args: argparse.Namespace) -> None:
 def _sample(args: argparse.Namespace, pool: WorkerPool) -> None:
     flags = DrawingFlags.of(args, args.num_images)
     check(flags)
-    name = args.hub_dataset_id or args.output.resolve().name
+    name = args.hub_dataset_id or args.output_dir.resolve().name
     if args.push_to_hub:
         check_hub(name, "dataset")
     elif args.hub_dataset_id is not None or args.hub_private_repo:
         raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
-    refuse_other_images(args.output)
-    draw(Drawing.of(args.release, flags), args.output, pool)
-    print(f"{args.num_images} images in {args.output}: datasets.load_dataset({str(args.output)!r}) reads them.")
+    refuse_other_images(args.output_dir)
+    draw(Drawing.of(args.release, flags), args.output_dir, pool)
+    folder: Path = args.output_dir
+    print(f"{args.num_images} images in {folder}: datasets.load_dataset({str(folder)!r}) reads them.")
     if args.push_to_hub:
-        shards = [shard.relative_to(args.output).as_posix() for shard, _ in shards_of(args.output, args.num_images)]
+        shards = [shard.relative_to(folder).as_posix() for shard, _ in shards_of(folder, args.num_images)]
         names = [CARD_NAME, RECEIPT_NAME, PARAMETERS_NAME, *shards]
-        address = push_folder(args.output, names, name, repo_type="dataset", private=args.hub_private_repo)
+        address = push_folder(args.output_dir, names, name, repo_type="dataset", private=args.hub_private_repo)
         print(f"Pushed to {address}")
 
 
@@ -143,7 +146,7 @@ def refuse_other_images(output: Path) -> None:
     ):  # `Path.exists` raises where a name is too long
         return
     if not output.is_dir() or any(output.iterdir()):
-        raise UsageError(f"--output {output} is not an empty folder; give another one.")
+        raise UsageError(f"--output_dir {output} is not an empty folder; give another one.")
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,8 @@ class Drawing:
             write_shard(shard[0], self.pipeline, shard[1], self.flags, self.bar)
         except OSError as error:
             raise UsageError(
-                f"--output {shard[0].parents[1]} cannot be written ({error.strerror}): make room, the same command "
-                "goes on."
+                f"--output_dir {shard[0].parents[1]} cannot be written ({error.strerror}): make room, the same "
+                "command goes on."
             ) from None
 
 
@@ -269,11 +272,11 @@ def begin(drawing: Drawing, output: Path) -> None:
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
     if release.resolve() in (output.resolve(), *output.resolve().parents):
-        raise UsageError(f"--output {output} lies in the release, which holds nothing else; give another folder.")
+        raise UsageError(f"--output_dir {output} lies in the release, which holds nothing else; give another folder.")
     parameters = output / PARAMETERS_NAME
     if os.path.isfile(parameters):  # `Path.is_file` raises where a name is too long
         if parameters.read_text() != canonical_json(asked):
-            raise UsageError(f"--output {output} holds images of another command; give another folder.")
+            raise UsageError(f"--output_dir {output} holds images of another command; give another folder.")
         return
     refuse_other_images(output)
     try:
@@ -287,7 +290,7 @@ def begin(drawing: Drawing, output: Path) -> None:
             (begun / CARD_NAME).write_text(card, encoding="utf-8")
             os.replace(begun, output)
     except OSError as error:
-        raise UsageError(f"--output {output} cannot be written ({error.strerror}); give another folder.") from None
+        raise UsageError(f"--output_dir {output} cannot be written ({error.strerror}); give another folder.") from None
 
 
 def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags, bar: Any = None) -> list[Any]:

@@ -236,6 +236,12 @@ class TrainingRun(Generic[Config]):
         self.done("samples and release")
         print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
+        print(
+            f"next: diffusers-dp verify {release}",
+            f"      diffusers-dp sample {release} --num_images 1000 --output_dir {release.with_name('images')}",
+            f"      python app.py {release}",
+            sep="\n",
+        )
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
             print(f"Pushed to {address}")

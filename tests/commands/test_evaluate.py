@@ -224,7 +224,7 @@ def test_classifiers_are_trained_as_asked(data, tmp_path):
 
 def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
     flags = ("--num_images", "30", "--num_inference_steps", "2")
-    cli.main(["sample", str(release), "--output", str(tmp_path / "sampled"), *flags])
+    cli.main(["sample", str(release), "--output_dir", str(tmp_path / "sampled"), *flags])
     run("--images", tmp_path / "sampled", "--real", data / "real", "--output_dir", tmp_path / "out", *FAST)
     assert read(tmp_path / "out/private/unprotected/evaluation")["release"]["epsilon"] > 0
     assert verify.verify(release)[0]["private_evaluations"] == 0
@@ -273,7 +273,7 @@ def test_every_message_names_flags_that_exist():
         # Of styles; of training, put back into evaluation's words, or asked there; of `diffusers-dp sample`, put into
         # evaluation's.
         assert named - known <= {
-            "--faint", "--real", "--synthetic", "--dataset_name", "--evaluation_reserve", "--output"
+            "--faint", "--real", "--synthetic", "--dataset_name", "--evaluation_reserve", "--output_dir"
         }, path  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def test_a_full_disk_is_one_sentence(release, tmp_path, capsys, monkeypatch):
 def test_a_folder_that_cannot_be_is_one_sentence(release, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         run(release, tmp_path / ("a" * 300))
-    assert stopped.value.code == 2 and "--output" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "--output_dir" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [["--class_balance", "cat"], ["--class_balance", "0,0"], []])
@@ -182,7 +182,7 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path, capsys, m
     (tmp_path / "mine.txt").write_text("")
     with pytest.raises(SystemExit) as stopped:
         run("some/model", tmp_path if not flags else tmp_path / "out", *flags)
-    assert stopped.value.code == 2 and (flags or ["--output"])[0] in capsys.readouterr().err
+    assert stopped.value.code == 2 and (flags or ["--output_dir"])[0] in capsys.readouterr().err
 
 
 def test_a_flag_that_does_not_exist_is_one_sentence(tmp_path, capsys):
@@ -198,7 +198,7 @@ def test_a_dataset_does_not_lie_in_its_release(release, tmp_path, capsys):
     mine = shutil.copytree(release, tmp_path / "release")
     with pytest.raises(SystemExit) as stopped:
         run(mine, mine / "dataset")
-    assert stopped.value.code == 2 and "--output" in capsys.readouterr().err and not (mine / "dataset").exists()
+    assert stopped.value.code == 2 and "--output_dir" in capsys.readouterr().err and not (mine / "dataset").exists()
 
 
 def test_images_of_another_command_are_kept(release, tmp_path, capsys):
@@ -206,7 +206,7 @@ def test_images_of_another_command_are_kept(release, tmp_path, capsys):
     for flags in (["--seed", "1"], ["--num_images", "11"], ["--num_inference_steps", "3"]):
         with pytest.raises(SystemExit) as refused:
             run(release, tmp_path / "out", *flags)
-        assert refused.value.code == 2 and "--output" in capsys.readouterr().err
+        assert refused.value.code == 2 and "--output_dir" in capsys.readouterr().err
     other = make_release(tmp_path, num_classes=2)
     with pytest.raises(SystemExit):
         run(other, tmp_path / "out")

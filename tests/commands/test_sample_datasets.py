@@ -83,14 +83,13 @@ def test_a_disk_that_fills_leaves_finished_shards_and_the_same_command_goes_on(h
     out = tmp_path / "out"
 
     def command(disk):
-        flags = ["sample", str(honest), "--output", str(out), "--num_images", "10", "--num_inference_steps", "2"]
+        flags = ["sample", str(honest), "--output_dir", str(out), "--num_images", "10", "--num_inference_steps", "2"]
         return subprocess.run([sys.executable, "-c", LIMITED, disk, *flags], capture_output=True, text=True)
 
     stopped = command("full")
     assert stopped.returncode == 2, stopped.stderr
-    assert (
-        stopped.stderr.splitlines()[-1].startswith("error: --output") and "the same command goes on" in stopped.stderr
-    )
+    assert stopped.stderr.splitlines()[-1].startswith("error: --output_dir")
+    assert "the same command goes on" in stopped.stderr
     assert [path.name for path in (out / "data").iterdir()] == ["train-00000-of-00003.parquet"]
     assert parquet.read_table(out / "data" / "train-00000-of-00003.parquet").num_rows == 4
     assert command("empty").returncode == 0
@@ -125,7 +124,7 @@ def test_two_processes_draw_what_one_draws(honest, tmp_path):
     flags = [
         "sample",
         str(honest),
-        "--output",
+        "--output_dir",
         str(tmp_path / "two"),
         "--num_images",
         "10",
@@ -147,7 +146,8 @@ def test_two_processes_draw_what_one_draws(honest, tmp_path):
 
 class TestHub:
     def command(self, capsys, release, output, *flags):
-        asked = ["sample", str(release), "--output", str(output), "--num_images", "5", "--num_inference_steps", "1"]
+        asked = ["sample", str(release), "--output_dir", str(output)]
+        asked += ["--num_images", "5", "--num_inference_steps", "1"]
         try:
             cli.main([*asked, *flags])
             code = 0

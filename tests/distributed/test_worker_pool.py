@@ -90,7 +90,7 @@ def test_several_processes_find_what_one_finds(count, release, judged_data, tmp_
 
 @pytest.mark.parametrize("trouble", ["full", pytest.param("killed", marks=pytest.mark.slow)])
 def test_what_ends_one_process_ends_all_with_one_sentence(trouble, honest, tmp_path):
-    flags = ["sample", honest, "--output", tmp_path / "out", "--num_images", "10", "--num_inference_steps", "1"]
+    flags = ["sample", honest, "--output_dir", tmp_path / "out", "--num_images", "10", "--num_inference_steps", "1"]
     done = launch(2, COMMANDS, tmp_path / "notes.txt", trouble, *flags)
     said = re.findall("^error: .*", done.stderr, re.MULTILINE)
     assert done.returncode and len(said) == 1 and "images in" not in done.stdout

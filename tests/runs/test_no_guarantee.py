@@ -340,7 +340,7 @@ class TestRefusals:
         flags = {
             "verify": [name],
             "push": [name, "--hub_model_id", "me/model"],
-            "sample": [name, "--num_images", "3", "--output", str(tmp_path / "drawn")],
+            "sample": [name, "--num_images", "3", "--output_dir", str(tmp_path / "drawn")],
             "evaluate": ["--model", name, "--real", "somewhere", "--output_dir", str(tmp_path / "evaluation")],
         }[command]
         with pytest.raises(SystemExit) as stop:

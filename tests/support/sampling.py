@@ -8,9 +8,8 @@ from diffusers_dp import cli
 
 
 def run(release, output, *flags):
-    cli.main(
-        ["sample", str(release), "--output", str(output), "--num_images", "10", "--num_inference_steps", "2", *flags]
-    )
+    asked = ["sample", str(release), "--output_dir", str(output), "--num_images", "10"]
+    cli.main([*asked, "--num_inference_steps", "2", *flags])
     return read(output)
 
 

@@ -43,7 +43,7 @@ def test_a_reserve_for_evaluation(run, monkeypatch, tmp_path):
     assert receipt["evaluation"][0]["metric"] == "accuracy"
     assert "## Evaluation, paid for" in (folder / "release" / "README.md").read_text()
     asked = "--num_images 20 --num_inference_steps 1 --class_balance released".split()
-    cli.main(["sample", str(folder / "release"), *asked, "--output", str(tmp_path / "drawn")])
+    cli.main(["sample", str(folder / "release"), *asked, "--output_dir", str(tmp_path / "drawn")])
     balance = json.loads((tmp_path / "drawn" / "sampling.json").read_text())["class_balance"]
     noisy = [found["value"] for found in receipt["evaluation"] if found["metric"] == CLASS_SHARE]
     assert [float(share) for share in balance.split(",")] == pytest.approx(noisy, rel=1e-3) and len(noisy) > 1
