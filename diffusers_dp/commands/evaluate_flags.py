@@ -10,6 +10,7 @@ from typing import Any
 from ..accounting.ledger_file import check_dataset_id
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
+from ..methods.flag_groups import parse_range
 from . import sample
 
 
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max_image_pixels", type=int, default=MAX_IMAGE_PIXELS, help="Images of more are not read, as in training."
     )
+    parser.add_argument("--value_range", help="Declared black and white of images with more than 8 bits: 0,4095.")
     parser.add_argument("--resize", action="store_true", help="Make images of other sizes and channels fit.")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, help="Of the images; unset: all that apply.")
     parser.add_argument(
@@ -120,6 +122,7 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} is {value}; give an integer of at least 1.")
     if min(args.utility_sizes or [2]) < 2:
         raise UsageError(f"--utility_sizes holds {min(args.utility_sizes)}; give integers of at least 2.")
+    parse_range(args.value_range)
     if args.validation_size < 0:
         raise UsageError(f"--validation_size is {args.validation_size}; give an integer of at least 0.")
     if args.cifar_networks and not {"wrn", "resnet", "resnext"} & set(args.classifiers or []):

@@ -19,19 +19,30 @@ _BAND = 2**20  # pixels that are scaled at a time
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tga .tif .tiff .webp".split())
 
 
+#: Grey values that become black and white, of images with more than 8 bits.
+ValueRange = tuple[float, float]
+
+
 def decode_image(
-    source: bytes | Path | Image.Image | None, shape: tuple[int, int, int], max_pixels: int = MAX_IMAGE_PIXELS
+    source: bytes | Path | Image.Image | None,
+    shape: tuple[int, int, int],
+    max_pixels: int = MAX_IMAGE_PIXELS,
+    value_range: ValueRange | None = None,
 ) -> np.ndarray | None:
     """
     Decodes an image, turns it upright, converts its mode, resizes its shorter side and crops its centre.
 
     The colours of a palette are looked up, an alpha channel is dropped, of several frames the first counts. Images of
-    16 and 32 bits per pixel are read as 0..65535, floating-point ones as 0..1, or as 0..255 where they exceed 1.
+    16 and 32 bits per pixel are read as 0..65535, floating-point ones as 0..1, or as 0..255 where they exceed 1; where
+    a range is declared, as that.
 
     Args:
         source (`bytes`, `Path` or `PIL.Image.Image`, *optional*): The encoded image, its file, or an opened one.
         shape (`tuple[int, int, int]`): The wanted (channels, height, width), with 1 or 3 channels.
         max_pixels (`int`): An encoded image whose header tells of more is not decoded.
+        value_range (`tuple[float, float]`, *optional*): What is black and what is white, the lower one first, of
+            images with more than 8 bits; values beyond are these. Declared: a range taken from the images would tell
+            of them.
 
     Returns:
         `np.ndarray` of shape `shape`, uint8, or `None` where the image is absent, unreadable, too large or not finite.
@@ -41,7 +52,8 @@ def decode_image(
     channels, height, width = shape
     with _silence():
         try:
-            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source, max_pixels))
+            opened = source if isinstance(source, Image.Image) else _open(source, max_pixels)
+            image = _to_8_bits(opened, value_range)
             if image is None:
                 return None
             image = image.convert("L" if channels == 1 else "RGB")
@@ -52,14 +64,16 @@ def decode_image(
 
 
 def decode_as_it_is(
-    source: bytes | Path | Image.Image | None, max_pixels: int = MAX_IMAGE_PIXELS
+    source: bytes | Path | Image.Image | None,
+    max_pixels: int = MAX_IMAGE_PIXELS,
+    value_range: ValueRange | None = None,
 ) -> np.ndarray | None:
     """
     Decodes an image without resizing it: upright, 8 bits, grey modes with one channel and all others as RGB.
 
     Args:
         source (`bytes`, `Path` or `PIL.Image.Image`, *optional*): The encoded image, its file, or an opened one.
-        max_pixels (`int`): As in `decode_image`.
+        max_pixels (`int`), value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
 
     Returns:
         `np.ndarray` of shape `[C, H, W]`, uint8, or `None` where the image is absent, unreadable, too large or not
@@ -69,7 +83,8 @@ def decode_as_it_is(
         return None
     with _silence():
         try:
-            image = _to_8_bits(source if isinstance(source, Image.Image) else _open(source, max_pixels))
+            opened = source if isinstance(source, Image.Image) else _open(source, max_pixels)
+            image = _to_8_bits(opened, value_range)
             if image is None:
                 return None
             image = image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB")
@@ -93,21 +108,22 @@ def _open(source: bytes | Path, max_pixels: int) -> Image.Image:
         Image.MAX_IMAGE_PIXELS = before
 
 
-def _to_8_bits(image: Image.Image) -> Image.Image | None:
+def _to_8_bits(image: Image.Image, value_range: ValueRange | None) -> Image.Image | None:
     """Scales modes that PIL's `convert` would clip; `None` where a value is not finite."""
     if image.mode == "F":
         values = np.asarray(image)
         if not np.isfinite(values).all():
             return None
-        factor, divisor = (255.0 if values.max() <= 1 else 1.0), 1.0
+        black, white = value_range or (0.0, 1.0 if values.max() <= 1 else 255.0)
     elif image.mode == "I" or image.mode.startswith("I;16"):
-        values, factor, divisor = np.asarray(image), 1.0, 257.0
+        values = np.asarray(image)
+        black, white = value_range or (0.0, 65535.0)
     else:
         return image
     scaled = np.empty(values.shape, dtype=np.uint8)
     rows = max(1, _BAND // values.shape[1])  # eight bytes a pixel, so not all at once
     for start in range(0, len(values), rows):
-        band = values[start : start + rows].astype(np.float64) * factor / divisor
+        band = (values[start : start + rows].astype(np.float64) - black) * 255 / (white - black)
         scaled[start : start + rows] = np.rint(band.clip(0, 255))
     return Image.fromarray(scaled)
 

@@ -201,12 +201,14 @@ def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> 
     """All that the decoded images follow from: the files of the source, or the address of their revision on the Hub,
     and the flags."""
     files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
-    flags = [
+    flags: list[Any] = [
         data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
         data.label_column, data.unit_column, data.validation_size,
     ]  # fmt: skip
     if data.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
         flags.append(data.max_image_pixels)
+    if data.value_range is not None:
+        flags.append(["value_range", *data.value_range])
     return [files, flags, facts.num_images, facts.image_shape, facts.class_names]
 
 
@@ -258,7 +260,7 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
     decoder = Decoder(
         records, folder / "images.npy", num_images, facts.image_shape,
         labelled=facts.class_names is not None, by_unit=data.unit_column is not None,
-        max_pixels=data.max_image_pixels,
+        max_pixels=data.max_image_pixels, value_range=data.value_range,
     )  # fmt: skip
     num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
     numbers: dict[Any, int] = {}  # of the units

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from .decoding import MAX_IMAGE_PIXELS, decode_image
+from .decoding import MAX_IMAGE_PIXELS, ValueRange, decode_image
 from .records import Records
 
 
@@ -66,6 +66,7 @@ class Decoder:
         image_shape (`tuple[int, int, int]`): (C, H, W).
         labelled, by_unit (`bool`): Whether an image without a label, or without a unit, counts as unreadable.
         max_pixels (`int`): An image of more counts as unreadable, too.
+        value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Decoder:
         labelled: bool,
         by_unit: bool,
         max_pixels: int = MAX_IMAGE_PIXELS,
+        value_range: ValueRange | None = None,
     ):
         self.records, self.path, self.image_shape = records, path, image_shape
-        self.labelled, self.by_unit, self.max_pixels = labelled, by_unit, max_pixels
+        self.labelled, self.by_unit, self.max_pixels, self.value_range = labelled, by_unit, max_pixels, value_range
         file = open_memmap(path, mode="w+", dtype=np.uint8, shape=(num_images, *image_shape))
         self.offset = file.offset
 
@@ -99,7 +101,7 @@ class Decoder:
         for left_out, (encoded, label, unit) in zip(part.left_out, self.records.read(part.start, part.stop)):
             if left_out:
                 continue
-            image = decode_image(encoded, self.image_shape, self.max_pixels)
+            image = decode_image(encoded, self.image_shape, self.max_pixels, self.value_range)
             complete = (not self.labelled or label is not None) and (not self.by_unit or unit is not None)
             if image is not None and complete:
                 images[row], labels[row], readable[row], units[row] = image, label or 0, True, unit

@@ -93,7 +93,7 @@ def load_public_images(
         for encoded, label, _ in tqdm(
             source.records(names, Path(cache_dir)), desc="Reading public images", unit="image"
         ):
-            image = decode_image(encoded, data.image_shape, data.max_image_pixels)
+            image = decode_image(encoded, data.image_shape, data.max_image_pixels, data.value_range)
             if image is not None:
                 images.append(image)
                 labels.append(label if label is not None else len(names or ()))

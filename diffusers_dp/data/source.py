@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from .decoding import MAX_IMAGE_PIXELS
+from .decoding import MAX_IMAGE_PIXELS, ValueRange
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class DataSource:
         num_train_images, num_train_units (`int`, *optional*): Declared numbers.
         validation_size (`int`): Images that are held out.
         max_image_pixels (`int`): An image of more pixels is not decoded, and counts as damaged.
+        value_range (`tuple[float, float]`, *optional*): Declared black and white of images with more than 8 bits.
         declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
     """
 
@@ -38,6 +39,7 @@ class DataSource:
     num_train_units: int | None = None
     validation_size: int = 0
     max_image_pixels: int = MAX_IMAGE_PIXELS
+    value_range: ValueRange | None = None
     declared_only: bool = False
 
     @property

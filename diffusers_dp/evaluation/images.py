@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ..data.decoding import MAX_IMAGE_PIXELS, decode_as_it_is, decode_image
+from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decode_image
 from ..data.images import validation_positions
 from ..data.source import DataSource
 from ..data.sources import ImageSource, load_digits_split, open_source
@@ -73,6 +73,7 @@ class Source:
         facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
         counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
         max_pixels (`int`): An image of more counts as one that cannot be read.
+        value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
     """
 
     flag: str
@@ -84,6 +85,7 @@ class Source:
     facts: dict[str, Any] | None = None
     counted: bool = False
     max_pixels: int = MAX_IMAGE_PIXELS
+    value_range: ValueRange | None = None
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
         """(channels, height, width) of the first image that can be read.
@@ -92,7 +94,7 @@ class Source:
             UsageError: There is no such data set, split or column, or none of its images can be read.
         """
         for encoded, _ in self._records(split, cache_dir)[1]:
-            image = decode_as_it_is(encoded, self.max_pixels)
+            image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
             if image is not None:
                 channels, height, width = image.shape
                 return channels, height, width
@@ -126,7 +128,7 @@ class Source:
                 bar_format=None if self.counted else UNCOUNTED,
             )
         ):
-            image = decode_as_it_is(encoded, self.max_pixels)
+            image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
             if image is None or (names is not None and label is None):
                 continue
             if image.shape != shape:

@@ -20,6 +20,7 @@ from .flag_groups import (
     NetworkFlags,
     PrivacyFlags,
     RunFlags,
+    parse_range,
     split_list,
 )
 from .registry import METHODS, Method
@@ -156,6 +157,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return DataSource(
             **{name: getattr(self, name) for name in names},
             class_names=self.declared_class_names,
+            value_range=parse_range(self.value_range),
             declared_only=self.dry_run and self.num_train_images is not None,
         )
 

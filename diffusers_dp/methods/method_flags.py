@@ -13,7 +13,7 @@ from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
-from .flag_groups import ScatteringFlags, flag, parse_rate, run_folder, split_list
+from .flag_groups import ScatteringFlags, flag, parse_range, parse_rate, run_folder, split_list
 from .flags import DiffusionConfig, PublicTraining
 
 
@@ -174,6 +174,7 @@ class PublicConfig(PublicFlags, DiffusionConfig):
             train_data_dir=self.public_data_dir, train_split=self.public_split,
             image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
             image_shape=self.image_shape, max_image_pixels=self.max_image_pixels,
+            value_range=parse_range(self.value_range),
         )  # fmt: skip
         mixture = self.public_timestep_mixture
         return PublicTraining(

@@ -11,7 +11,16 @@ from ..errors import UsageError
 from ..randomness.timestep_mixture import TimestepMixture
 from ..verify import ACCOUNTANTS
 from .data_checks import validate_data
-from .flag_groups import AUGMENTATIONS, LARGEST_SEED, LR_SCHEDULERS, OBJECTIVES, TRACKERS, NetworkFlags, parse_rate
+from .flag_groups import (
+    AUGMENTATIONS,
+    LARGEST_SEED,
+    LR_SCHEDULERS,
+    OBJECTIVES,
+    TRACKERS,
+    NetworkFlags,
+    parse_range,
+    parse_rate,
+)
 from .flags import DiffusionConfig, DPSGDConfig, TrainingConfig
 from .mean_embedding import GENERATORS
 from .method_flags import (
@@ -125,6 +134,7 @@ def validate(config: TrainingConfig) -> None:
         value = getattr(config, name, None)
         if value is not None and value < least:
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
+    parse_range(config.value_range)
     for name in _POSITIVE:
         value = getattr(config, name, None)
         if name == "target_epsilon" and not config.has_guarantee:

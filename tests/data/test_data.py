@@ -407,6 +407,18 @@ def test_deep_images_are_scaled_in_bands_as_they_were_at_once(mode, monkeypatch)
     assert np.array_equal(decode_as_it_is(image)[0], np.rint(exact.clip(0, 255)).astype(np.uint8))
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_a_declared_range_of_a_12_bit_scan(mode):
+    """Without it such a scan is nearly black; values beyond it are black and white, and 8-bit images stay."""
+    values = np.array([[0, 1000, 2047], [3000, 4095, 5000]])
+    image = Image.fromarray(values.astype({"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]))
+    assert decode_as_it_is(image, value_range=(0, 4095)).tolist() == [[[0, 62, 127], [187, 255, 255]]]
+    assert decode_as_it_is(image, value_range=(1000, 3000)).tolist() == [[[0, 0, 133], [255, 255, 255]]]
+    assert mode == "F" or decode_as_it_is(image).max() == 19
+    eight_bits = Image.fromarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    assert (decode_as_it_is(eight_bits, value_range=(0, 4095)) == decode_as_it_is(eight_bits)).all()
+
+
 def test_damaged_images_leave_no_line(capfd):
     content = bytearray(encode(Image.effect_noise((40, 40), 50), "TIFF", compression="tiff_lzw"))
     content[300:700] = b"\xff" * 400

@@ -16,6 +16,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from diffusers_dp import SensitiveImages
 from diffusers_dp.data import cache as image_cache
@@ -198,6 +199,16 @@ def test_a_limit_on_pixels_is_another_flag_and_blanks_what_is_above_it(tmp_path,
             limit != 2**26
         )
     assert len(set(seen)) == 1
+
+
+def test_another_declared_range_is_another_cache(tmp_path):
+    for i in range(3):
+        path = tmp_path / "images" / "abc"[i] / "0.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), 2047, dtype=np.uint16)).save(path)
+    for value_range, grey_value in ((None, 8), ("0,4095", 127), ("0,2047", 255), (None, 8)):
+        config = folder_config(tmp_path / "images", class_names="a,b,c", num_channels=1, value_range=value_range)
+        assert (read_images(config, tmp_path)[1].images == grey_value).all()
 
 
 def test_another_file_with_the_labels_is_noticed(tmp_path):
