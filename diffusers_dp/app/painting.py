@@ -19,7 +19,7 @@ import torch
 from ..distributed.memory import free_bytes, is_out_of_memory
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..pipelines import DPImagePipeline
-from ..release.hub import load_verified
+from ..release.hub import load_model
 from ..sampling.seeds import generators
 from .drawing import PREVIEWS, Order, Preview, preview_sheet, to_png
 
@@ -39,7 +39,7 @@ def serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: i
         pipe (`Connection`): Orders with labels come in; whatever comes while a drawing is on stops it.
         name (`str`): Of the model, for messages.
         folder (`Path`): Of its files.
-        require_dp (`bool`): See `load_verified`.
+        require_dp (`bool`): See `load_model`.
         memory (`int`, *optional*): Bytes that this process may take beside what it has; unset: most of what is free.
     """
     with contextlib.suppress(EOFError, OSError):  # the page has ended
@@ -58,7 +58,7 @@ def _load(name: str, folder: Path, require_dp: bool, memory: int | None) -> DPIm
     if not on_gpu:
         _limit_memory(memory)
     try:
-        pipeline = load_verified(folder, require_dp=require_dp)
+        pipeline = load_model(folder, require_dp=require_dp)
     except DiffusersDPError as error:
         raise type(error)(str(error).replace(f"'{folder}'", f"'{name}'")) from None
     except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
