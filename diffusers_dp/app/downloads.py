@@ -7,6 +7,7 @@ import zipfile
 from dataclasses import asdict
 
 from ..errors import UsageError
+from ..release.allow_list import CARD_AND_RECEIPT, files_of
 from ..release.dataset_card import CARD_NAME, dataset_card
 from ..release.image_tables import image_table
 from ..release.receipt import RECEIPT_NAME
@@ -39,7 +40,8 @@ def images_zip(drawn: Drawn) -> bytes:
 
 
 def dataset_zip(drawn: Drawn) -> bytes:
-    """A dataset folder that `load_dataset` reads once unpacked, with card and receipt.
+    """A dataset folder that `load_dataset` reads once unpacked, with card and receipt; of a release of images, the
+    whole release.
 
     Raises:
         UsageError: The model has no receipt, so that no card can tell its guarantee.
@@ -51,6 +53,9 @@ def dataset_zip(drawn: Drawn) -> bytes:
         raise UsageError(
             f"'{released.name}' is not verified, so no dataset card can state its guarantee: save the images instead."
         )
+    if released.holds_images:
+        whole = (*CARD_AND_RECEIPT, *files_of(released.folder))
+        return _zip({name: (released.folder / name).read_bytes() for name in whole})
     names = released.class_names
     table = image_table(drawn.images, drawn.labels, names)
     shard = io.BytesIO()

@@ -86,9 +86,12 @@ class ProposerFlags:
     font_dir: str | None = flag(
         None, "Folder of fonts (.ttf, .otf) for --generator text; unset: those that come with Python's packages."
     )
-    generator_name_or_path: str | None = flag(
-        None, "Hub id or folder of the public pipeline of a UNet2DModel (safetensors); no code of it is run."
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or folder of the public pipeline of a UNet2DModel (safetensors) for --generator pipeline; no code of "
+        "it is run.",
     )
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
     generator_inference_steps: int = flag(20, "Its sampling steps.")
 
 
@@ -198,8 +201,10 @@ class PrivateEvolutionConfig(
             raise UsageError("--public_dataset_name and --public_data_dir need --generator public_images.")
         if (self.embedding == "network") != (self.embedding_network is not None):
             raise UsageError("--embedding network and --embedding_network need each other: give both, or neither.")
-        if (self.generator == "pipeline") != (self.generator_name_or_path is not None):
-            raise UsageError("--generator pipeline and --generator_name_or_path need each other: give both, or none.")
+        if (self.generator == "pipeline") != (self.pretrained_model_name_or_path is not None):
+            raise UsageError(
+                "--generator pipeline and --pretrained_model_name_or_path need each other: give both, or neither."
+            )
 
     def _check_public_images(self) -> None:
         if self.uses_digits and not self.names_public_images:

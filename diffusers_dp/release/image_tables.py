@@ -78,6 +78,12 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
         raise IntegrityError(f"'{name}' was not loaded: it holds no images of this library.") from None
 
 
+def class_names_of(images: "datasets.Dataset") -> tuple[str, ...] | None:
+    """By class id; `None` without classes."""
+    label = images.features.get("label")
+    return None if label is None else tuple(label.names)
+
+
 def _class_names(found: Any) -> list[str] | None:
     """Raises `ValueError` where they are no label set."""
     if found is None:

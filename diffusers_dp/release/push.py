@@ -163,7 +163,7 @@ def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
         visibility = "private" if private else "public"
         print(
             f"to {repo_id} ({visibility}) would go: {', '.join(RELEASE_FILES)} (or, in place of a pipeline's files, "
-            "those of an artefact of your own); nothing was sent"
+            "those of images, or of an artefact of your own); nothing was sent"
         )
         return
     check_hub(repo_id)

@@ -13,8 +13,12 @@ from ..data.public_images import PublicImages, load_public_images
 from ..errors import UsageError
 from ..methods.flag_groups import split_list
 from ..models.font_candidates import FontCandidates, find_fonts
+from ..models.pipeline_candidates import PipelineCandidates
 from ..models.variations import CandidateGenerator, PublicImageCandidates
 from ..queries.votes import PooledPixels, draw_parents, embed_all, hash_tensor
+from .diffusion_run import build_pipeline
+from .pretrained import FLAG, load_pretrained
+from .prior_release import refuse_the_same_images
 
 
 if TYPE_CHECKING:
@@ -135,6 +139,8 @@ def proposer_of(run: "Run") -> CandidateGenerator:
         fonts, called = find_fonts(config.font_dir)
         origin = {"kind": "fonts", "name": ", ".join(called), "licence": "not stated"}
         return FontCandidates(facts.image_shape, names, fonts, {}, [origin])
+    if config.generator == "pipeline":
+        return pipeline_candidates(run)
     source = config.public_images
     assert source is not None
     public = run.processes.on_first(
@@ -144,6 +150,30 @@ def proposer_of(run: "Run") -> CandidateGenerator:
     said = {"variations": list(operations), "public_margin": config.public_margin}
     by_class = images_by_class(public, names, config.public_margin)
     return PublicImageCandidates(by_class, operations, said, [public.origin])
+
+
+def pipeline_candidates(run: "Run") -> PipelineCandidates:
+    """Those of `--pretrained_model_name_or_path`.
+
+    Raises:
+        UsageError: As `load_pretrained` and `refuse_the_same_images`.
+    """
+    config, facts = run.config, run.facts
+    name = str(config.pretrained_model_name_or_path)
+    model = load_pretrained(
+        name, image_shape=facts.image_shape, num_classes=None if facts.class_names is None else len(facts.class_names),
+        revision=config.pretrained_model_revision,
+    )  # fmt: skip
+    if model.receipt is not None:
+        refuse_the_same_images(
+            model.receipt, facts, f"{FLAG} {name}", private=run.folder.private, ledger_path=config.ledger_path,
+            dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
+        )  # fmt: skip
+    pipeline = build_pipeline(model, facts).to(run.processes.device)
+    pipeline.unet.eval()
+    steps = config.generator_inference_steps
+    said = {"generator_inference_steps": steps}
+    return PipelineCandidates(pipeline, facts.image_shape, steps, said, [model.origin] if model.origin else [])
 
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:

@@ -260,11 +260,10 @@ class TrainingRun(Generic[Config]):
         derived = self.folder.output_dir / DERIVED
         derived.mkdir(exist_ok=True)
         pipeline.unet.eval().to("cpu")
-        artefact = PipelineArtefact(
-            pipeline, seed=self.config.seed, num_inference_steps=self.config.num_inference_steps
-        )
+        steps = self.config.num_inference_steps
         record = self._record(curriculum, derived_from=receipt_digest(parent / RECEIPT_NAME))
-        release = build_release(derived, artefact, record)
+        drawn = PipelineArtefact(pipeline, seed=self.config.seed, num_inference_steps=steps)
+        release = build_release(derived, drawn, record)
         print(f"Released {release}, computed from {parent} alone: both cost epsilon {self.ledger.epsilon():.4f} once.")
 
     def _publish(

@@ -7,6 +7,7 @@ import shutil
 import datasets
 import pytest
 import torch
+from diffusers import DDPMScheduler, EDMDPMSolverMultistepScheduler
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.cli import main as cli
@@ -14,12 +15,15 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.private_evolution import VARIATION_NAMES, PrivateEvolutionConfig
+from diffusers_dp.models.pipeline_candidates import PipelineCandidates
 from diffusers_dp.models.variations import VARIATIONS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.queries.votes import hash_tensor
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.push import files_to_push
+from diffusers_dp.runs.pretrained import load_pretrained
 from support.flags import NUM_IMAGES
+from support.public_models import save as save_pipeline
 from support.runs import files, independent_epsilon, load, read_ledger, write_images, write_public
 
 
@@ -121,11 +125,16 @@ def test_replayed_candidates_are_the_same(script, flags, tmp_path, monkeypatch):
 
 
 def test_two_runs_of_one_seed_get_other_noise(script, flags, tmp_path):
-    """The first candidates are equal, and no answer is: the public code seeds its noise."""
-    for name in ("one", "two"):
-        script.main([*flags, "--output_dir", str(tmp_path / name), "--vote_threshold", "0"])
-    kept = [open_sealed(tmp_path / name / "private" / "candidates_1")[1]["kept"]["kept"] for name in ("one", "two")]
-    assert torch.equal(*kept) and not torch.equal(answers(tmp_path / "one")[0], answers(tmp_path / "two")[0])
+    """The first candidates are equal, also where all images are of one class, and no answer is: the public code seeds
+    its noise."""
+    one_class = tmp_path / "one_class"
+    shutil.copytree(tmp_path / "images" / "left", one_class / "left")
+    given = {"one": [], "two": [], "other": ["--train_data_dir", str(one_class)]}
+    for name, images in given.items():
+        script.main([*flags, *images, "--output_dir", str(tmp_path / name), "--vote_threshold", "0"])
+    kept = [open_sealed(tmp_path / name / "private" / "candidates_1")[1]["kept"]["kept"] for name in given]
+    assert torch.equal(kept[0], kept[1]) and torch.equal(kept[0], kept[2])
+    assert not torch.equal(answers(tmp_path / "one")[0], answers(tmp_path / "two")[0])
 
 
 def test_a_missing_image_shows_in_private_alone(script, flags, tmp_path, capsys):
@@ -183,6 +192,24 @@ def test_text_needs_no_images_at_all(script, flags, tmp_path):
     receipt = receipt_of(tmp_path / "run" / "release")
     assert receipt["public_inputs"][0]["kind"] == "fonts" and receipt["curriculum"]["lookahead"] == 2
     assert verify.report(tmp_path / "run" / "release") == 0
+
+
+@pytest.mark.parametrize("scheduler", [DDPMScheduler(), EDMDPMSolverMultistepScheduler(sigma_data=0.5)])
+def test_a_public_model_proposes_and_varies(scheduler, script, flags, tmp_path, monkeypatch):
+    """SDEdit of falling strength: the less noise, the nearer a child is; hash and licence are in the receipt."""
+    model = save_pipeline(tmp_path / "model", scheduler, in_channels=1, out_channels=1)
+    given = flags[: flags.index("--generator")] + flags[flags.index("--train_data_dir") :]
+    pipeline = ["--generator", "pipeline", "--pretrained_model_name_or_path", model]
+    script.main([*given, *pipeline, "--generator_inference_steps", "4"])
+    receipt = receipt_of(tmp_path / "run" / "release")
+    assert receipt["public_inputs"][0]["licence"] == "apache-2.0" and verify.report(tmp_path / "run" / "release") == 0
+    loaded = load_pretrained(model, image_shape=(1, 8, 8), num_classes=None)
+    proposer = PipelineCandidates(DPImagePipeline(loaded.unet, loaded.scheduler), (1, 8, 8), 10, {}, [], 4)
+    labels, draws = torch.zeros(6, dtype=torch.long), torch.Generator().manual_seed(0)
+    first = proposer.initial(labels, draws)
+    assert first.dtype == torch.uint8 and first.shape == (6, 1, 8, 8) and not torch.equal(first[0], first[1])
+    far = [(proposer.vary(first, labels, strength, draws).float() - first).abs().mean() for strength in (0, 0.1, 0.9)]
+    assert far[0] == 0 < far[1] < far[2]
 
 
 @pytest.mark.parametrize(
