@@ -5,12 +5,15 @@ import json
 import shutil
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from diffusers import DDPMScheduler, EDMDPMSolverMultistepScheduler
+from PIL import Image
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.cli import main as cli
+from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.methods.config import load_config
@@ -21,7 +24,9 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.queries.votes import hash_tensor
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.push import files_to_push
+from diffusers_dp.runs.plan import plan_run
 from diffusers_dp.runs.pretrained import load_pretrained
+from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
 from support.public_models import save as save_pipeline
 from support.runs import files, independent_epsilon, load, read_ledger, write_images, write_public
@@ -183,6 +188,49 @@ def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monke
     assert [file["name"] for file in second["files"]] != [file["name"] for file in first["files"]]
     (child / "privacy_receipt.json").write_text(json.dumps({**second, "derived_from": ["none"]}))
     assert any("derived from" in problem for problem in verify.verify(child)[1])
+
+
+def test_a_public_network_says_what_is_near(script, flags, tmp_path):
+    """Its hash is in the receipt, once; its flags are named where it has no such layer, and nothing is asked."""
+    network = ["--embedding", "network", "--embedding_network", save_resnet(tmp_path / "network")]
+    with pytest.raises(UsageError, match="--embedding_layers 'poler' is no layer"):
+        script.main([*flags, *network, "--embedding_layers", "poler"])
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+    script.main([*flags, *network, "--embedding_layers", "pooler", "--output_dir", str(tmp_path / "other")])
+    kinds = [origin["kind"] for origin in receipt_of(tmp_path / "other" / "release")["public_inputs"]]
+    assert kinds == ["public images", "feature network"] and verify.report(tmp_path / "other" / "release") == 0
+
+
+def test_images_of_patients_in_colour_and_without_classes(script, tmp_path):
+    """A unit of several images is one vote; N counts units; every public image stands for the one class."""
+    rng, folder = np.random.default_rng(0), tmp_path / "data"
+    pictures = [Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(12)]
+    columns = {"image": pictures, "patient": [number // 3 for number in range(12)]}
+    datasets.Dataset.from_dict(columns).to_parquet(folder / "train.parquet")
+    given = TINY[: TINY.index("--class_names")] + "--resolution 8 --num_channels 3 --accountant rdp".split()
+    script.main([
+        *given, "--dataset_name", str(folder), "--unit_column", "patient", "--num_train_units", "4",
+        "--num_train_images", "12", "--generator", "public_images", *write_public(tmp_path / "public")[:2],
+        "--target_delta", "0.01", "--output_dir", str(tmp_path / "run"),
+    ])  # fmt: skip
+    found, receipt = load_verified(tmp_path / "run" / "release"), receipt_of(tmp_path / "run" / "release")
+    assert found.column_names == ["image"] and found["image"][0].mode == "RGB" and len(found) == 4
+    assert receipt["unit_of_privacy"] == "patient" and receipt["public_facts"]["num_units"] == 4
+
+
+def test_a_plan_shares_the_budget_evenly(capsys):
+    """T questions cost what one of the whole budget costs, with sqrt(T) times its noise."""
+    sigmas = {}
+    for number in (1, 4):
+        given = ["--accountant", "rdp", "--variation_strengths", ",".join(["0.5"] * number)]
+        config = load_config(given, PrivateEvolutionConfig)
+        planned = plan_run(config, public_facts(config.data))
+        assert list(planned.rows) == [f"votes_{t + 1}" for t in range(number)]
+        assert 0.99 * 10 < planned.epsilon <= 10
+        (sigmas[number],) = {row.noise_multiplier for row in planned.rows.values()}
+    assert sigmas[4] / sigmas[1] == pytest.approx(2, rel=1e-3)
+    cli(["plan", "--method", "pe", "--accountant", "rdp", "--votes_noise_multiplier", "3"])
+    assert "votes_6" in capsys.readouterr().out
 
 
 def test_text_needs_no_images_at_all(script, flags, tmp_path):
