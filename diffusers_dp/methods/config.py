@@ -17,6 +17,7 @@ from .flags import DPSGDConfig, TrainingConfig
 from .mean_embedding import EMBEDDINGS, FEATURES
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .private_evolution import PrivateEvolutionConfig
+from .psg import PSGConfig
 from .recipes import find_recipe, method_of_recipe
 from .validation import validate
 
@@ -42,7 +43,15 @@ __all__ = [
 #: The configuration of each method that has a training script.
 CONFIGS: dict[str, type[TrainingConfig]] = {
     config.method: config
-    for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig, *EMBEDDINGS, PrivateEvolutionConfig)
+    for config in (
+        FETAProConfig,
+        DPFETAConfig,
+        DPDMConfig,
+        DPDiffusionConfig,
+        *EMBEDDINGS,
+        PrivateEvolutionConfig,
+        PSGConfig,
+    )  # fmt: skip
 }
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()

@@ -119,6 +119,11 @@ _ALL = (
         "have as many candidates. What proposes candidates must be public.",
     ),
     Method(
+        "psg", "PSG", "Chen et al. 2022, Private Set Generation, Algorithm 1", "proven_with_assumptions",
+        "training/train_psg.py", (_DP_SGD,),
+        "DP-SGD's noisy gradients of random networks; synthetic images follow them, and no test image is looked at.",
+    ),
+    Method(
         "pge", "PGE", "Private Gradient Estimation, Theorem 1", "no_guarantee",
         None, (),
         "Randomised response protects a random projection vector, while images enter the loss in the clear, without "

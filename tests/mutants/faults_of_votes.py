@@ -88,6 +88,13 @@ EVOLVED = (
         (f"{OF_A_RUN}test_a_model_of_the_result_costs_nothing_more",),
     ),
     Fault(
+        "synthetic images begin with real ones",
+        "training/train_psg.py",
+        "    run.dp_sgd(trained)\n",
+        "    trained.module.pixels.data[:] = run.images._images[-6:].float() / 127.5 - 1\n    run.dp_sgd(trained)\n",
+        ("training/test_train_psg.py::test_images_follow_noisy_gradients_alone",),
+    ),
+    Fault(
         "a stranger's data set opens a file of this machine",
         TABLES,
         'if image.field("bytes").null_count or image.field("path").null_count != len(table):',
