@@ -300,6 +300,9 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     evaluations, name = receipt.get("private_evaluations"), dataset.get("id") if isinstance(dataset, dict) else None
     if not _whole(evaluations, 0):
         yield "The number of private evaluations is no number."
+    parent = receipt.get("derived_from", "0" * 64)
+    if not isinstance(parent, str) or not re.fullmatch(r"[0-9a-f]{64}", parent):
+        yield "The receipt does not say which release it is derived from by the digest of a receipt."
     outputs = receipt.get("leaky_outputs", [])
     if (
         not isinstance(outputs, list)
@@ -792,6 +795,9 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"No claim lies more than {slack:.2g} below what the events cost."
     else:
         yield f"Consistent within {slack:.2g}: dp_accounting {theirs} computed the claims, and {here} is here."
+    if "derived_from" in receipt:
+        parent = receipt["derived_from"][:16]
+        yield f"Computed from the release with receipt {parent}... alone, by its word: both cost this epsilon once."
     for file in receipt["files"]:
         if file["name"].endswith(".py"):
             known = "known code, published by diffusers_dp" if file["sha256"] in PIPELINES else UNKNOWN_CODE

@@ -80,31 +80,16 @@ def one_step_pipeline(run: "Run") -> "DPImagePipeline":
 
 
 def diffusion_pipeline(run: "Run", generator: "FeatureGenerator") -> "DPImagePipeline":
-    """A diffusion model that learned the generator's images, by EDM's loss: a release has no code of the generator."""
-    from diffusers_dp.methods.flag_groups import ModelFlags
-    from diffusers_dp.models import build_objective
-    from diffusers_dp.runs.diffusion_run import build_pipeline
-    from diffusers_dp.runs.pretrained import new_model
-    from diffusers_dp.runs.warm_up import warm_up
+    """A diffusion model that learned the generator's images: a release has no code of the generator."""
+    from diffusers_dp.runs.result_model import model_of_images
     from diffusers_dp.runs.warm_up_images import AuxiliaryImages
 
-    config, names, edm = run.config, run.facts.class_names, ModelFlags()
-    model = new_model(
-        run.facts.image_shape, None if names is None else len(names), config.network, objective="edm",
-        sigma_min=edm.sigma_min, sigma_data=edm.sigma_data,
+    config = run.config
+    return model_of_images(
+        lambda: AuxiliaryImages(generator, config.num_generated_images), run.facts, config.network,
+        num_steps=config.diffusion_steps, batch_size=config.diffusion_batch_size,
+        learning_rate=config.diffusion_learning_rate, processes=run.processes,
     )  # fmt: skip
-    denoiser, loss = build_objective(
-        model.unet.to(run.processes.device), model.scheduler, model.patch_size, label_dropout=edm.label_dropout,
-        p_mean=edm.p_mean, p_std=edm.p_std, mixture=None, augmentations=(), bf16=False,
-    )  # fmt: skip
-    images = AuxiliaryImages(generator, config.num_generated_images)
-    size = run.processes.part(config.diffusion_batch_size)
-    warm_up(
-        denoiser, loss, lambda: images.batch(size), num_steps=config.diffusion_steps,
-        learning_rate=config.diffusion_learning_rate, ema_decay=0.999, processes=run.processes,
-        title="Diffusion model",
-    )  # fmt: skip
-    return build_pipeline(model, run.facts)
 
 
 def fit(

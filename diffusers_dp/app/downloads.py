@@ -7,8 +7,9 @@ import zipfile
 from dataclasses import asdict
 
 from ..errors import UsageError
-from ..files.canonical import canonical_json
+from ..release.allow_list import CARD_AND_RECEIPT, files_of
 from ..release.dataset_card import CARD_NAME, dataset_card
+from ..release.image_tables import image_table
 from ..release.receipt import RECEIPT_NAME
 from .drawing import Drawn, names_of
 
@@ -39,12 +40,12 @@ def images_zip(drawn: Drawn) -> bytes:
 
 
 def dataset_zip(drawn: Drawn) -> bytes:
-    """A dataset folder that `load_dataset` reads once unpacked, with card and receipt.
+    """A dataset folder that `load_dataset` reads once unpacked, with card and receipt; of a release of images, the
+    whole release.
 
     Raises:
         UsageError: The model has no receipt, so that no card can tell its guarantee.
     """
-    import pyarrow as pa
     from pyarrow import parquet
 
     released = drawn.released
@@ -52,23 +53,18 @@ def dataset_zip(drawn: Drawn) -> bytes:
         raise UsageError(
             f"'{released.name}' is not verified, so no dataset card can state its guarantee: save the images instead."
         )
-    image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    rows = [{"bytes": image, "path": None} for image in drawn.images]
-    columns: dict[str, pa.Array] = {"image": pa.array(rows, image_type)}
-    features: dict[str, object] = {"image": {"_type": "Image"}}
-    if drawn.labels is not None:
-        columns["label"] = pa.array(drawn.labels, pa.int64())
-        features["label"] = {"_type": "ClassLabel", "names": list(released.class_names or ())}
-    table = pa.table(columns)
-    # How `datasets` tells the types of columns.
-    table = table.replace_schema_metadata({"huggingface": canonical_json({"info": {"features": features}})})
+    if released.holds_images:
+        whole = (*CARD_AND_RECEIPT, *files_of(released.folder))
+        return _zip({name: (released.folder / name).read_bytes() for name in whole})
+    names = released.class_names
+    table = image_table(drawn.images, drawn.labels, names)
     shard = io.BytesIO()
     parquet.write_table(table, shard)
     order = {**asdict(drawn.order), "classes": list(drawn.order.classes) or "all"}
     card = dataset_card(
         released.receipt,
         num_images=len(drawn.images),
-        class_names=released.class_names,
+        class_names=names,
         parameters={name: order[name] for name in ("classes", "seed", "steps", "solver")},
     )
     return _zip({SHARD_NAME: shard.getvalue(), CARD_NAME: card.encode(), **_receipt(drawn)})

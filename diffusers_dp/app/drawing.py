@@ -32,6 +32,7 @@ class Released:
         problems (tuple of `str`): What the verifier found; none if all is consistent.
         class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
         card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
+        holds_images (`bool`): A release of images: they are shown, and nothing is drawn.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Released:
     problems: tuple[str, ...]
     class_names: tuple[str, ...] | None
     card_agrees: bool
+    holds_images: bool = False
 
 
 @dataclass(frozen=True)

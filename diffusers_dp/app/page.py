@@ -16,8 +16,8 @@ from .shelf import Shelf
 
 
 INTRO = """# Images under differential privacy
-Choose a model that was trained on images nobody may see. First read what it promises, then draw from it: drawing
-costs no more privacy."""
+Choose a model that was trained on images nobody may see, or a data set that was made of them. First read what it
+promises, then draw from it, or browse it: neither costs more privacy."""
 HOW_PRIVATE = """## How private is this?
 **What epsilon says.** Imagine two models: one trained with your image, one without it. Epsilon bounds how
 differently they can behave: every event is at most e<sup>epsilon</sup> times as likely under one as under the

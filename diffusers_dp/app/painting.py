@@ -8,11 +8,14 @@ Importing this imports torch, which the fork server does once for all models.
 import contextlib
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 
@@ -53,7 +56,32 @@ def serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: i
             pipe.send(_answer(pipe, pipeline, name, *pipe.recv()))
 
 
-def _load(name: str, folder: Path, require_dp: bool, memory: int | None) -> DPImagePipeline:
+@dataclass(frozen=True)
+class Pictures:
+    """A release of images, which are shown as they are.
+
+    Args:
+        images (`datasets.Dataset`): As `load_verified` returns them.
+    """
+
+    images: Any
+
+    def pick(self, order: Order, labels: tuple[int, ...] | None) -> tuple[bytes, ...]:
+        """Images of these classes in an order that the seed decides; all of them come before one comes again."""
+        mixed = np.random.default_rng(order.seed).permutation(len(self.images))
+        of_mixed = np.zeros(len(mixed), int) if labels is None else np.array(self.images["label"])[mixed]
+        turns: Counter[int] = Counter()
+        found = []
+        for label in labels or [0] * order.count:
+            places = mixed[of_mixed == label]
+            if not len(places):
+                raise ValueError("There is no image of that class.")
+            found.append(to_png(self.images[int(places[turns[label] % len(places)])]["image"]))
+            turns[label] += 1
+        return tuple(found)
+
+
+def _load(name: str, folder: Path, require_dp: bool, memory: int | None) -> DPImagePipeline | Pictures:
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
         _limit_memory(memory)
@@ -63,6 +91,8 @@ def _load(name: str, folder: Path, require_dp: bool, memory: int | None) -> DPIm
         raise type(error)(str(error).replace(f"'{folder}'", f"'{name}'")) from None
     except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
         raise IntegrityError(f"'{name}' cannot be loaded: {_reason(error)}.") from None
+    if not isinstance(pipeline, DPImagePipeline):
+        return Pictures(pipeline)
     pipeline.set_progress_bar_config(disable=True)
     pipeline.unet.eval()
     return pipeline.to("cuda" if on_gpu else "cpu")
@@ -82,9 +112,11 @@ def _limit_memory(memory: int | None) -> None:
 
 
 def _answer(
-    pipe: Connection, pipeline: DPImagePipeline, name: str, order: Order, labels: tuple[int, ...] | None
+    pipe: Connection, pipeline: DPImagePipeline | Pictures, name: str, order: Order, labels: tuple[int, ...] | None
 ) -> Any:
     try:
+        if isinstance(pipeline, Pictures):
+            return pipeline.pick(order, labels)
         return draw(pipeline, order, labels, pipe.send, pipe.poll)
     except Stopped as stopped:
         pipe.recv()

@@ -7,11 +7,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
+from ..release.allow_list import dataset_index
 from ..release.components import check_components
 from ..release.hub import fetch_snapshot
+from ..release.image_tables import class_names_of, load_images
 from ..release.receipt import RECEIPT_NAME
 from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
@@ -101,9 +104,14 @@ class Shelf:
             problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
-        found = check_components(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
         agrees = bool(problems) or card_agrees(folder, receipt)
-        return Released(name, folder, receipt, tuple(problems), found.class_names, agrees)
+        if holds_images := dataset_index(folder) is not None:
+            names = class_names_of(load_images(name, folder))
+        else:
+            names = check_components(
+                name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES
+            ).class_names  # fmt: skip
+        return Released(name, folder, receipt, tuple(problems), names, agrees, holds_images)
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""
@@ -123,18 +131,25 @@ class Shelf:
                     )
                 self._fetched.add(name)
         try:
-            return fetch_snapshot(name, self._ask_hub(name, token), token=token)
+            commit, kind = self._ask_hub(name, token)
+            return fetch_snapshot(name, commit, token=token, repo_types=(kind,))
         except BaseException:
             if is_new:
                 self._fetched.discard(name)
             raise
 
-    def _ask_hub(self, name: str, token: bool | None) -> str:
-        """The commit to fetch, after a look at what it holds."""
+    def _ask_hub(self, name: str, token: bool | None) -> tuple[str, str]:
+        """The commit to fetch and the kind of its repository, after a look at what it holds."""
         from huggingface_hub import HfApi
+        from huggingface_hub.errors import RepositoryNotFoundError
 
+        api, kind = HfApi(), "model"
+        found: Any
         with one_sentence(f"'{name}'", "a model"):
-            found = HfApi().model_info(name, files_metadata=True, token=token)
+            try:
+                found = api.model_info(name, files_metadata=True, token=token)
+            except RepositoryNotFoundError:
+                found, kind = api.dataset_info(name, files_metadata=True, token=token), "dataset"
         files = {file.rfilename: file.size or 0 for file in found.siblings or ()}
         if self._is_large(size := sum(files.values())):
             raise UsageError(f"'{name}' has {size / 1e6:,.0f} MB, and {self._largest()}.")
@@ -146,7 +161,7 @@ class Shelf:
             raise IntegrityError(
                 f"'{name}' is not opened: it holds pickle files, which can run code. Releases have safetensors."
             )
-        return str(found.sha)
+        return str(found.sha), kind
 
     def _is_large(self, size: int) -> bool:
         return size > self.limits.max_model_mb * 1_000_000

@@ -137,10 +137,10 @@ def images(drawn: Drawn, title: str = "", facts: str = "") -> str:
         {"uri": data_uri(image, "image/png"), "file": file_name(drawn, i), "label": label}
         for i, (image, label) in enumerate(zip(drawn.images, names_of(drawn), strict=True))
     ]
-    line = (
-        f"Seed {order.seed}, {order.steps} step{'s' if order.steps != 1 else ''} of {order.solver}. "
-        "Choose an image to save it."
-    )
+    how = f"Seed {order.seed}, {order.steps} step{'s' if order.steps != 1 else ''} of {order.solver}."
+    if drawn.released.holds_images:
+        how = f"Released images, in the order of seed {order.seed}; nothing is drawn."
+    line = f"{how} Choose an image to save it."
     return str(
         _template("app_images.html").render(
             images=shown, name=drawn.released.name, title=title, facts=facts, line=line

@@ -26,7 +26,7 @@ from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
 from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
-from ..release.hub import fetch_release, load_verified
+from ..release.hub import fetch_release, load_model
 from .bounds import clopper_pearson
 
 
@@ -203,7 +203,7 @@ def main(flags: list[str]) -> None:
     unprotected.mkdir(parents=True, exist_ok=True)
     os.chmod(unprotected, 0o700)
     print(f"This reads private data: the result stays in {unprotected}.")
-    pipeline = load_verified(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
+    pipeline = load_model(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
     members, others = (_load(name, pipeline, args, unprotected / "cache") for name in (args.members, args.holdout))
     known = set(_digests(members[0]))
     common = sum(digest in known for digest in _digests(others[0]))

@@ -168,12 +168,14 @@ def _count(args: argparse.Namespace, release: sample.Drawing | None) -> list[str
     if args.real_is_public:
         return []
     from ..evaluation.amendments import count_evaluation, is_writable
+    from ..release.allow_list import dataset_index
 
-    if release is not None and Path(args.model).is_dir() and is_writable(release.folder):
-        count_evaluation(release.folder)
+    released = args.images if release is None and dataset_index(args.images or "") is not None else args.model
+    if released is not None and Path(released).is_dir() and is_writable(Path(released)):
+        count_evaluation(Path(released))
         return []
-    where = "no release was given" if release is None else "the release cannot be written here"
-    if args.model is not None and not Path(args.model).is_dir():
+    where = "no release was given" if released is None else "the release cannot be written here"
+    if released is not None and not Path(released).is_dir():
         where = "the release lies on the Hub"
     note = (
         f"This evaluation is not counted in any receipt's private_evaluations, for {where}: keep count of it yourself."

@@ -23,7 +23,7 @@ from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..release.dataset_card import CARD_NAME, dataset_card
-from ..release.hub import fetch_release, load_verified
+from ..release.hub import fetch_release, load_model
 from ..release.push import check_hub, push_folder
 from ..release.receipt import RECEIPT_NAME
 from ..sampling.class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
@@ -233,7 +233,7 @@ def load(release: Path, flags: DrawingFlags) -> "tuple[DPImagePipeline, DrawingF
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
         raise UsageError(f"--device {device} is not there; give --device cpu.") from None
-    pipeline = load_verified(release).to(device)
+    pipeline = load_model(release).to(device)
     if flags.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
     if flags.guidance_scale != 1 and pipeline.is_one_step:

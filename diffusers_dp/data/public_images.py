@@ -21,6 +21,7 @@ from .source import DataSource
 from .sources import ImageSource, open_source
 
 
+DIGITS, DIGITS_LICENCE = "scikit-learn's digits", "cc-by-4.0"  # of the UCI repository, which they come from
 _LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
 #: Flags of sensitive images, and those that say the same of public ones.
 _FLAGS = {
@@ -42,6 +43,7 @@ class PublicImages:
         labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is
             unknown.
         num_classes (`int`, *optional*): Of their own label set.
+        class_names (tuple of `str`, *optional*): That label set.
         origin (`dict`): Id or "local folder", number, hash and licence, and how long they are trained on, for the
             receipt.
     """
@@ -50,6 +52,7 @@ class PublicImages:
     labels: torch.Tensor | None
     num_classes: int | None
     origin: dict[str, Any]
+    class_names: tuple[str, ...] | None = None
 
     def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Images `[size, C, H, W]` in [-1, 1], drawn uniformly, and their labels."""
@@ -103,7 +106,7 @@ def load_public_images(
     name = data.dataset_name
     origin = {
         "kind": "public images",
-        "name": "local folder" if name is None or Path(name).expanduser().exists() else name,
+        "name": DIGITS if data.uses_digits else _name(name),
         "num_images": len(stacked),
         "images_sha256": hashlib.sha256(stacked.tobytes()).hexdigest(),
         "licence": _licence(data),
@@ -111,7 +114,7 @@ def load_public_images(
     }
     num_classes = None if names is None else len(names)
     return PublicImages(
-        torch.from_numpy(stacked), None if names is None else torch.tensor(labels), num_classes, origin
+        torch.from_numpy(stacked), None if names is None else torch.tensor(labels), num_classes, origin, names
     )
 
 
@@ -161,9 +164,15 @@ def _public_flags() -> Iterator[None]:
         raise UsageError(text) from None
 
 
+def _name(name: str | None) -> str:
+    return "local folder" if name is None or Path(name).expanduser().exists() else name
+
+
 def _licence(data: DataSource) -> str:
     from huggingface_hub import DatasetCard
 
+    if data.uses_digits:
+        return DIGITS_LICENCE
     place = data.dataset_name or data.train_data_dir or ""
     folder = Path(place).expanduser()
     return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)

@@ -16,6 +16,8 @@ from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
 from .mean_embedding import EMBEDDINGS, FEATURES
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
+from .private_evolution import PrivateEvolutionConfig
+from .psg import PSGConfig
 from .recipes import find_recipe, method_of_recipe
 from .validation import validate
 
@@ -40,7 +42,16 @@ __all__ = [
 
 #: The configuration of each method that has a training script.
 CONFIGS: dict[str, type[TrainingConfig]] = {
-    config.method: config for config in (FETAProConfig, DPFETAConfig, DPDMConfig, DPDiffusionConfig, *EMBEDDINGS)
+    config.method: config
+    for config in (
+        FETAProConfig,
+        DPFETAConfig,
+        DPDMConfig,
+        DPDiffusionConfig,
+        *EMBEDDINGS,
+        PrivateEvolutionConfig,
+        PSGConfig,
+    )  # fmt: skip
 }
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()

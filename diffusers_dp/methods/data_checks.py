@@ -23,7 +23,7 @@ _OF_A_DATASET = {
     ),
 }  # fmt: skip
 #: All that a run writes in `--output_dir`.
-_WRITTEN = ("private", "release", NO_GUARANTEE)
+_WRITTEN = ("private", "release", "model", NO_GUARANTEE)
 
 
 def validate_data(config: TrainingConfig) -> None:

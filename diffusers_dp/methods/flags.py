@@ -105,6 +105,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return None
 
     @property
+    def public_images(self) -> DataSource | None:
+        """Images that everybody may see and that the method begins with, looked for before anything is planned."""
+        return None if self.public_training is None else self.public_training.images
+
+    @property
     def has_guarantee(self) -> bool:
         """False with `--target_epsilon inf`, and with nothing else."""
         return self.target_epsilon != math.inf

@@ -94,6 +94,8 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
         return {"flags": "features", "noise_multiplier": self.features_noise_multiplier}
 
     def check(self) -> None:
+        if self.generator not in GENERATORS:
+            raise UsageError(f"--generator '{self.generator}' is unknown; give one of {' | '.join(GENERATORS)}.")
         if self.features not in FEATURES:
             raise UsageError(f"--features '{self.features}' is unknown; give one of {' | '.join(FEATURES)}.")
         if FEATURES[self.features] != self.method:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..data.decoding import ValueRange
 from ..data.source import DataSource
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.frequency import FrequencyFeatures
@@ -117,21 +118,13 @@ class CentralImageFlags:
 
 
 @dataclass
-class PublicFlags:
-    """What the model learns from public data, before a sensitive image is read."""
+class PublicDataFlags:
+    """Images that everybody may see."""
 
-    _argument_group_name = "public pre-training"
+    _argument_group_name = "public images"
 
-    pretrained_model_name_or_path: str | None = flag(
-        None,
-        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is "
-        "run.",
-    )
-    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
     public_dataset_name: str | None = flag(
-        None,
-        "Hub id or local folder of public images to pre-train on, other than the sensitive ones; unset: no "
-        "pre-training.",
+        None, "Hub id or local folder of public images, other than the sensitive ones."
     )
     public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.")
     public_data_dir: str | None = flag(
@@ -143,42 +136,71 @@ class PublicFlags:
     public_class_names: str | None = flag(
         None, "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders."
     )
-    public_steps: int = flag(400, "Pre-training steps.")
+
+    @property
+    def names_public_images(self) -> bool:
+        """Whether public images are named."""
+        return self.public_dataset_name is not None or self.public_data_dir is not None
+
+    def public_source(
+        self, image_shape: tuple[int, int, int], max_image_pixels: int, value_range: ValueRange | None
+    ) -> DataSource:
+        """Where they are; the embedded digits, where none are named. Where their classes are not declared, the
+        folders of `--public_data_dir` are they.
+
+        Args:
+            image_shape (`tuple[int, int, int]`): (C, H, W) to which they are brought.
+            max_image_pixels (`int`), value_range (`tuple[float, float]`, *optional*): See the flags.
+        """
+        names = None if self.public_class_names is None else split_list(self.public_class_names)
+        if self.public_data_dir is not None and names is None:
+            folder = Path(self.public_data_dir).expanduser()
+            names = tuple(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
+        return DataSource(
+            dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
+            train_data_dir=self.public_data_dir, train_split=self.public_split,
+            image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
+            image_shape=image_shape, max_image_pixels=max_image_pixels, value_range=value_range,
+        )  # fmt: skip
+
+
+@dataclass
+class PublicFlags:
+    """What the model learns from public data, before a sensitive image is read."""
+
+    _argument_group_name = "public pre-training"
+
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is "
+        "run.",
+    )
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
+    public_steps: int = flag(400, "Pre-training steps on the public images.")
     public_batch_size: int = flag(128, "Batch size of the pre-training.")
     public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.")
     public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.")
     public_timestep_mixture: str | None = flag(None, "--timestep_mixture of the pre-training; unset: the same.")
 
-    @property
-    def pretrains(self) -> bool:
-        """Whether public images are named."""
-        return self.public_dataset_name is not None or self.public_data_dir is not None
-
 
 @dataclass
-class PublicConfig(PublicFlags, DiffusionConfig):
+class PublicConfig(PublicDataFlags, PublicFlags, DiffusionConfig):
     """What methods share that may begin with public images or a public model."""
 
     @property
+    def pretrains(self) -> bool:
+        """Whether public images are named, to learn from before the sensitive ones."""
+        return self.names_public_images
+
+    @property
     def public_training(self) -> PublicTraining | None:
-        """What the model learns from public images, where flags name some. Where their classes are not declared, the
-        folders of `--public_data_dir` are they."""
+        """What the model learns from public images, where flags name some."""
         if not self.pretrains:
             return None
-        names = None if self.public_class_names is None else split_list(self.public_class_names)
-        if self.public_data_dir is not None and names is None:
-            folder = Path(self.public_data_dir).expanduser()
-            names = tuple(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
-        source = DataSource(
-            dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
-            train_data_dir=self.public_data_dir, train_split=self.public_split,
-            image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
-            image_shape=self.image_shape, max_image_pixels=self.max_image_pixels,
-            value_range=parse_range(self.value_range),
-        )  # fmt: skip
         mixture = self.public_timestep_mixture
         return PublicTraining(
-            source, self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
+            self.public_source(self.image_shape, self.max_image_pixels, parse_range(self.value_range)),
+            self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
             self.mixture if mixture is None else TimestepMixture.parse(mixture, "public_timestep_mixture"),
         )  # fmt: skip
 

@@ -118,9 +118,15 @@ _ALL = (
         "public data.",
     ),
     Method(
-        "pe", "Private Evolution", "Lin et al. 2024, Images via Foundation Model APIs", "proven_with_assumptions",
-        None, (_SUM,),
-        "A noisy histogram of votes in each generation, one vote an image; the foundation model must be public.",
+        "pe", "Private Evolution", "Lin et al. 2024, Images via Foundation Model APIs, Algorithm 1",
+        "proven_with_assumptions", "training/train_private_evolution.py", (_SUM,),
+        "A noisy histogram of votes in each generation, one vote an image, for candidates of its class; all classes "
+        "have as many candidates. What proposes candidates must be public.",
+    ),
+    Method(
+        "psg", "PSG", "Chen et al. 2022, Private Set Generation, Algorithm 1", "proven_with_assumptions",
+        "training/train_psg.py", (_DP_SGD,),
+        "DP-SGD's noisy gradients of random networks; synthetic images follow them, and no test image is looked at.",
     ),
     Method(
         "pge", "PGE", "Private Gradient Estimation, Theorem 1", "no_guarantee",

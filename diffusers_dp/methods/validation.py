@@ -22,7 +22,6 @@ from .flag_groups import (
     parse_rate,
 )
 from .flags import DiffusionConfig, DPSGDConfig, TrainingConfig
-from .mean_embedding import GENERATORS
 from .method_flags import (
     AUXILIARIES,
     CENTRAL_IMAGES,
@@ -30,6 +29,7 @@ from .method_flags import (
     DPFETAConfig,
     FETAProConfig,
     PublicConfig,
+    PublicDataFlags,
     PublicFlags,
 )
 
@@ -80,6 +80,17 @@ _AT_LEAST = {
     "public_steps": 1,
     "public_batch_size": 1,
     "public_lr_warmup_steps": 0,
+    "candidates_per_class": 1,
+    "classifier_width": 1,
+    "steps_per_network": 1,
+    "network_steps": 0,
+    "num_votes": 1,
+    "lookahead": 0,
+    "images_per_class": 1,
+    "embedding_pool": 1,
+    "embedding_resolution": 1,
+    "public_margin": 0,
+    "generator_inference_steps": 1,
 }
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 # Far beyond what is sensible, and well inside of what a 32-bit float can hold.
@@ -96,6 +107,8 @@ _POSITIVE = (
     "second_moments_noise_multiplier",
     "stopping_noise_multiplier",
     "moving_average_learning_rate",
+    "votes_noise_multiplier",
+    "network_learning_rate",
     "frequency_length_scale",
     "frequency_learning_rate",
     "generator_learning_rate",
@@ -115,7 +128,6 @@ _CHOICES = {
     "curriculum": tuple(CURRICULA),
     "auxiliary": AUXILIARIES,
     "central_images": CENTRAL_IMAGES,
-    "generator": GENERATORS,
     "accountant": ACCOUNTANTS,
     "lr_scheduler": LR_SCHEDULERS,
     "noise_bands": ("1", "auto", "4", "8", "16"),
@@ -339,7 +351,7 @@ def _validate_public(config: PublicConfig) -> None:
     if config.pretrained_model_revision is not None and config.pretrained_model_name_or_path is None:
         raise UsageError("--pretrained_model_revision needs --pretrained_model_name_or_path, whose it is.")
     if not (config.pretrains or config.pretrained_model_name_or_path or config.dry_run):
-        for field in fields(PublicFlags):
+        for field in (*fields(PublicDataFlags), *fields(PublicFlags)):
             if getattr(config, field.name) != field.default:
                 raise UsageError(
                     f"--{field.name} needs --public_dataset_name or --public_data_dir, or in its place "

@@ -62,7 +62,7 @@ class PerceptualFeatures:
         except (RuntimeError, ValueError, TypeError) as error:
             raise UsageError(
                 f"--{self.flag} {self.network} takes no images of {'x'.join(map(str, self.image_shape))} "
-                f"({first_line(error)}): give --feature_resolution, or another network."
+                f"({first_line(error)}): give --{self._flag_of('resolution')}, or another network."
             ) from None
 
     @property
@@ -121,15 +121,24 @@ class PerceptualFeatures:
         if not self.layers:
             found: list[nn.Module] = [module for module in modules.values() if isinstance(module, nn.Conv2d)]
             if len(found) < 2:
-                raise UsageError(f"--{self.flag} {self.network} is no convolutional network: give --feature_layers.")
+                raise UsageError(
+                    f"--{self.flag} {self.network} is no convolutional network: give --{self._flag_of('layers')}."
+                )
             return found
         for layer in self.layers:
             if layer not in modules:
                 from difflib import get_close_matches
 
                 near = get_close_matches(layer, modules, n=1, cutoff=0.0)[0]
-                raise UsageError(f"--feature_layers '{layer}' is no layer of {self.network}; the nearest is '{near}'.")
+                raise UsageError(
+                    f"--{self._flag_of('layers')} '{layer}' is no layer of {self.network}; the nearest is '{near}'."
+                )
         return [modules[layer] for layer in self.layers]
+
+    def _flag_of(self, what: str) -> str:
+        """The flag that says `what` of the network; both networks of DP-MEPF have one resolution."""
+        whose = "feature_network" if what == "resolution" and self.flag == "stopping_network" else self.flag
+        return whose.replace("network", what)
 
     @cached_property
     def _sha256(self) -> str:

@@ -30,20 +30,18 @@ class Query:
 
     Args:
         noise_multiplier (`float`, *optional*): As a flag gave it; `None`: calibrated to the share.
-        budget_share (`float`, *optional*): Share of the composed RDP; `None`: what all others leave. One query at
-            most, of a method without DP-SGD.
+        budget_share (`float`, *optional*): Share of the composed RDP; `None`: what all others leave, of a method
+            without DP-SGD. Several such queries get one noise multiplier, so they are asked alike.
         flags (`str`): What its flags begin with: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
         sample_rate (`float`, defaults to 1): q of each Poisson sample; 1 takes all images.
         repeats (`int`, defaults to 1): How often it is asked.
 
     Attributes:
-        name (`str`): Of the ledger's row and of the stored answer.
+        name (`str`): Of the ledger's row and of the stored answer; each query of a run has its own.
         title (`str`): For people.
         by_label (`bool`): One sum for each class instead of one for all.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
     by_label: ClassVar[bool] = True
 
     noise_multiplier: float | None = None
@@ -51,6 +49,14 @@ class Query:
     flags: str = ""
     sample_rate: float = 1.0
     repeats: int = 1
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        raise NotImplementedError
 
     @property
     def clip_norm(self) -> float:

@@ -1,6 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What a release consists of. Nothing else enters the folder, and nothing else is uploaded."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 from ..verify import CARD_NAME, SIGNATURE_NAME
 from .receipt import RECEIPT_NAME
 
@@ -14,3 +18,32 @@ PIPELINE_FILES = ("model_index.json", "pipeline.py", "samples.png", *COMPONENT_F
 CARD_AND_RECEIPT = (CARD_NAME, RECEIPT_NAME)  # of every release
 RELEASE_FILES = (*CARD_AND_RECEIPT, *PIPELINE_FILES)
 OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later
+
+DATASET_CLASS = "DPImageDataset"  # `_class_name` in `model_index.json` of a release of images
+MOST_SHARDS = 1_000
+
+
+def shard_names(number: int) -> tuple[str, ...]:
+    """The parquet files of a release of images, as `datasets` calls them."""
+    return tuple(f"data/train-{i:05d}-of-{number:05d}.parquet" for i in range(number))
+
+
+def dataset_files(num_shards: int) -> tuple[str, ...]:
+    """Of a `DatasetArtefact`."""
+    return ("model_index.json", "samples.png", *shard_names(num_shards))
+
+
+def dataset_index(release: str | Path) -> dict[str, Any] | None:
+    """What `model_index.json` says of a release of images; `None` where the release is a model, or cannot be read."""
+    try:
+        index = json.loads(Path(release, "model_index.json").read_bytes())
+        shards = index["num_shards"] if index["_class_name"] == DATASET_CLASS else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return index if type(shards) is int and 0 < shards <= MOST_SHARDS else None
+
+
+def files_of(release: str | Path) -> tuple[str, ...]:
+    """The allow-list of the kind of release that lies in a folder, card and receipt left out."""
+    index = dataset_index(release)
+    return PIPELINE_FILES if index is None else dataset_files(index["num_shards"])

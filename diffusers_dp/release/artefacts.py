@@ -5,12 +5,13 @@ import json
 import math
 import shutil
 import tempfile
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData, RepoCard
 from PIL import Image
 
 from ..files.canonical import canonical_json
@@ -33,7 +34,8 @@ class Artefact(Protocol):
         files (`tuple[str, ...]`): Its allow-list: what `save` writes into a release, beside card and receipt.
     """
 
-    files: ClassVar[tuple[str, ...]]
+    @property
+    def files(self) -> tuple[str, ...]: ...
 
     def save(self, release: Path) -> None:
         """Writes its files into an empty folder. Nothing of the run's folder is read."""
@@ -41,7 +43,7 @@ class Artefact(Protocol):
     def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
         """Writes the privacy statement where who loads the artefact finds it. `hash_release` leaves that place out."""
 
-    def card(self, receipt: dict[str, Any]) -> ModelCard:
+    def card(self, receipt: dict[str, Any]) -> RepoCard:
         """The card, filled from the receipt."""
 
 
@@ -82,8 +84,7 @@ class PipelineArtefact:
         _strip_path(release / "unet" / "config.json")
 
     def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
-        index = json.loads((release / "model_index.json").read_text())
-        write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
+        add_statement(release, statement)
 
     def card(self, receipt: dict[str, Any]) -> ModelCard:
         """The guarantee is in the verifier's words, which looks for them."""
@@ -133,6 +134,11 @@ def sample_grid(
             pipeline(batch_size=num_per_class, class_labels=label, **arguments).images
             for label in range(pipeline.num_classes)
         ]
+    return grid_of(rows)
+
+
+def grid_of(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:
+    """Rows of as many images of one size and mode, each magnified by a whole number to at least 56 pixels."""
     first = rows[0][0]
     zoom = math.ceil(TILE_SIZE / min(first.size))
     width, height = first.width * zoom, first.height * zoom
@@ -143,6 +149,12 @@ def sample_grid(
             tile = image.resize((width, height), Image.Resampling.NEAREST)
             grid.paste(tile, (column * (width + TILE_GAP), row * (height + TILE_GAP)))
     return grid
+
+
+def add_statement(release: Path, statement: dict[str, Any]) -> None:
+    """Puts the privacy statement into `model_index.json`."""
+    index = json.loads((release / "model_index.json").read_text())
+    write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
 
 
 def _strip_path(config_file: Path) -> None:

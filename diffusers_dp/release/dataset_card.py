@@ -44,7 +44,7 @@ def dataset_card(
         task_categories=["unconditional-image-generation"] if class_names is None else ["image-classification"],
         tags=["synthetic", "differential-privacy", "image"],
         size_categories=size_category(num_images),
-        configs=[{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*.parquet"}]}],
+        configs=configs(),
     )
     try:
         card = DatasetCard.from_template(
@@ -65,6 +65,11 @@ def dataset_card(
             "The receipt of the release holds what no receipt of this library does, so that no card can be written."
         ) from None
     return written
+
+
+def configs() -> list[dict[str, Any]]:
+    """Which files are images: `datasets` looks at no other."""
+    return [{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*.parquet"}]}]
 
 
 def size_category(num_images: int) -> str:

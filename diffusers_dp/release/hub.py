@@ -22,10 +22,14 @@ from ..verify import (
     read_receipt,
     verify,
 )
+from .allow_list import dataset_index
 from .components import check_components, check_model
+from .image_tables import load_images
 
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from ..pipelines import DPImagePipeline
 
 logger = logging.getLogger(__name__)
@@ -58,7 +62,10 @@ def fetch_release(
             named = folder if flag is None else f"{flag} {folder}"
             raise UsageError(f"{named} is the folder of a run; give its release, {folder / 'release'}.")
         return folder
-    return fetch_snapshot(str(release), revision, kind=kind, files=files, flag=flag)
+    return fetch_snapshot(
+        str(release), revision, kind=kind, files=files, flag=flag,
+        repo_types=("model", "dataset") if kind == "a release" else ("model",),
+    )  # fmt: skip
 
 
 def fetch_snapshot(
@@ -69,10 +76,12 @@ def fetch_snapshot(
     files: Sequence[str] | None = None,
     token: bool | None = None,
     flag: str | None = None,
+    repo_types: Sequence[str] = ("model",),
 ) -> Path:
     """The folder of what the Hub has under this name; nothing of that name here stands in for it.
 
     Args:
+        repo_types (sequence of `str`): Kinds of repositories, in the order in which they are looked for.
         token (`bool`, *optional*): `False` asks as a stranger would; see `fetch_release` for the others.
 
     Raises:
@@ -86,13 +95,22 @@ def fetch_snapshot(
         RevisionNotFoundError,
     )
 
+    patterns, missing = None if files is None else list(files), None
     try:
-        patterns = None if files is None else list(files)
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, token=token))
+        for repo_type in repo_types:
+            try:
+                return Path(snapshot_download(
+                    name, repo_type=repo_type, revision=revision, allow_patterns=patterns, token=token
+                ))  # fmt: skip
+            except RepositoryNotFoundError as error:
+                missing = error
+        assert missing is not None
+        raise missing
     except HFValidationError:
         reason = f"it cannot be a name on the Hub: give the path of {kind}."
     except RepositoryNotFoundError:
-        reason = f"the Hub has no model of that name for you: give the path of {kind}, or log in if it is private."
+        what = " or ".join(repo_types)
+        reason = f"the Hub has no {what} of that name for you: give the path of {kind}, or log in if it is private."
     except RevisionNotFoundError:
         reason = f"the Hub has no revision {revision} of it: give another."
     except (LocalEntryNotFoundError, OSError):  # the Hub's other errors are OSErrors
@@ -141,8 +159,8 @@ def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def load_verified(
     release: str | Path, require_dp: bool = True, *, revision: str | None = None, **arguments: Any
-) -> "DPImagePipeline":
-    """Fetches a release, verifies its receipt, and loads the pipeline.
+) -> "DPImagePipeline | Dataset":
+    """Fetches a release, verifies its receipt, and loads what it is: a pipeline, or images.
 
     Args:
         release (`str` or `Path`): Folder, or Hub id.
@@ -150,10 +168,11 @@ def load_verified(
             mismatch.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
         arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are safetensors, whatever
-            is asked.
+            is asked. Images take none.
 
     Returns:
-        `DPImagePipeline`: On the CPU. What was verified is "numbers consistent, unsigned": see `verify`.
+        `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. What
+        was verified is "numbers consistent, unsigned": see `verify`.
 
     Raises:
         IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee.
@@ -175,6 +194,8 @@ def load_verified(
     outright = "" if problems else publishes_records(*about_delta(receipt))
     if outright:
         logger.warning("'%s': %s", release, outright)
+    if dataset_index(folder) is not None:
+        return load_images(str(release), folder)
     check_model(str(release), check_components(str(release), folder))
     from safetensors import SafetensorError
 
@@ -184,3 +205,20 @@ def load_verified(
         return DPImagePipeline.from_pretrained(folder, **{**arguments, "use_safetensors": True})
     except SafetensorError:
         raise IntegrityError(f"'{release}' was not loaded: its weights are damaged.") from None
+
+
+def load_model(release: str | Path, require_dp: bool = True) -> "DPImagePipeline":
+    """`load_verified` for what draws.
+
+    Raises:
+        UsageError, IntegrityError: As there; or it is a release of images.
+    """
+    loaded = load_verified(release, require_dp)
+    from ..pipelines import DPImagePipeline
+
+    if not isinstance(loaded, DPImagePipeline):
+        raise UsageError(
+            f"'{release}' is a release of images, and no model that draws: `datasets.load_dataset` reads them, and "
+            "`diffusers-dp evaluate --images` judges them."
+        )
+    return loaded

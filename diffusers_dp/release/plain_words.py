@@ -97,12 +97,17 @@ def short_number(value: float) -> str:
     return f"{math.ceil(round(value / unit, 6)) * unit:.3g}"
 
 
-def plain_guarantee(receipt: dict[str, Any]) -> str:
-    """The guarantee in one sentence that needs no mathematics, and one more where its delta is large."""
+def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
+    """The guarantee in one sentence that needs no mathematics, and one more where its delta is large.
+
+    Args:
+        receipt (`dict`): Of the release.
+        what (`str`): What is released, in words.
+    """
     unit = receipt["unit_of_privacy"]
     whose = "your image was" if unit == "image" else f"the images of your {unit} were"
     return (
-        f"Whoever sees this model {strength_of(receipt).claim} {whose} used: "
+        f"Whoever sees {what} {strength_of(receipt).claim} {whose} used: "
         f"epsilon {short_number(claimed(receipt))}, delta {short_number(receipt['delta'])}, per {unit}. "
         f"{delta_in_words(*about_delta(receipt))}"
     ).rstrip()

@@ -92,6 +92,8 @@ class RunRecord:
         evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
         public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with; no paths.
         processes (sequence of `int`): How many processes trained, at each start of the run.
+        derived_from (`str`, *optional*): The digest of another release's receipt: from that release alone this one
+            was computed, and the events are that one's.
     """
 
     ledger: PrivacyLedger
@@ -102,6 +104,7 @@ class RunRecord:
     evaluation: Sequence[dict[str, Any]] = ()
     public_inputs: Sequence[dict[str, Any]] = ()
     processes: Sequence[int] = (1,)
+    derived_from: str | None = None
 
 
 def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +150,7 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
         "leaky_outputs": list(record.leaky_outputs),
         "private_evaluations": 0,
         "evaluation": list(record.evaluation),
+        **({} if record.derived_from is None else {"derived_from": record.derived_from}),
         "files": files,
     }
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The one loop of DP-SGD: it reserves steps, asks for noisy gradients, steps, averages, and writes checkpoints."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ..accounting.ledger_row import Bands, LedgerRow
 from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
 from ..gradients import largest_physical_batch
-from ..gradients.step import RowLoss
+from ..gradients.step import Gradients, RowLoss
 from ..privacy.sensitive import SensitiveImages
 from .checkpoints import load_checkpoint, position_of, save_checkpoint
 from .trackers import Tracker
@@ -28,11 +29,14 @@ class Trained:
         module (`nn.Module`): Its weights are trained, averaged and stored.
         model (`nn.Module`): What the loss is called with: the module itself, or what holds it and no other weights.
         loss (`RowLoss`): See `SensitiveImages.noisy_gradient`.
+        backward (`Callable`, *optional*): From the noisy gradient of the model to that of the module, where they are
+            two: sets `grad` of the module's parameters. It looks at noisy gradients and public data alone.
     """
 
     module: nn.Module
     model: nn.Module
     loss: RowLoss
+    backward: Callable[[Gradients], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,11 @@ def run_dp_sgd(
                 truncated_batch_size=row.truncated_batch_size,
                 bands=bands,
             )
-            for name, parameter in trained.model.named_parameters():
-                parameter.grad = gradients.get(name)  # none of a frozen one
+            if trained.backward is not None:
+                trained.backward(gradients)
+            else:
+                for name, parameter in trained.model.named_parameters():
+                    parameter.grad = gradients.get(name)  # none of a frozen one
             optimizer.step()
             lr_scheduler.step()
             ema.step(module.parameters())

@@ -97,12 +97,12 @@ def _start(config: TrainingConfig) -> "Processes":
 def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:
     """What is public, and the plan, which is printed. What cannot be is refused; nothing is written."""
     facts, resume = public_facts(config.data), config.resume_from_checkpoint is not None
-    public = config.public_training
+    public = config.public_images
     # Without sensitive images a dry run looks for no public ones. A run that goes on may have learned from them.
     if public is not None and not config.data.declared_only and not resume:
         from ..data.public_images import check_public_images
 
-        check_public_images(public.images)
+        check_public_images(public)
     plan = plan_run(config, facts)
     print(plan.table, flush=True)  # before torch is loaded, which takes seconds
     if config.push_to_hub:

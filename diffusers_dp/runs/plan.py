@@ -38,8 +38,8 @@ class Plan:
             `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
             kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
-        queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it. The one
-            that gets what all others leave has the last of the rows.
+        queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it. Those
+            that get what all others leave have the last of the rows.
         noise_errors (`dict[int, float]`): With `--noise_bands`, how much noise reaches the weights with each number of
             bands that was looked at, see `chosen_bands`.
     """
@@ -154,12 +154,12 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
-    main = _main_query(config)
+    rest = _queries_of_the_rest(config)
     for asked in config.queries:
-        if main is None or asked.name != main.name:
+        if asked.name not in {query.name for query in rest}:
             rows[asked.name] = _query_row(asked, ledger, asked.budget_share)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
-    takes_rest = sampling is not None or main is not None
+    takes_rest = sampling is not None or bool(rest)
     if ledger.has_guarantee and (spent >= config.target_epsilon if takes_rest else spent > config.target_epsilon):
         fixed = [rows[asked.name] for asked in config.queries if asked.noise_multiplier is not None]
         raise UsageError(_over_budget(config, spent, ledger.epsilon(extra=fixed)))
@@ -172,8 +172,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
                 "the queries."
             ) from None
     later = {row.name: row for row in ledger.set_aside}
-    if main is not None:
-        later = {main.name: _query_row(main, ledger), **later}
+    later = _rows_of_the_rest(rest, ledger) | later
     errors: dict[int, float] = {}
     if isinstance(config, DPSGDConfig) and sampling is not None:
         workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
@@ -190,16 +189,24 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     return Plan(sampling, rows, ledger, config.queries, errors)
 
 
-def _main_query(config: TrainingConfig) -> Query | None:
-    """The query that gets what all others leave, of a method without DP-SGD."""
+def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
+    """The queries that share what all others leave, of a method without DP-SGD."""
     rest = [query for query in config.queries if query.noise_multiplier is None and query.budget_share is None]
-    if len(rest) > 1 or rest and isinstance(config, DPSGDConfig):
-        raise ValueError(f"{config.method}: one query at most gets what is left, and none beside DP-SGD.")
-    return rest[0] if rest else None
+    if rest and isinstance(config, DPSGDConfig) or len({query.sample_rate for query in rest}) > 1:
+        raise ValueError(f"{config.method}: what is left goes to queries of one sample rate, and none beside DP-SGD.")
+    return rest
 
 
-def _query_row(query: Query, ledger: PrivacyLedger, budget_share: float | None = None) -> LedgerRow:
-    """With the given noise multiplier, that of the share, or that of what the ledger has left."""
+def _rows_of_the_rest(rest: Sequence[Query], ledger: PrivacyLedger) -> dict[str, LedgerRow]:
+    """With the one noise multiplier with which all of them together use up what the ledger has left."""
+    if not rest:
+        return {}
+    sigma = ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest))
+    return {query.name: _row(query.name, sigma, query.sample_rate, query.repeats) for query in rest}
+
+
+def _query_row(query: Query, ledger: PrivacyLedger, budget_share: float | None) -> LedgerRow:
+    """With the given noise multiplier, or that of the share."""
     sigma = query.noise_multiplier if ledger.has_guarantee else None
     if sigma is None and budget_share is not None:
         sigma = ledger.calibrate_gaussian(budget_share, sampling_probability=query.sample_rate, steps=query.repeats)
@@ -369,22 +376,22 @@ def _refuse_large_delta(delta: float, number: int, unit: str) -> None:
 
 
 def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts | None) -> float:
-    """Epsilon that a release can spend at most: what DP-SGD alone, or the query that gets the rest, would get under
+    """Epsilon that a release can spend at most: what DP-SGD alone, or the queries that get the rest, would get under
     both bounds.
 
     Raises:
         UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has
             spent some of it already, and goes on.
     """
-    main = _main_query(config)
+    rest = _queries_of_the_rest(config)
     if not ledger.dataset_bounds:
         return config.target_epsilon
     if isinstance(config, DPSGDConfig) and sampling is not None:
         cap = sampling.truncated_batch_size
         sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
         alone = [_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)]
-    elif main is not None:
-        alone = [_query_row(main, ledger)]
+    elif rest:
+        alone = list(_rows_of_the_rest(rest, ledger).values())
     else:  # what is asked is given, and fits or does not
         return config.target_epsilon
     left = ledger.epsilon(extra=alone)

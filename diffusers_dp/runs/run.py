@@ -2,7 +2,8 @@
 """The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask questions,
 run DP-SGD and release. `launch.py` has what comes before."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
@@ -13,6 +14,7 @@ from ..data.shares import load_share
 from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
 from ..evaluation.charged import charged_evaluation
+from ..files.sealed_folder import open_sealed, seal
 from ..methods.config import DPSGDConfig, TrainingConfig
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
@@ -24,8 +26,9 @@ from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
 from ..release.no_guarantee import save_without_guarantee
 from ..release.push import push_finished
-from ..release.receipt import RunRecord
+from ..release.receipt import RECEIPT_NAME, RunRecord
 from ..release.unreleased import save_unreleased
+from ..verify import receipt_digest
 from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from ..queries.query import Finish
 
 Config = TypeVar("Config", bound=TrainingConfig)
+DERIVED = "model"  # folder of a second release, see `release_derived`
 
 
 class TrainingRun(Generic[Config]):
@@ -152,6 +156,28 @@ class TrainingRun(Generic[Config]):
         """Saves what noisy answers taught a model before DP-SGD, in the private folder: it is no release."""
         self.processes.on_first(lambda: save_unreleased(model, self.folder.private / name, self.ledger))
 
+    def note_public_inputs(self, origins: Sequence[dict[str, Any]]) -> None:
+        """For the receipt: what from elsewhere the run begins with, known only after its flags. Before it asks."""
+        known = self.identity.public_inputs
+        self.identity.public_inputs = [*known, *(origin for origin in origins if origin not in known)]
+        self.processes.on_first(lambda: save_identity(self.folder.private, self.identity))
+
+    def kept(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """What the first process makes of noisy answers and public data, once: a run that goes on reads it again.
+
+        Args:
+            name (`str`): Of its folder in `private/`.
+            make (`Callable`): Returns it.
+        """
+        folder = self.folder.private / name
+
+        def read_or_make() -> torch.Tensor:
+            if not folder.exists():
+                seal(folder, {"kept": {"kept": make()}}, {})
+            return open_sealed(folder)[1]["kept"]["kept"]
+
+        return self.processes.on_first(read_or_make)
+
     def done(self, stage: str) -> None:
         """Notes the end of a stage, for the table that a run ends with."""
         self.stages.done(stage, self.ledger)
@@ -202,37 +228,52 @@ class TrainingRun(Generic[Config]):
         pipeline.unet.to("cpu")
         self._publish(artefact, curriculum, evaluation)
 
-    def release(self, artefact: Artefact, curriculum: dict[str, Any] | None = None) -> None:
+    def release(self, artefact: Artefact, curriculum: dict[str, Any] | None = None) -> Path | None:
         """Publishes an artefact of one's own, with the run's receipt. The first process does. Of a run without noise
         there is no release. What `--evaluation_reserve` set aside stays unspent.
 
         Args:
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
+
+        Returns:
+            `Path`: The release, if this process made one.
         """
         if not self.processes.first_goes_on():
-            return
+            return None
         if self.ledger.has_guarantee:
-            self._publish(artefact, curriculum)
-        else:
-            print(self.stages, "Nothing is released: this was trained WITHOUT any privacy guarantee.", sep="\n")
+            return self._publish(artefact, curriculum)
+        print(self.stages, "Nothing is released: this was trained WITHOUT any privacy guarantee.", sep="\n")
+        return None
+
+    def release_derived(
+        self, parent: Path, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None
+    ) -> None:
+        """Publishes a pipeline that was computed from a release of this run and from nothing else, in
+        `model/release/`. It asked nothing: its receipt has the parent's events, and both releases together cost what
+        they cost once.
+
+        Args:
+            parent (`Path`): The release.
+            pipeline (`DPImagePipeline`): With its final weights.
+            curriculum (`dict`, *optional*): As for `release`.
+        """
+        derived = self.folder.output_dir / DERIVED
+        derived.mkdir(exist_ok=True)
+        pipeline.unet.eval().to("cpu")
+        steps = self.config.num_inference_steps
+        record = self._record(curriculum, derived_from=receipt_digest(parent / RECEIPT_NAME))
+        drawn = PipelineArtefact(pipeline, seed=self.config.seed, num_inference_steps=steps)
+        release = build_release(derived, drawn, record)
+        print(f"Released {release}, computed from {parent} alone: both cost epsilon {self.ledger.epsilon():.4f} once.")
 
     def _publish(
         self,
         artefact: Artefact,
         curriculum: dict[str, Any] | None,
         evaluation: Sequence[dict[str, Any]] = (),
-    ) -> None:
+    ) -> Path:
         config, ledger = self.config, self.ledger
-        release = build_release(self.folder.output_dir, artefact, RunRecord(
-            ledger=ledger,
-            method=config.registered(),
-            curriculum=curriculum,
-            resumes=self.identity.resumes,
-            leaky_outputs=[LEAKY_OUTPUT] if self.identity.leaky_logs else [],
-            evaluation=evaluation,
-            processes=self.identity.processes,
-            public_inputs=self.identity.public_inputs,
-        ))  # fmt: skip
+        release = build_release(self.folder.output_dir, artefact, self._record(curriculum, evaluation))
         self.done("samples and release")
         print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
@@ -245,3 +286,22 @@ class TrainingRun(Generic[Config]):
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
             print(f"Pushed to {address}")
+        return release
+
+    def _record(
+        self,
+        curriculum: dict[str, Any] | None,
+        evaluation: Sequence[dict[str, Any]] = (),
+        derived_from: str | None = None,
+    ) -> RunRecord:
+        return RunRecord(
+            ledger=self.ledger,
+            method=self.config.registered(),
+            curriculum=curriculum,
+            resumes=self.identity.resumes,
+            leaky_outputs=[LEAKY_OUTPUT] if self.identity.leaky_logs else [],
+            evaluation=evaluation,
+            processes=self.identity.processes,
+            public_inputs=self.identity.public_inputs,
+            derived_from=derived_from,
+        )

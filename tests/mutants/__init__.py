@@ -15,6 +15,7 @@ from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
 from .faults_of_units import RELEASES, UNITS
+from .faults_of_votes import EVOLVED
 
 
 FAULTS = (
@@ -29,6 +30,7 @@ FAULTS = (
     *LARGE_SUMS,
     *DIVISORS,
     *EMBEDDINGS,
+    *EVOLVED,
     *LEDGER_FAULTS,
     *DATA_SETS,
     *RELEASED,

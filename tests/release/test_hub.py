@@ -72,7 +72,9 @@ def test_from_the_hub_the_whole_snapshot_is_verified(release, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     assert isinstance(load_verified("someone/scans", revision="abc"), DPImagePipeline)
-    assert asked == {"name": "someone/scans", "revision": "abc", "allow_patterns": None, "token": None}
+    assert asked == {
+        "name": "someone/scans", "repo_type": "model", "revision": "abc", "allow_patterns": None, "token": None
+    }  # fmt: skip
     (release / "surprise.py").write_text("")
     with pytest.raises(IntegrityError, match="surprise.py is not in the receipt"):
         load_verified("someone/scans")

@@ -1,0 +1,224 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Private Evolution: candidates of a public generator, for which the sensitive images vote. The release is a data set.
+No torch."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ..data.source import DataSource
+from ..errors import UsageError
+from ..queries.perceptual import PerceptualFeatures
+from ..queries.query import Query
+from ..queries.votes import Votes
+from .flag_groups import NetworkFlags, flag, parse_range, run_folder, split_list
+from .flags import TrainingConfig
+from .method_flags import PublicDataFlags
+
+
+#: What `--generator` may be.
+PROPOSERS = ("text", "public_images", "pipeline")
+#: What `--embedding` may be.
+EMBEDDINGS_OF_VOTES = ("pixels", "network")
+#: What `--variations` may name; `models.variations` has them.
+VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "flip")
+
+
+@dataclass
+class EvolutionFlags:
+    """The candidates, and the votes."""
+
+    _argument_group_name = "evolution"
+
+    generator: str = flag(
+        "text",
+        "Who proposes candidates. 'text': the names of the classes in fonts; 'public_images': public images and "
+        "changes of their pixels; 'pipeline': a public diffusion model.",
+    )
+    candidates_per_class: int = flag(500, "Candidates of each class in a generation.")
+    variation_strengths: str = flag(
+        "0.7,0.5,0.4,0.3,0.2,0.15",
+        "How far the children of each generation go, from 0 to 1, comma-separated (a list in a recipe): as many "
+        "questions are asked.",
+    )
+    num_votes: int = flag(1, "Nearest candidates that an image votes for, with 1 / sqrt of their number each.")
+    lookahead: int = flag(
+        0, "Variations of a candidate whose mean embedding stands for it; 0: its own embedding does."
+    )
+    vote_threshold: float = flag(2.0, "Standard deviations of the noise that are taken off every noisy vote.")
+    votes_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of each question; unset: what the whole budget asks for."
+    )
+    images_per_class: int | None = flag(
+        None, "Images of each class in the release, children of the last generation; unset: --candidates_per_class."
+    )
+
+
+@dataclass
+class EmbeddingFlags:
+    """In which space candidates are near to an image."""
+
+    _argument_group_name = "embedding"
+
+    embedding: str = flag("pixels", "'pixels': averaged over squares; 'network': what a public network sees.")
+    embedding_pool: int = flag(2, "Side length of such a square in pixels.")
+    embedding_network: str | None = flag(
+        None, "Folder or Hub id of a public vision network of transformers (safetensors), such as DINOv2's."
+    )
+    embedding_layers: str = flag("", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.")
+    embedding_resolution: int | None = flag(None, "Side length that images are resized to for it; unset: their own.")
+
+
+@dataclass
+class ProposerFlags:
+    """What a generator of candidates is made of."""
+
+    _argument_group_name = "generator of candidates"
+
+    variations: str = flag(
+        "affine,elastic,stroke,contrast",
+        f"Changes of public images, in this order, comma-separated (a list in a recipe): of "
+        f"{', '.join(VARIATION_NAMES)}.",
+    )
+    public_margin: int = flag(
+        0, "Black pixels around each public image, which is made smaller by them: for digits that fill their frame."
+    )
+    font_dir: str | None = flag(
+        None, "Folder of fonts (.ttf, .otf) for --generator text; unset: those that come with Python's packages."
+    )
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or folder of the public pipeline of a UNet2DModel (safetensors) for --generator pipeline; no code of "
+        "it is run.",
+    )
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
+    generator_inference_steps: int = flag(20, "Its sampling steps.")
+
+
+@dataclass
+class ResultFlags:
+    """A model of the released images."""
+
+    _argument_group_name = "model of the result"
+
+    train_on_result: bool = flag(
+        False,
+        "Also train a diffusion model on the released images, in model/release/: it looks at nothing else, so both "
+        "releases together cost what the first one does.",
+    )
+    diffusion_steps: int = flag(700, "Steps of that model.")
+    diffusion_batch_size: int = flag(128, "Images of such a step.")
+    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.")
+
+
+@dataclass
+class PrivateEvolutionConfig(
+    EvolutionFlags, EmbeddingFlags, ProposerFlags, ResultFlags, PublicDataFlags, NetworkFlags, TrainingConfig
+):
+    """All flags of `training/train_private_evolution.py`."""
+
+    method: ClassVar[str] = "pe"
+    output_dir: str = run_folder("runs/pe")
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """`--variation_strengths` as numbers; none where they are not, which `check` refuses."""
+        try:
+            return tuple(float(item) for item in split_list(self.variation_strengths))
+        except ValueError:
+            return ()
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return self.votes
+
+    @property
+    def votes(self) -> tuple[Votes, ...]:
+        """One for each generation; they share the budget."""
+        return tuple(
+            Votes(
+                generation=number + 1, num_candidates=self.candidates_per_class, num_votes=self.num_votes,
+                threshold=self.vote_threshold, image_shape=self.image_shape, flags="votes",
+                noise_multiplier=self.votes_noise_multiplier,
+            )
+            for number in range(len(self.strengths))
+        )  # fmt: skip
+
+    @cached_property
+    def perceptual(self) -> PerceptualFeatures | None:
+        """What `--embedding_network` sees; `None` of pixels."""
+        if self.embedding_network is None:
+            return None
+        layers = split_list(self.embedding_layers)
+        return PerceptualFeatures(
+            self.embedding_network, layers, self.image_shape, self.embedding_resolution, "embedding_network"
+        )
+
+    @property
+    def public_images(self) -> DataSource | None:
+        """The images that candidates begin with: the embedded digits, where no flag names others."""
+        if self.generator != "public_images":
+            return None
+        channels, height, width = self.image_shape
+        shape = channels, height - 2 * self.public_margin, width - 2 * self.public_margin
+        return self.public_source(shape, self.max_image_pixels, parse_range(self.value_range))
+
+    @property
+    def evolution_facts(self) -> dict[str, Any]:
+        """What the receipt says of the evolution."""
+        names = (
+            "generator", "candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed",
+            *(("embedding_pool",) if self.embedding == "pixels" else ("embedding_layers", "embedding_resolution")),
+        )  # fmt: skip
+        return {"variation_strengths": list(self.strengths), **{name: getattr(self, name) for name in names}}
+
+    def check(self) -> None:
+        for name, value, known in (
+            ("generator", self.generator, PROPOSERS), ("embedding", self.embedding, EMBEDDINGS_OF_VOTES),
+        ):  # fmt: skip
+            if value not in known:
+                raise UsageError(f"--{name} '{value}' is unknown; give one of {' | '.join(known)}.")
+        for name in split_list(self.variations):
+            if name not in VARIATION_NAMES:
+                raise UsageError(f"--variations '{name}' is unknown; give some of {', '.join(VARIATION_NAMES)}.")
+        if not self.strengths or not all(0 <= strength <= 1 for strength in self.strengths):
+            raise UsageError(
+                f"--variation_strengths is '{self.variation_strengths}'; give a number from 0 to 1 for each "
+                "generation, one at least, such as 0.6,0.4,0.2."
+            )
+        if self.num_votes > self.candidates_per_class:
+            raise UsageError(
+                f"--num_votes {self.num_votes} is more than --candidates_per_class {self.candidates_per_class}: lower "
+                "the one or raise the other."
+            )
+        if self.vote_threshold < 0:
+            raise UsageError(f"--vote_threshold is {self.vote_threshold}; give a number of at least 0.")
+        if self.evaluation_reserve is not None:
+            raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
+        if self.generator == "public_images":
+            self._check_public_images()
+        elif self.names_public_images:
+            raise UsageError("--public_dataset_name and --public_data_dir need --generator public_images.")
+        if (self.embedding == "network") != (self.embedding_network is not None):
+            raise UsageError("--embedding network and --embedding_network need each other: give both, or neither.")
+        if (self.generator == "pipeline") != (self.pretrained_model_name_or_path is not None):
+            raise UsageError(
+                "--generator pipeline and --pretrained_model_name_or_path need each other: give both, or neither."
+            )
+
+    def _check_public_images(self) -> None:
+        if self.uses_digits and not self.names_public_images:
+            raise UsageError(
+                "--generator public_images begins with the embedded digits, which are the sensitive images here: name "
+                "public ones with --public_dataset_name or --public_data_dir."
+            )
+        for name in ("public_dataset_name", "public_data_dir"):
+            if getattr(self, name) is not None and not getattr(self, name).strip():
+                raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
+        if self.public_dataset_name is not None and self.public_data_dir is not None:
+            raise UsageError("--public_dataset_name and --public_data_dir exclude each other; give one of them.")
+        if 2 * self.public_margin >= min(self.image_shape[1:]):
+            raise UsageError(
+                f"--public_margin {self.public_margin} leaves nothing of images of {self.image_shape[1]} pixels a "
+                "side; give a smaller one."
+            )

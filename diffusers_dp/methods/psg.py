@@ -1,0 +1,60 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Private Set Generation: a few images of each class whose gradients match noisy gradients of the sensitive ones. The
+release is a data set. No torch."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from .flag_groups import flag, run_folder
+from .flags import DPSGDConfig
+
+
+GROUPS = 8  # of the group normalisation, as `models.private_set` has them
+
+
+@dataclass
+class PSGFlags:
+    """The synthetic images, and the networks that judge them."""
+
+    _argument_group_name = "private set"
+
+    images_per_class: int = flag(10, "Synthetic images of each class; the release has no others.")
+    classifier_width: int = flag(32, f"Channels of the random networks, a multiple of {GROUPS}.")
+    steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
+    network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.")
+    network_learning_rate: float = flag(0.01, "Learning rate of these steps.")
+
+
+@dataclass
+class PSGConfig(PSGFlags, DPSGDConfig):
+    """All flags of `training/train_psg.py`."""
+
+    method: ClassVar[str] = "psg"
+    output_dir: str = run_folder("runs/psg")
+    noise_multiplicity: int = flag(1, "")
+    max_grad_norm: float = flag(0.1, "")
+    learning_rate: float = flag(0.1, "")
+    ema_decay: float = flag(0.0, "")
+
+    @property
+    def set_facts(self) -> dict[str, Any]:
+        """What the receipt says of the synthetic images."""
+        names = (
+            "images_per_class", "classifier_width", "steps_per_network", "network_steps", "network_learning_rate",
+            "learning_rate", "seed",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def check(self) -> None:
+        if self.classifier_width % GROUPS:
+            raise UsageError(f"--classifier_width is {self.classifier_width}; give a multiple of {GROUPS}.")
+        if self.image_shape[1] < 8:
+            raise UsageError(f"--resolution {self.image_shape[1]} is too small for three halvings; give 8 or more.")
+        if self.bands != 1:
+            raise UsageError(
+                "--noise_bands cancels noise in a sum of steps, and networks change here from step to step: leave it "
+                "out."
+            )
+        if self.evaluation_reserve is not None:
+            raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")

@@ -1,0 +1,120 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The names of the classes in fonts, as candidates of Private Evolution (Sim-PE, Lin et al. 2025): nothing is learned
+from images at all."""
+
+import importlib.util
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+from ..errors import UsageError
+
+
+FINER = 4  # drawn at this many times the resolution, for smooth edges
+LARGEST_ANGLE, LEAST_SIZE = 25.0, 0.5  # degrees; of the side
+NUM_NUMBERS = 7  # font, size, angle, slant, stroke, shift right and down, each in [0, 1]
+
+
+class FontCandidates:
+    """
+    Candidates are seven numbers in [0, 1]: font, size, angle, slant, stroke, and where it lies.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        class_names (sequence of `str`): What is written.
+        fonts (sequence of `bytes`): Font files; see `find_fonts`.
+        facts, public_inputs: See `CandidateGenerator`.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        class_names: Sequence[str],
+        fonts: Sequence[bytes],
+        facts: dict[str, Any],
+        public_inputs: list[dict[str, Any]],
+    ):
+        self.image_shape, self.class_names, self.fonts = tuple(image_shape), list(class_names), list(fonts)
+        self.facts, self.public_inputs = facts, public_inputs
+
+    def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """`[m, 7]`."""
+        return torch.rand(len(labels), NUM_NUMBERS, generator=generator)
+
+    def vary(
+        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
+    ) -> torch.Tensor:
+        """Each number moves by up to the strength, and is reflected at 0 and 1; the font is drawn anew with that
+        probability."""
+        moved = candidates + strength * (2 * torch.rand(candidates.shape, generator=generator) - 1)
+        moved = 1 - (1 - moved.abs()).abs()
+        luck, font = torch.rand(2, len(candidates), generator=generator)
+        moved[:, 0] = torch.where(luck < strength, font, candidates[:, 0])
+        return moved.clamp(0, 1)
+
+    def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        channels = self.image_shape[0]
+        drawn = [self._draw(row, self.class_names[label]) for row, label in zip(candidates.tolist(), labels.tolist())]
+        return torch.from_numpy(np.stack(drawn))[:, None].expand(-1, channels, -1, -1).contiguous()
+
+    def _draw(self, numbers: list[float], text: str) -> np.ndarray:
+        """White on black, `[H, W]`."""
+        font, size, angle, slant, stroke, right, down = numbers
+        height, width = (FINER * side for side in self.image_shape[1:])
+        pixels = (LEAST_SIZE + (1 - LEAST_SIZE) * size) * height
+        content = self.fonts[min(int(font * len(self.fonts)), len(self.fonts) - 1)]
+        face = ImageFont.truetype(BytesIO(content), max(4, round(pixels)))
+        if (length := face.getlength(text)) > 0.9 * width:  # a word
+            face = ImageFont.truetype(BytesIO(content), max(4, round(pixels * 0.9 * width / length)))
+        canvas = Image.new("L", (width, height))
+        centre = (width * (0.5 + (right - 0.5) / 4), height * (0.5 + (down - 0.5) / 4))
+        ImageDraw.Draw(canvas).text(centre, text, 255, face, "mm", stroke_width=round(stroke * FINER * height / 100))
+        shear = (slant - 0.5) * 0.8
+        canvas = canvas.transform(
+            canvas.size, Image.Transform.AFFINE, (1, shear, -shear * height / 2, 0, 1, 0), Image.Resampling.BILINEAR
+        )
+        canvas = canvas.rotate(LARGEST_ANGLE * (2 * angle - 1), Image.Resampling.BILINEAR)
+        return np.asarray(canvas.resize((self.image_shape[2], self.image_shape[1]), Image.Resampling.BOX))
+
+
+def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
+    """
+    Font files and their names: of a folder, or Pillow's own and, if Matplotlib is here, the text fonts that come with
+    it.
+
+    Raises:
+        UsageError: The folder holds none, or one that cannot be read.
+    """
+    if folder is not None:
+        paths = sorted(path for path in Path(folder).expanduser().glob("*") if path.suffix.lower() in (".ttf", ".otf"))
+        if not paths:
+            raise UsageError(f"--font_dir {folder} holds no fonts (.ttf, .otf); give another folder, or leave it out.")
+    else:
+        found = importlib.util.find_spec("matplotlib")
+        data = None if found is None or found.origin is None else Path(found.origin).parent / "mpl-data/fonts/ttf"
+        # The display fonts among them have no lower case.
+        paths = [] if data is None else sorted(
+            path for path in data.glob("DejaVu*.ttf") if "Display" not in path.name
+        )  # fmt: skip
+    fonts, names = [], []
+    for path in paths:
+        try:
+            fonts.append(path.read_bytes())
+            ImageFont.truetype(BytesIO(fonts[-1]), 10)
+        except OSError:
+            raise UsageError(f"--font_dir: {path.name} is no font that can be read; take it out.") from None
+        names.append(path.name)
+    if folder is None:
+        own = ImageFont.load_default(10)
+        content = getattr(own, "font_bytes", None)
+        if content:
+            fonts.append(content)
+            names.append("Pillow's own font")
+    if not fonts:
+        raise UsageError("There are no fonts here: give a folder of them with --font_dir.")
+    return fonts, names

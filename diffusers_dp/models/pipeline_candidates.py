@@ -1,0 +1,80 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Candidates of a public diffusion model: drawn from noise, and varied by SDEdit (Meng et al. 2022, Algorithm 1)."""
+
+import copy
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tqdm.auto import tqdm
+
+from ..pipelines import DPImagePipeline
+
+
+class PipelineCandidates:
+    """
+    Images of a public model.
+
+    Args:
+        pipeline (`DPImagePipeline`): Public.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_inference_steps (`int`): Of an image from noise.
+        facts, public_inputs: See `CandidateGenerator`.
+        batch_size (`int`, defaults to 250): Images at a time.
+    """
+
+    def __init__(
+        self,
+        pipeline: DPImagePipeline,
+        image_shape: tuple[int, ...],
+        num_inference_steps: int,
+        facts: dict[str, Any],
+        public_inputs: list[dict[str, Any]],
+        batch_size: int = 250,
+    ):
+        self.pipeline, self.image_shape, self.num_steps = pipeline, tuple(image_shape), num_inference_steps
+        self.facts, self.public_inputs, self.batch_size = facts, public_inputs, batch_size
+
+    def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Drawn from noise, of these classes where the model knows them."""
+        blank = torch.zeros(len(labels), *self.image_shape, dtype=torch.uint8)
+        return self._denoised(blank, labels, 0, generator)
+
+    def vary(
+        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
+    ) -> torch.Tensor:
+        """Noise is put on them as if that share of the steps were still to come, and these steps remove it."""
+        start = self.num_steps - math.ceil(strength * self.num_steps)
+        return candidates if start == self.num_steps else self._denoised(candidates, labels, start, generator)
+
+    def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return candidates
+
+    @torch.no_grad()
+    def _denoised(
+        self, images: torch.Tensor, labels: torch.Tensor, start: int, generator: torch.Generator
+    ) -> torch.Tensor:
+        """uint8 to uint8, `[m, C, H, W]`, by the steps from `start` on; from 0 on, by noise alone."""
+        pipeline, found = self.pipeline, []
+        device, patch = pipeline.unet.device, pipeline.config.patch_size
+        parts = list(zip(images.split(self.batch_size), labels.split(self.batch_size), strict=True))
+        for part, classes in tqdm(parts, desc="Candidates", unit="batch", leave=False):
+            scheduler = copy.deepcopy(pipeline.scheduler)  # it remembers the steps that it took
+            scheduler.set_timesteps(self.num_steps, device=device)
+            steps = scheduler.timesteps[start:]
+            clean = F.pixel_unshuffle(part.float() / 127.5 - 1, patch)
+            noise = torch.randn(clean.shape, generator=generator).to(device)
+            if start == 0:
+                latents = noise * scheduler.init_noise_sigma
+            else:
+                if hasattr(scheduler, "set_begin_index"):
+                    scheduler.set_begin_index(start)
+                latents = scheduler.add_noise(clean.to(device), noise, steps[:1].expand(len(part)))
+            known = None if pipeline.num_classes is None else classes.to(device)
+            for step in steps:
+                output = pipeline.predict(scheduler.scale_model_input(latents, step), step, known, 1.0)
+                latents = scheduler.step(output, step, latents).prev_sample
+            pixels = F.pixel_shuffle(latents.float(), patch) / 2 + 0.5
+            found.append((pixels.clamp(0, 1) * 255).round().byte().cpu())
+        return torch.cat(found)

@@ -1,0 +1,125 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Synthetic images that are moved until their gradients match noisy ones (PSG, Chen et al. 2022, Algorithm 1; the
+distance is that of Zhao et al. 2021, dataset condensation)."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..gradients.step import Gradients
+from ..randomness.private_generator import PrivateGenerator
+
+
+GROUPS = 8  # of the group normalisation
+
+
+class SyntheticImages(nn.Module):
+    """
+    Images as parameters, `[m, C, H, W]`, about in [-1, 1]; classes take turns.
+
+    Args:
+        images_per_class, num_classes (`int`): Their number.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+    """
+
+    labels: torch.Tensor
+
+    def __init__(self, images_per_class: int, num_classes: int, image_shape: tuple[int, int, int]):
+        super().__init__()
+        number = images_per_class * num_classes
+        self.pixels = nn.Parameter(torch.randn(number, *image_shape) / 2)
+        self.register_buffer("labels", torch.arange(number) % num_classes)
+
+    def rounded(self) -> torch.Tensor:
+        """uint8, on the CPU."""
+        return ((self.pixels.detach().clamp(-1, 1) + 1) * 127.5).round().byte().cpu()
+
+
+class ConvNet(nn.Sequential):
+    """Three blocks of convolution, group normalisation, ReLU and halving, then a linear layer.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_classes, width (`int`): Outputs, and channels.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, width: int):
+        layers: list[nn.Module] = []
+        channels, height, side = image_shape
+        for inputs in (channels, width, width):
+            layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.GroupNorm(GROUPS, width), nn.ReLU(), nn.AvgPool2d(2)]
+            height, side = height // 2, side // 2
+        super().__init__(*layers, nn.Flatten(), nn.Linear(width * height * side, num_classes))
+
+
+def classification_loss(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
+) -> torch.Tensor:
+    """Cross entropy of each row; it draws nothing. See `SensitiveImages.noisy_gradient`."""
+    assert labels is not None
+    return F.cross_entropy(model(images), labels, reduction="none")
+
+
+class GradientMatching:
+    """
+    What follows from a noisy gradient: a gradient of the synthetic images, and some steps of the network on them. It
+    looks at nothing else, so all of it is post-processing, and the second derivatives are of synthetic images alone.
+
+    Args:
+        images (`SyntheticImages`): Get the gradient.
+        network (`ConvNet`): Whose noisy gradient it is; drawn anew every few steps.
+        same_weights (`Callable`): Gives the network the same weights in all processes.
+        steps_per_network, network_steps (`int`), network_learning_rate (`float`): See the flags.
+    """
+
+    def __init__(
+        self,
+        images: SyntheticImages,
+        network: nn.Module,
+        same_weights: Callable[[nn.Module], None],
+        *,
+        steps_per_network: int,
+        network_steps: int,
+        network_learning_rate: float,
+    ):
+        self.images, self.network, self.same_weights = images, network, same_weights
+        self.steps_per_network, self.network_steps = steps_per_network, network_steps
+        self.learning_rate, self.taken = network_learning_rate, 0
+        same_weights(network)
+
+    def __call__(self, gradients: Gradients) -> None:
+        """The network's noisy gradient, by the names of its parameters, to that of the synthetic images."""
+        named = dict(self.network.named_parameters())
+        loss = F.cross_entropy(self.network(self.images.pixels), self.images.labels)
+        own = torch.autograd.grad(loss, list(named.values()), create_graph=True)
+        far = sum(
+            (gradient_distance(mine, gradients[name]) for name, mine in zip(named, own, strict=True)),
+            torch.zeros((), device=loss.device),
+        )
+        (self.images.pixels.grad,) = torch.autograd.grad(far, [self.images.pixels])
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self.taken += 1
+        if self.taken % self.steps_per_network == 0:
+            for layer in self.network.modules():
+                if isinstance(layer, (nn.Conv2d, nn.Linear, nn.GroupNorm)):
+                    layer.reset_parameters()
+            self.same_weights(self.network)
+            return
+        optimizer = torch.optim.SGD(self.network.parameters(), lr=self.learning_rate, momentum=0.5)
+        pixels = self.images.pixels.detach()
+        for _ in range(self.network_steps):
+            optimizer.zero_grad()
+            F.cross_entropy(self.network(pixels), self.images.labels).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+def gradient_distance(mine: torch.Tensor, noisy: torch.Tensor) -> torch.Tensor:
+    """One minus the cosine between the gradients of each output of a layer, summed over outputs; of a bias or a scale,
+    between all of them."""
+    first, second = (each.flatten(1) if each.dim() > 1 else each[None] for each in (mine, noisy.to(mine)))
+    return (1 - F.cosine_similarity(first, second, dim=1, eps=1e-6)).sum()

@@ -1,0 +1,142 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Candidates of Private Evolution: what a public generator proposes, and how it varies what was voted for.
+
+All that is random here comes from a `torch.Generator` that the caller seeds for each generation, so that a run that
+goes on proposes the same candidates again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+
+
+class CandidateGenerator(Protocol):
+    """
+    A public generator. A candidate is a tensor: an image, or what an image is made of, such as the numbers of a drawn
+    letter.
+
+    Attributes:
+        facts (`dict`): JSON values about it, for the receipt; no paths.
+        public_inputs (`list[dict]`): Origins of images and weights from elsewhere, for the receipt; no paths.
+    """
+
+    facts: dict[str, Any]
+    public_inputs: list[dict[str, Any]]
+
+    def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Candidates `[m, ...]` of these classes, int64 `[m]`."""
+
+    def vary(
+        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
+    ) -> torch.Tensor:
+        """Candidates like these: nearly the same for strength 0, as different as first ones for 1."""
+
+    def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """What candidates look like: uint8, shape `[m, C, H, W]`."""
+
+
+class PublicImageCandidates:
+    """
+    Public images, varied by operations on their pixels.
+
+    Args:
+        by_class (sequence of `torch.Tensor` of uint8, shape `[n_c, C, H, W]`): The images that each class begins with.
+        operations (sequence of `str`): Of `VARIATIONS`, in their order.
+        facts (`dict`): See `CandidateGenerator`.
+        public_inputs (`list[dict]`): The same.
+    """
+
+    def __init__(
+        self,
+        by_class: Sequence[torch.Tensor],
+        operations: Sequence[str],
+        facts: dict[str, Any],
+        public_inputs: list[dict[str, Any]],
+    ):
+        self.by_class, self.operations = list(by_class), tuple(operations)
+        self.facts, self.public_inputs = facts, public_inputs
+
+    def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Images of the classes, drawn with replacement and varied by a little: none is published as it is."""
+        luck = torch.rand(len(labels), generator=generator)
+        drawn = [
+            self.by_class[label][int(u * len(self.by_class[label]))] for label, u in zip(labels, luck, strict=True)
+        ]
+        return self.vary(torch.stack(drawn), labels, 0.5, generator)
+
+    def vary(
+        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
+    ) -> torch.Tensor:
+        varied = candidates.float() / 255
+        for name in self.operations:
+            varied = VARIATIONS[name](varied, strength, generator)
+        return (varied * 255).round().clamp(0, 255).byte()
+
+    def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return candidates
+
+
+# Images `[m, C, H, W]` in [0, 1] and a strength in [0, 1] to images of that kind, each row by draws of its own.
+
+
+def _signed(count: int, generator: torch.Generator, *shape: int) -> torch.Tensor:
+    """Uniform in [-1, 1]."""
+    return 2 * torch.rand(count, *shape, generator=generator) - 1
+
+
+def affine(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
+    """Rotation by up to 25 degrees, scale by up to a quarter each way, shear by up to 0.4, shift by up to an eighth of
+    the side. What was outside is like the nearest edge."""
+    angle, width, height, shear, right, down = (strength * _signed(len(images), generator, 6)).unbind(1)
+    angle = angle * (25 * torch.pi / 180)
+    cos, sin, x, y = angle.cos(), angle.sin(), 1 + width / 4, 1 + height / 4
+    first = torch.stack([cos * x, -sin * y + shear * 0.4, right / 4], 1)
+    second = torch.stack([sin * x, cos * y, down / 4], 1)
+    return _warp(images, F.affine_grid(torch.stack([first, second], 1), list(images.shape), align_corners=False))
+
+
+def elastic(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
+    """Shifts that change smoothly over the image, by up to a tenth of the side (Simard et al. 2003)."""
+    side = images.shape[-2:]
+    shifts = F.interpolate(_signed(len(images), generator, 2, 5, 5), side, mode="bicubic", align_corners=True)
+    straight = torch.eye(2, 3).expand(len(images), 2, 3)
+    grid = F.affine_grid(straight, list(images.shape), align_corners=False)
+    return _warp(images, grid + strength / 5 * shifts.permute(0, 2, 3, 1))
+
+
+def stroke(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
+    """Bright lines grow or shrink, by up to a pixel."""
+    amount = strength * _signed(len(images), generator, 1, 1, 1)
+    grown, shrunk = F.max_pool2d(images, 3, 1, 1), -F.max_pool2d(-images, 3, 1, 1)
+    return images + amount.clamp_min(0) * (grown - images) - amount.clamp_max(0) * (shrunk - images)
+
+
+def contrast(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
+    """Up to two and a half times as much about the middle grey: it sharpens again what was warped or enlarged, so it
+    does not depend on the strength."""
+    gain = 1 + 1.5 * torch.rand(len(images), 1, 1, 1, generator=generator)
+    return ((images - 0.5) * gain + 0.5).clamp(0, 1)
+
+
+def brightness(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
+    """Brighter or darker by up to three tenths; black stays black."""
+    return (images * (1 + 0.3 * strength * _signed(len(images), generator, 1, 1, 1))).clamp(0, 1)
+
+
+def flip(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
+    """Left to right, with a probability of half the strength."""
+    flipped = torch.rand(len(images), 1, 1, 1, generator=generator) < strength / 2
+    return torch.where(flipped, images.flip(3), images)
+
+
+def _warp(images: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+#: What `--variations` may name.
+VARIATIONS: dict[str, Callable[[torch.Tensor, float, torch.Generator], torch.Tensor]] = {
+    "affine": affine, "elastic": elastic, "stroke": stroke, "contrast": contrast, "brightness": brightness,
+    "flip": flip,
+}  # fmt: skip

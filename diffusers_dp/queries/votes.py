@@ -1,0 +1,167 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Votes: how many sensitive images of a class each public candidate is the nearest to (Private Evolution, Lin et al.
+2024, Algorithm 2).
+
+Nothing here loads torch before it is used.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .query import Query
+
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..privacy.separate_records import Features
+    from .mean_features import Embedding
+
+
+STAND_INS = 20  # candidates of the stand-in: how many there are changes nothing of what one image adds
+
+
+class NearestCandidates:
+    """
+    Features of an image: its votes for the candidates of its class.
+
+    The k candidates with the nearest embeddings get 1 / sqrt(k) each, so each row has the norm 1 exactly. Distances
+    are Euclidean. They are matrix products of at most as many images as the door hands over at once, class by class.
+
+    Args:
+        embed (`Embedding`): Images `[b, C, H, W]` in [0, 1] to `[b, D]`, each row of its own image.
+        candidates (`torch.Tensor` of shape `[classes, n, D]`): Embeddings of the candidates, public. Those of a single
+            class stand for all.
+        num_votes (`int`): k, at most n.
+    """
+
+    def __init__(self, embed: "Embedding", candidates: "torch.Tensor", num_votes: int = 1):
+        self.embed, self.num_votes = embed, num_votes
+        self.centre = candidates.float().mean((0, 1))  # distances lose fewer digits around it
+        self.candidates = candidates.float() - self.centre
+        self.halves = self.candidates.square().sum(2) / 2
+
+    def __call__(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
+        """Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to votes `[b, n]`."""
+        import torch
+
+        rows = self.embed(images).float() - self.centre.to(images.device)
+        votes = torch.zeros(len(rows), self.candidates.shape[1], device=rows.device)
+        if labels is None or len(self.candidates) == 1:
+            labels = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        for label in labels.unique():
+            own = (labels == label).nonzero().squeeze(1)
+            candidates, halves = (each[label].to(rows.device) for each in (self.candidates, self.halves))
+            # |x - c|^2 / 2 without |x|^2 / 2, which is the same for all candidates.
+            nearest = (halves - rows[own] @ candidates.T).topk(self.num_votes, largest=False).indices
+            votes[own[:, None], nearest] = 1 / math.sqrt(self.num_votes)
+        return votes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Votes(Query):
+    """
+    `sum_i votes(x_i) + N(0, sigma^2)`, a histogram for each class over its own candidates. Sensitivity: 1.
+
+    The candidates of a generation follow from the answers of those before. So they are given when it is asked.
+
+    Args:
+        generation (`int`): From 1 on.
+        num_candidates (`int`): n, of each class; public, and the same for all classes.
+        num_votes (`int`): k.
+        threshold (`float`): H, in standard deviations of the noise.
+        image_shape (`tuple[int, int, int]`): (C, H, W), for the stand-in.
+        candidates_sha256 (`str`, *optional*): Of the candidates, when they are known: a stored answer is about these.
+    """
+
+    generation: int
+    num_candidates: int
+    num_votes: int = 1
+    threshold: float = 0.0
+    image_shape: tuple[int, ...]
+    candidates_sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"votes_{self.generation}"
+
+    @property
+    def title(self) -> str:
+        return f"votes of generation {self.generation}"
+
+    @property
+    def clip_norm(self) -> float:
+        return 1.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"num_candidates": self.num_candidates, "num_votes": self.num_votes}
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        return {**self.facts, "threshold": self.threshold, "candidates_sha256": self.candidates_sha256}
+
+    def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
+        """`max(votes - H sigma, 0)`, `[classes, n]`."""
+        return (answer[0] - self.threshold * noise_multiplier).clamp_min(0)
+
+    def stand_in(self) -> "Features":
+        import torch
+
+        number = max(STAND_INS, self.num_votes)
+        candidates = torch.rand(1, number, math.prod(self.image_shape), generator=torch.Generator().manual_seed(0))
+        return NearestCandidates(lambda images: images.flatten(1), candidates, self.num_votes)
+
+
+def draw_parents(votes: "torch.Tensor", num_drawn: int, generator: "torch.Generator") -> "torch.Tensor":
+    """
+    Candidates drawn by their votes, with replacement. A class whose votes are all 0 draws each with the same
+    probability, and on the same path.
+
+    Args:
+        votes (`torch.Tensor` of shape `[classes, n]`): At least 0; noisy.
+        num_drawn (`int`): Of each class.
+        generator (`torch.Generator`): Public.
+
+    Returns:
+        `torch.Tensor` of int64, shape `[classes, num_drawn]`: Places among the candidates of the class.
+    """
+    import torch
+
+    empty = votes.sum(1, keepdim=True) <= 0
+    return torch.multinomial(torch.where(empty, 1.0, votes), num_drawn, replacement=True, generator=generator)
+
+
+def embed_all(
+    embed: "Embedding", images: "torch.Tensor", device: "torch.device | str" = "cpu", batch_size: int = 500
+) -> "torch.Tensor":
+    """Public images of uint8, shape `[m, C, H, W]`, to `[m, D]`, on the device."""
+    import torch
+
+    with torch.no_grad():
+        return torch.cat([embed(part.to(device).float() / 255).float() for part in images.split(batch_size)])
+
+
+def hash_tensor(tensor: "torch.Tensor") -> str:
+    """SHA-256 of the bytes of public numbers, and of their shape."""
+    return hashlib.sha256(f"{tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes()).hexdigest()
+
+
+class PooledPixels:
+    """
+    Pixels, averaged over squares.
+
+    Args:
+        size (`int`): Side length of a square in pixels.
+    """
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
+        """Images `[b, C, H, W]` to `[b, D]`."""
+        import torch.nn.functional as F
+
+        return F.avg_pool2d(images, self.size, ceil_mode=True).flatten(1)

@@ -1,0 +1,116 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A release of images: parquet shards that `datasets.load_dataset` reads, with card and receipt as any other."""
+
+import io
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from huggingface_hub import DatasetCard, DatasetCardData, RepoCard
+from PIL import Image
+
+from ..errors import UsageError
+from ..files.canonical import canonical_json
+from ..verify import guarantee
+from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
+from .artefacts import IMAGES_PER_CLASS, add_statement, grid_of, write_text
+from .dataset_card import configs, size_category
+from .image_tables import image_table
+from .plain_words import plain_guarantee, questions
+
+
+if TYPE_CHECKING:
+    import torch
+
+IMAGES_PER_SHARD = 10_000
+
+
+class DatasetArtefact:
+    """
+    Images that are released themselves, in place of a model.
+
+    Args:
+        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`): Post-processing of noisy answers, and of public data.
+        labels (`torch.Tensor` of int64, shape `[m]`, *optional*): Class of each; `None` without classes.
+        class_names (sequence of `str`, *optional*): The public label set.
+        purpose (`str`): One sentence for the card: what the images are made for.
+
+    Raises:
+        UsageError: There are more images than a release can hold.
+    """
+
+    def __init__(
+        self,
+        images: "torch.Tensor",
+        labels: "torch.Tensor | None",
+        class_names: Sequence[str] | None,
+        purpose: str = "",
+    ):
+        self.images, self.labels, self.purpose = images, labels, purpose
+        self.class_names = None if class_names is None else list(class_names)
+        self.num_shards = math.ceil(len(images) / IMAGES_PER_SHARD)
+        if self.num_shards > MOST_SHARDS:
+            raise UsageError(f"A release holds up to {MOST_SHARDS * IMAGES_PER_SHARD:,} images; make fewer.")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Its allow-list, which follows from the public number of images."""
+        return dataset_files(self.num_shards)
+
+    def save(self, release: Path) -> None:
+        from pyarrow import parquet
+
+        (release / "data").mkdir()
+        for number, name in enumerate(shard_names(self.num_shards)):
+            part = slice(number * IMAGES_PER_SHARD, (number + 1) * IMAGES_PER_SHARD)
+            labels = None if self.labels is None else self.labels[part].tolist()
+            pictures = [_png(image) for image in self.images[part].cpu().numpy()]
+            parquet.write_table(image_table(pictures, labels, self.class_names), release / name)
+        self._sample_grid().save(release / "samples.png")
+        index = {
+            "_class_name": DATASET_CLASS, "class_names": self.class_names, "image_shape": list(self.images.shape[1:]),
+            "num_images": len(self.images), "num_shards": self.num_shards,
+        }  # fmt: skip
+        write_text(release / "model_index.json", canonical_json(index))
+
+    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
+        add_statement(release, statement)
+
+    def card(self, receipt: dict[str, Any]) -> RepoCard:
+        """The guarantee is in the verifier's words, which looks for them."""
+        data = DatasetCardData(
+            task_categories=["unconditional-image-generation" if self.labels is None else "image-classification"],
+            tags=["synthetic", "differential-privacy", "image"],
+            size_categories=size_category(len(self.images)),
+            configs=configs(),
+        )
+        template = files("diffusers_dp").joinpath("templates", "data_release_card.md").read_text(encoding="utf-8")
+        return DatasetCard.from_template(
+            data, template_str=template, receipt=receipt, questions=questions(receipt["events"]),
+            unit=receipt["unit_of_privacy"], guarantee=guarantee(receipt), purpose=self.purpose,
+            plain=plain_guarantee(receipt, "these images"), num_images=len(self.images), labels=self.class_names,
+        )  # fmt: skip
+
+    def _sample_grid(self) -> Image.Image:
+        """A row of a class, or some rows without classes."""
+        pictures = [_picture(image) for image in self.images[: 8 * IMAGES_PER_CLASS].cpu().numpy()]
+        if self.labels is not None:
+            found = [(self.labels == label).nonzero().squeeze(1) for label in range(len(self.class_names or ()))]
+            columns = max(1, min(IMAGES_PER_CLASS, *map(len, found)))
+            rows = [[_picture(image) for image in self.images[own[:columns]].cpu().numpy()] for own in found]
+            return grid_of([row for row in rows if row])
+        columns = min(IMAGES_PER_CLASS, len(pictures))
+        return grid_of([pictures[i : i + columns] for i in range(0, len(pictures) - columns + 1, columns)])
+
+
+def _picture(image: np.ndarray) -> Image.Image:
+    return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+
+
+def _png(image: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    _picture(image).save(buffer, format="png")
+    return buffer.getvalue()

@@ -1,0 +1,76 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A diffusion model of images that noisy answers were made into: ordinary training, for as long as one likes."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ..data.images import PublicFacts
+from ..distributed.processes import Processes
+from ..methods.flag_groups import ModelFlags
+from ..models import build_objective
+from ..pipelines import DPImagePipeline
+from .diffusion_run import build_pipeline
+from .pretrained import new_model
+from .warm_up import warm_up
+
+
+class Images(Protocol):
+    """What a model learns from."""
+
+    def batch(self, size: int) -> Any:
+        """So many images `[size, C, H, W]`, uint8, and their labels, int64 `[size]` or `None`."""
+
+
+class ReleasedImages:
+    """Images in batches, each as likely as any other.
+
+    Args:
+        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Of a
+            release.
+    """
+
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor):
+        self.images, self.labels = images, labels
+
+    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        index = torch.randint(len(self.images), (size,))
+        return self.images[index], self.labels[index]
+
+
+def model_of_images(
+    open_images: Callable[[], Images],
+    facts: PublicFacts,
+    network: dict[str, Any],
+    *,
+    num_steps: int,
+    batch_size: int,
+    learning_rate: float,
+    processes: Processes,
+) -> DPImagePipeline:
+    """
+    By EDM's loss. A release has no code of what made the images.
+
+    Args:
+        open_images (`Callable`): Returns the images, when the model is there.
+        facts (`PublicFacts`): The shape and the classes of the images.
+        network (`dict`): As `models.unet_config` takes it.
+        num_steps, batch_size (`int`), learning_rate (`float`): Of Adam.
+        processes (`Processes`): Of the run.
+    """
+    edm, names = ModelFlags(), facts.class_names
+    model = new_model(
+        facts.image_shape, None if names is None else len(names), network, objective="edm", sigma_min=edm.sigma_min,
+        sigma_data=edm.sigma_data,
+    )  # fmt: skip
+    denoiser, loss = build_objective(
+        model.unet.to(processes.device), model.scheduler, model.patch_size, label_dropout=edm.label_dropout,
+        p_mean=edm.p_mean, p_std=edm.p_std, mixture=None, augmentations=(), bf16=False,
+    )  # fmt: skip
+    images, size = open_images(), processes.part(batch_size)
+    warm_up(
+        denoiser, loss, lambda: images.batch(size), num_steps=num_steps, learning_rate=learning_rate, ema_decay=0.999,
+        processes=processes, title="Diffusion model",
+    )  # fmt: skip
+    return build_pipeline(model, facts)

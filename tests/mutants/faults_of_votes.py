@@ -1,0 +1,104 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Private Evolution: what public code got wrong, and releases that are data sets."""
+
+from .fault import Fault
+
+
+VOTES, EVOLUTION, PLAN = "diffusers_dp/queries/votes.py", "diffusers_dp/runs/evolution.py", "diffusers_dp/runs/plan.py"
+PE, TABLES = "training/train_private_evolution.py", "diffusers_dp/release/image_tables.py"
+OF_A_RUN, OF_VOTES = "training/test_train_private_evolution.py::", "queries/test_votes.py::"
+
+EVOLVED = (
+    Fault(
+        "two votes an image",
+        VOTES,
+        "topk(self.num_votes, largest=False)",
+        "topk(self.num_votes + 1, largest=False)",
+        (f"{OF_VOTES}test_an_image_adds_a_vector_of_norm_one_to_its_own_class",),
+    ),
+    Fault(
+        "an image votes for candidates of another class",
+        VOTES,
+        "(each[label].to(rows.device) for each",
+        "(each[0].to(rows.device) for each",
+        (f"{OF_VOTES}test_the_nearest_candidates_of_a_class_get_the_votes",),
+    ),
+    Fault(
+        "the seed is in the noise of votes",
+        VOTES,
+        """    def stand_in(self) -> "Features":
+""",
+        """    def ask(self, images, features, *, noise_multiplier, ledger, generator=None):
+        import torch
+
+        from ..randomness.private_generator import PrivateGenerator
+
+        seeded, source = PrivateGenerator(), torch.Generator().manual_seed(0)
+        seeded.normal = lambda shape, std, device=None: std * torch.randn(
+            shape, generator=source, dtype=torch.float64
+        )
+        return super().ask(images, features, noise_multiplier=noise_multiplier, ledger=ledger, generator=seeded)
+
+    def stand_in(self) -> "Features":
+""",
+        (f"{OF_A_RUN}test_two_runs_of_one_seed_get_other_noise",),
+    ),
+    Fault(
+        "sigma does not grow with the number of generations",
+        PLAN,
+        "ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest))",
+        "ledger.calibrate(rest[0].sample_rate, rest[0].repeats)",
+        (f"{OF_A_RUN}test_a_data_set_is_released",),
+    ),
+    Fault(
+        "the classes' shares are copied into the release",
+        PE,
+        "    images, labels = evolve(run, proposer, embed)\n",
+        "    images, labels = evolve(run, proposer, embed)\n"
+        "    there = run.images._labels.bincount(minlength=3)[labels] > 0\n"
+        "    images, labels = images[there], labels[there]\n",
+        (f"{OF_A_RUN}test_a_data_set_is_released",),
+    ),
+    Fault(
+        "candidates have the labels of private images",
+        EVOLUTION,
+        "labels = torch.arange(number * classes) % classes\n",
+        "labels = run.images._labels[: number * classes]\n",
+        (f"{OF_A_RUN}test_two_runs_of_one_seed_get_other_noise",),
+    ),
+    Fault(
+        "an empty histogram ends the run",
+        VOTES,
+        "torch.where(empty, 1.0, votes)",
+        "votes",
+        (f"{OF_VOTES}test_a_noisy_histogram_loses_its_threshold_and_never_its_parents",),
+    ),
+    Fault(
+        "a stored answer is taken for one about other candidates",
+        PE,
+        "replace(query, candidates_sha256=population.sha256)",
+        "query",
+        (f"{OF_A_RUN}test_a_stopped_run_goes_on_from_its_answers",),
+    ),
+    Fault(
+        "a model of the result learns from the sensitive images",
+        PE,
+        "lambda: ReleasedImages(images, labels)",
+        "lambda: ReleasedImages(run.images._images, run.images._labels)",
+        (f"{OF_A_RUN}test_a_model_of_the_result_costs_nothing_more",),
+    ),
+    Fault(
+        "synthetic images begin with real ones",
+        "training/train_psg.py",
+        "    run.dp_sgd(trained)\n",
+        "    trained.module.pixels.data[:] = run.images._images[-6:].float() / 127.5 - 1\n    run.dp_sgd(trained)\n",
+        ("training/test_train_psg.py::test_images_follow_noisy_gradients_alone",),
+    ),
+    Fault(
+        "a stranger's data set opens a file of this machine",
+        TABLES,
+        'if image.field("bytes").null_count or image.field("path").null_count != len(table):',
+        "if False:",
+        (f"{OF_A_RUN}test_a_release_of_images_is_no_model",),
+    ),
+)

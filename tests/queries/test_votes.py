@@ -1,0 +1,137 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Votes: what one image adds, where it goes, and what follows from a noisy histogram."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diffusers_dp import PrivacyLedger, SensitiveImages
+from diffusers_dp.queries.votes import NearestCandidates, PooledPixels, Votes, draw_parents, embed_all, hash_tensor
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+
+
+SHAPE, CLASSES, NUMBER = (1, 8, 8), ("a", "b", "c"), 20
+PIXELS = PooledPixels(2)
+
+
+def public(count, seed=0):
+    return torch.randint(256, (count, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+CANDIDATES = embed_all(PIXELS, public(len(CLASSES) * NUMBER)).view(len(CLASSES), NUMBER, -1)
+
+
+def query(**fields):
+    return Votes(**{"generation": 1, "num_candidates": NUMBER, "image_shape": SHAPE, **fields})
+
+
+class Silent(PrivateGenerator):
+    def normal(self, shape, std, device="cpu"):
+        return torch.zeros(shape, dtype=torch.float64, device=device)
+
+
+def answer(images, labels, votes=1, units=None, **noise):
+    options = {} if units is None else {"units": np.array(units), "num_units": 6}
+    door = SensitiveImages(
+        np.asarray(images), np.asarray(labels), num_images=12, image_shape=SHAPE, class_names=CLASSES, **options
+    )
+    ledger = PrivacyLedger(
+        None, target_epsilon=1e9, target_delta=1e-3, num_images=6 if units else 12, accountant="rdp",
+        unit_of_privacy="image" if units is None else "patient",
+    )  # fmt: skip
+    features = NearestCandidates(PIXELS, CANDIDATES, votes)
+    sums = query(num_votes=votes).ask(
+        door, features, noise_multiplier=1.0, ledger=ledger, generator=noise.get("generator", Silent())
+    )
+    return sums[0], ledger.rows[0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(["noise", "white", "black", "candidate"]), label=st.integers(0, 2), votes=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_an_image_adds_a_vector_of_norm_one_to_its_own_class(kind, label, votes, seed):
+    """Whatever it shows: k votes of 1 / sqrt(k), for the k nearest candidates of its class alone."""
+    image = {
+        "noise": public(1, seed), "white": torch.full((1, *SHAPE), 255, dtype=torch.uint8),
+        "black": torch.zeros(1, *SHAPE, dtype=torch.uint8), "candidate": public(60)[seed % 60][None],
+    }[kind].numpy()  # fmt: skip
+    others = public(5, seed + 1).numpy()
+    labels = np.array([0, 1, 2, 1, 0])
+    without, _ = answer(others, labels, votes)
+    within, row = answer(np.concatenate([others, image]), np.append(labels, label), votes)
+    added = within - without
+    assert added[label].norm().item() == pytest.approx(1.0, abs=1e-5) and added[label].min() >= -1e-6
+    assert sorted(added[label].tolist())[-votes:] == pytest.approx([1 / math.sqrt(votes)] * votes, abs=1e-5)
+    assert np.delete(added.numpy(), label, axis=0) == pytest.approx(0)
+    assert row["query"]["sensitivity"] == 1.0 and row["partition"] == "label"
+
+
+@pytest.mark.parametrize("votes", [1, 3])
+def test_the_nearest_candidates_of_a_class_get_the_votes(votes):
+    images = public(40, 7)
+    labels = torch.arange(40) % 3
+    rows = NearestCandidates(PIXELS, CANDIDATES, votes)(images.float() / 255, labels)
+    distances = torch.cdist(PIXELS(images.float() / 255)[:, None], CANDIDATES[labels]).squeeze(1)
+    for row, distance in zip(rows, distances, strict=True):
+        assert set(row.nonzero().flatten().tolist()) == set(distance.topk(votes, largest=False).indices.tolist())
+    alone = torch.cat([NearestCandidates(PIXELS, CANDIDATES, votes)(images[i : i + 1] / 255, labels[i : i + 1])
+                       for i in range(40)])  # fmt: skip
+    assert torch.equal(alone, rows)
+    shared = NearestCandidates(PIXELS, CANDIDATES[:1], votes)(images.float() / 255, None)
+    assert torch.equal(shared, NearestCandidates(PIXELS, CANDIDATES[:1], votes)(images.float() / 255, labels))
+
+
+def test_a_unit_of_several_images_adds_their_mean():
+    """Four images of one patient in two classes add no more than one image does."""
+    votes, row = answer(public(4, 3).numpy(), [0, 0, 1, 1], units=[2, 2, 2, 2])
+    assert votes.sum() == pytest.approx(1.0) and votes.norm() <= 1 + 1e-6
+    assert votes[:2].sum(1).tolist() == pytest.approx([0.5, 0.5]) and row["partition"] is None
+
+
+def test_noise_is_on_every_candidate_of_every_class():
+    """Of a class without images, too; of the stated standard deviation, and new in each question."""
+    first, second = (answer(public(3).numpy(), [0, 0, 1], generator=PrivateGenerator())[0] for _ in range(2))
+    assert first.shape == (3, NUMBER) and not torch.equal(first, second)
+    assert (first - second).std().item() / math.sqrt(2) == pytest.approx(1, abs=0.35)
+
+
+def test_a_noisy_histogram_loses_its_threshold_and_never_its_parents():
+    asked = query(threshold=2.0)
+    votes = asked.finish(torch.tensor([[[9.0, 3.0, -4.0], [-1.0, 2.0, 5.9]]]), 100, 3.0)
+    assert votes.tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    generators = [torch.Generator().manual_seed(0) for _ in range(2)]
+    drawn = draw_parents(votes, 3000, generators[0])
+    assert drawn.shape == (2, 3000) and drawn[0].eq(0).all()
+    assert drawn[1].bincount(minlength=3).tolist() == pytest.approx([1000] * 3, abs=120), "an empty one: evenly"
+    assert torch.equal(drawn, draw_parents(votes, 3000, generators[1])), "by the public generator alone"
+
+
+def test_what_a_stored_answer_is_about():
+    """Its candidates and how they were voted for; names and facts as JSON."""
+    asked = replace(query(generation=3, num_votes=2), candidates_sha256=hash_tensor(CANDIDATES))
+    assert (asked.name, asked.title) == ("votes_3", "votes of generation 3")
+    assert json.loads(json.dumps(asked.meaning))["candidates_sha256"] == hash_tensor(CANDIDATES.clone())
+    assert hash_tensor(CANDIDATES) != hash_tensor(CANDIDATES + 1) != hash_tensor(CANDIDATES[:1])
+    rows = asked.stand_in()(public(4).float() / 255, torch.tensor([0, 1, 2, 0]))
+    assert rows.norm(dim=1).tolist() == pytest.approx([1.0] * 4)
+
+
+@pytest.mark.slow
+def test_votes_of_a_real_data_set_take_a_minute_at_most():
+    """60,000 images, 6,000 candidates, 2,048 dimensions; memory stays that of one batch."""
+    import time
+
+    candidates = torch.randn(1, 6000, 2048, generator=torch.Generator().manual_seed(0))
+    features = NearestCandidates(lambda images: images.flatten(1)[:, :2048], candidates)
+    batch, start = torch.rand(500, 1, 46, 46), time.perf_counter()
+    for _ in range(120):
+        assert features(batch, None).shape == (500, 6000)
+    assert time.perf_counter() - start < 60 * 2 / torch.get_num_threads()

@@ -1,0 +1,135 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A release of images: built, read by strangers, pushed as a data set, browsed on the page, judged."""
+
+import io
+import json
+import zipfile
+
+import datasets
+import pytest
+import torch
+from PIL import Image
+
+from diffusers_dp import cli, load_verified, verify
+from diffusers_dp.app import views
+from diffusers_dp.app.downloads import dataset_zip
+from diffusers_dp.app.drawing import read_order
+from diffusers_dp.app.limits import Limits
+from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release import dataset_release
+from diffusers_dp.release.allow_list import dataset_files, dataset_index
+from diffusers_dp.release.build import build_release
+from diffusers_dp.release.dataset_release import DatasetArtefact
+from diffusers_dp.release.push import files_to_push, push_release
+from diffusers_dp.release.receipt import RunRecord
+from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
+from support.releases import make_ledger
+from support.runs import files
+
+
+NAMES = ["left", "empty", "right"]
+LIMITS = Limits(max_images=8, max_steps=6, max_model_mb=10)
+
+
+def make(folder, images, labels=None, names=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    record = RunRecord(ledger=make_ledger(folder), method=METHODS["pe"])
+    return build_release(folder, DatasetArtefact(images, labels, names, "They are a test."), record)
+
+
+@pytest.fixture
+def images():
+    return torch.randint(256, (9, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def release(tmp_path, images, monkeypatch):
+    """Of three shards."""
+    monkeypatch.setattr(dataset_release, "IMAGES_PER_SHARD", 4)
+    return make(tmp_path / "run", images, torch.arange(9) % 3, NAMES)
+
+
+def pixels(image):
+    return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(*image.size, -1).permute(2, 0, 1)
+
+
+def test_what_goes_in_comes_out(release, images, tmp_path):
+    assert files(release) == {"README.md", "privacy_receipt.json", *dataset_files(3)}
+    assert verify.report(release) == 0 and verify.card_agrees(release, json.loads(
+        (release / "privacy_receipt.json").read_text()
+    ))  # fmt: skip
+    alone = datasets.load_dataset(str(release), split="train", cache_dir=str(tmp_path / "cache"))
+    for found in (load_verified(release), alone):
+        assert found["label"] == [0, 1, 2] * 3 and found.features["label"].names == NAMES
+        assert all(torch.equal(pixels(image), own) for image, own in zip(found["image"], images, strict=True))
+    assert Image.open(release / "samples.png").mode == "RGB"
+    assert "They are a test." in (release / "README.md").read_text()
+
+
+def test_without_classes(tmp_path, images):
+    found = load_verified(make(tmp_path / "run", images[:, :1]))
+    assert found.column_names == ["image"] and found["image"][0].mode == "L" and len(found) == 9
+
+
+def test_what_was_changed_is_not_loaded(release):
+    shard = release / dataset_files(3)[2]
+    (release / dataset_files(3)[3]).write_bytes(shard.read_bytes())
+    with pytest.raises(IntegrityError, match="its hash differs"):
+        load_verified(release)
+    with pytest.raises(IntegrityError, match="is not pushed"):
+        files_to_push(release)
+    index = release / "model_index.json"
+    index.write_text(json.dumps({**dataset_index(release), "num_shards": 2}))
+    with pytest.raises(IntegrityError, match="holds no images of this library"):
+        load_verified(release, require_dp=False)
+
+
+def test_it_goes_to_the_hub_as_a_data_set(hub, release, capsys):  # noqa: F811
+    address = push_release(release, f"{OWNER}/pictures")
+    assert "datasets/" in address
+    (name, there), = hub.repositories.items()  # fmt: skip
+    assert name == f"datasets/{OWNER}/pictures" and set(there) - {".gitattributes"} == files(release)
+    assert load_verified(f"{OWNER}/pictures")["label"] == [0, 1, 2] * 3
+    assert Shelf([f"{OWNER}/pictures"], LIMITS).open(f"{OWNER}/pictures").class_names == tuple(NAMES)
+    (release / "README.md").unlink()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["push", str(release), "--hub_model_id", "pictures"])
+    assert ended.value.code == 4 and "README.md is missing" in capsys.readouterr().err
+
+
+def test_the_page_browses_it(release):
+    """By class, the same images for a seed, all of a class before one comes again; the download is the release."""
+    shelf = Shelf([str(release)], LIMITS)
+    opened = shelf.open(shelf.names[0])
+    assert opened.holds_images and opened.class_names == tuple(NAMES)
+    painter, order = shelf.painter(opened), read_order((["right"], 6, 1, 1, "dpm"), LIMITS)
+    (drawn,) = painter.watch(order)
+    own = [image.tobytes() for image in load_verified(release).select([2, 5, 8])["image"]]
+    shown = [Image.open(io.BytesIO(content)).tobytes() for content in drawn.images]
+    assert sorted(shown[:3]) == sorted(own) and shown[3:] == shown[:3] and drawn.labels == (2,) * 6
+    (again,) = painter.watch(order)
+    assert again.images == drawn.images and "nothing is drawn" in views.images(drawn)
+    archive = zipfile.ZipFile(io.BytesIO(dataset_zip(drawn)))
+    assert set(archive.namelist()) == files(release)
+    assert archive.read("privacy_receipt.json") == (release / "privacy_receipt.json").read_bytes()
+    painter.close()
+
+
+def test_it_is_judged_as_images_and_does_not_draw(release, tmp_path, capsys):
+    """The report states its guarantee; whoever reads private images for it is counted in its receipt."""
+    output = tmp_path / "report"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["evaluate", "--model", str(release), "--output_dir", str(output)])
+    assert ended.value.code == 2 and "evaluate --images" in capsys.readouterr().err
+    given = "--test_split train --metrics fid --extractors pixels --classifiers logreg".split()
+    cli.main(["evaluate", "--images", str(release), "--real", str(release), *given, "--output_dir", str(output)])
+    assert json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"] == 1
+    assert verify.report(release) == 0
+
+
+def test_more_images_than_a_release_holds(monkeypatch):
+    monkeypatch.setattr(dataset_release, "MOST_SHARDS", 0)
+    with pytest.raises(UsageError, match="A release holds up to 0 images"):
+        DatasetArtefact(torch.zeros(1, 1, 8, 8, dtype=torch.uint8), None, None)

@@ -1,0 +1,323 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Private Evolution, from its command line to a data set that anybody can load and check, and a model of it."""
+
+import json
+import shutil
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from diffusers import DDPMScheduler, EDMDPMSolverMultistepScheduler
+from PIL import Image
+
+from diffusers_dp import SensitiveImages, load_verified, verify
+from diffusers_dp.cli import main as cli
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.files.sealed_folder import open_sealed
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.private_evolution import VARIATION_NAMES, PrivateEvolutionConfig
+from diffusers_dp.models.pipeline_candidates import PipelineCandidates
+from diffusers_dp.models.variations import VARIATIONS
+from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.queries.votes import hash_tensor
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.release.push import files_to_push
+from diffusers_dp.runs.plan import plan_run
+from diffusers_dp.runs.pretrained import load_pretrained
+from support.feature_networks import save_resnet
+from support.flags import NUM_IMAGES
+from support.public_models import save as save_pipeline
+from support.runs import files, independent_epsilon, load, read_ledger, write_images, write_public
+
+
+TINY = (
+    "--candidates_per_class 6 --variation_strengths 0.5,0.2 --images_per_class 4 --skip_preflight "
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1 --generator public_images --public_margin 1"
+).split()
+MODEL = "--train_on_result --diffusion_steps 2 --block_out_channels 4,8 --num_inference_steps 1".split()
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("pe", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    public = write_public(tmp_path / "public", ("left", "right", "empty"))[:2]
+    return [*TINY, *public, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def answers(run):
+    return [open_sealed(run / "private" / "answers" / f"votes_{t}")[1]["answer"]["answer"] for t in (1, 2)]
+
+
+def receipt_of(release):
+    return json.loads((release / "privacy_receipt.json").read_text())
+
+
+def test_a_data_set_is_released(script, flags, tmp_path):
+    """A row for each generation under one noise multiplier; epsilon recomputed; images that `datasets` reads alone."""
+    script.main(flags)
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    header, rows = read_ledger(run)
+    assert [(row["stage"], row["query"]["sensitivity"], row["steps_reserved"]) for row in rows] == [
+        ("votes_1", 1.0, 1), ("votes_2", 1.0, 1)
+    ]  # fmt: skip
+    assert len({row["noise_multiplier"] for row in rows}) == 1
+    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert verify.report(release) == 0
+    images = load_verified(release)
+    assert images.num_rows == 12 and images["label"] == [0, 1, 2] * 4, "as many of each class, whatever there is"
+    assert images[0]["image"].size == (8, 8) and images.features["label"].names == ["left", "empty", "right"]
+    alone = datasets.load_dataset(str(release), split="train", cache_dir=str(tmp_path / "cache"))
+    assert alone.features == images.features and alone["image"][3].tobytes() == images["image"][3].tobytes()
+    receipt = receipt_of(release)
+    assert receipt["public_inputs"][0]["licence"] == "cc0-1.0" and receipt["public_inputs"][0]["num_images"] == 6
+    assert receipt["curriculum"]["variation_strengths"] == [0.5, 0.2] and str(tmp_path) not in json.dumps(receipt)
+    assert files_to_push(release) == ["README.md", "privacy_receipt.json", *sorted(
+        files(release) - {"README.md", "privacy_receipt.json"}, key=lambda name: (name[0] != "m", name[0] != "s")
+    )]  # fmt: skip
+    assert "derived_from" not in receipt
+
+
+def test_a_stopped_run_goes_on_from_its_answers(script, flags, tmp_path, monkeypatch):
+    """Stopped after the first votes: these are not asked again, and the candidates are those that were voted for."""
+    ask, asked = SensitiveImages.noisy_sum, []
+
+    def second_fails(door, *others, **options):
+        asked.append(options["name"])
+        if options["name"] == "votes_2":
+            raise KeyboardInterrupt
+        return ask(door, *others, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(SensitiveImages, "noisy_sum", second_fails)
+        script.main(flags)
+    run = tmp_path / "run"
+    before = {name: hash_tensor(open_sealed(run / "private" / name)[1]["kept"]["kept"])
+              for name in ("candidates_1", "candidates_2")}  # fmt: skip
+    again = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            SensitiveImages, "noisy_sum", lambda door, *o, **k: (again.append(k["name"]), ask(door, *o, **k))[1]
+        )
+        script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert asked == ["votes_1", "votes_2"] and again == ["votes_2"]
+    for name, digest in before.items():
+        state, _ = open_sealed(run / "private" / "answers" / f"votes_{name[-1]}")
+        assert state["question"]["candidates_sha256"] == digest
+    assert verify.report(run / "release") == 0 and len(read_ledger(run)[1]) == 2
+    shutil.rmtree(run / "private" / "candidates_1")
+    with pytest.raises(UsageError, match="candidates_sha256 .* start another --output_dir"):
+        script.main([*flags, "--resume_from_checkpoint", "latest", "--seed", "1"])
+
+
+def test_replayed_candidates_are_the_same(script, flags, tmp_path, monkeypatch):
+    """From the seed and the stored answers alone, when their files are gone; and no private draw is needed."""
+    script.main(flags)
+    run = tmp_path / "run"
+    first = load_verified(run / "release")
+    for folder in (run / "private").glob("candidates_*"):
+        shutil.rmtree(folder)
+    monkeypatch.setattr(PrivateGenerator, "normal", lambda *_: pytest.fail("drawn again"))
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    again = load_verified(run / "release")
+    assert [image.tobytes() for image in again["image"]] == [image.tobytes() for image in first["image"]]
+
+
+def test_two_runs_of_one_seed_get_other_noise(script, flags, tmp_path):
+    """The first candidates are equal, also where all images are of one class, and no answer is: the public code seeds
+    its noise."""
+    one_class = tmp_path / "one_class"
+    shutil.copytree(tmp_path / "images" / "left", one_class / "left")
+    given = {"one": [], "two": [], "other": ["--train_data_dir", str(one_class)]}
+    for name, images in given.items():
+        script.main([*flags, *images, "--output_dir", str(tmp_path / name), "--vote_threshold", "0"])
+    kept = [open_sealed(tmp_path / name / "private" / "candidates_1")[1]["kept"]["kept"] for name in given]
+    assert torch.equal(kept[0], kept[1]) and torch.equal(kept[0], kept[2])
+    assert not torch.equal(answers(tmp_path / "one")[0], answers(tmp_path / "two")[0])
+
+
+def test_a_missing_image_shows_in_private_alone(script, flags, tmp_path, capsys):
+    """The same files, shapes and words where an image is broken, and where it is not there."""
+    seen = []
+    for last in ("good", "broken", "absent"):
+        images = write_images(tmp_path / last, last)
+        script.main([*flags, *images, "--output_dir", str(tmp_path / f"run_{last}")])
+        out = capsys.readouterr().out.replace(f"run_{last}", "run")
+        plan, rest = out.split("total (rdp)")
+        run = tmp_path / f"run_{last}"
+        released = load_verified(run / "release")
+        shapes = [tuple(answer.shape) for answer in answers(run)]
+        seen.append((files(run / "release"), plan, len(rest.splitlines()), shapes, released["label"]))
+    assert seen[0] == seen[1] == seen[2] and seen[0][3] == [(3, 6)] * 2
+
+
+def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monkeypatch):
+    """It looks at nothing but the released images; its receipt names its parent, and has the parent's events once."""
+    door = {}
+
+    def keep(self, *others, **options):
+        door["images"] = self
+        return noisy_sum(self, *others, **options)
+
+    noisy_sum = SensitiveImages.noisy_sum
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", keep)
+    from diffusers_dp.runs import result_model
+
+    def closed(*others, **options):
+        for name in ("_images", "_labels", "_readable", "_generator"):
+            delattr(door["images"], name)
+        shutil.rmtree(tmp_path / "images")
+        return model_of_images(*others, **options)
+
+    model_of_images = result_model.model_of_images
+    monkeypatch.setattr(result_model, "model_of_images", closed)
+    script.main([*flags, *MODEL])
+    parent, child = tmp_path / "run" / "release", tmp_path / "run" / "model" / "release"
+    assert verify.report(parent) == verify.report(child) == 0
+    assert isinstance(load_verified(child), DPImagePipeline)
+    first, second = receipt_of(parent), receipt_of(child)
+    assert second["derived_from"] == verify.receipt_digest(parent / "privacy_receipt.json")
+    for fact in ("events", "claimed_epsilon", "delta", "public_inputs"):
+        assert second[fact] == first[fact]
+    assert [file["name"] for file in second["files"]] != [file["name"] for file in first["files"]]
+    (child / "privacy_receipt.json").write_text(json.dumps({**second, "derived_from": ["none"]}))
+    assert any("derived from" in problem for problem in verify.verify(child)[1])
+
+
+def test_a_public_network_says_what_is_near(script, flags, tmp_path):
+    """Its hash is in the receipt, once; its flags are named where it has no such layer, and nothing is asked."""
+    network = ["--embedding", "network", "--embedding_network", save_resnet(tmp_path / "network")]
+    with pytest.raises(UsageError, match="--embedding_layers 'poler' is no layer"):
+        script.main([*flags, *network, "--embedding_layers", "poler"])
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+    script.main([*flags, *network, "--embedding_layers", "pooler", "--output_dir", str(tmp_path / "other")])
+    kinds = [origin["kind"] for origin in receipt_of(tmp_path / "other" / "release")["public_inputs"]]
+    assert kinds == ["public images", "feature network"] and verify.report(tmp_path / "other" / "release") == 0
+
+
+def test_images_of_patients_in_colour_and_without_classes(script, tmp_path):
+    """A unit of several images is one vote; N counts units; every public image stands for the one class."""
+    rng, folder = np.random.default_rng(0), tmp_path / "data"
+    pictures = [Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(12)]
+    columns = {"image": pictures, "patient": [number // 3 for number in range(12)]}
+    datasets.Dataset.from_dict(columns).to_parquet(folder / "train.parquet")
+    given = TINY[: TINY.index("--class_names")] + "--resolution 8 --num_channels 3 --accountant rdp".split()
+    script.main([
+        *given, "--dataset_name", str(folder), "--unit_column", "patient", "--num_train_units", "4",
+        "--num_train_images", "12", "--generator", "public_images", *write_public(tmp_path / "public")[:2],
+        "--target_delta", "0.01", "--output_dir", str(tmp_path / "run"),
+    ])  # fmt: skip
+    found, receipt = load_verified(tmp_path / "run" / "release"), receipt_of(tmp_path / "run" / "release")
+    assert found.column_names == ["image"] and found["image"][0].mode == "RGB" and len(found) == 4
+    assert receipt["unit_of_privacy"] == "patient" and receipt["public_facts"]["num_units"] == 4
+
+
+def test_a_plan_shares_the_budget_evenly(capsys):
+    """T questions cost what one of the whole budget costs, with sqrt(T) times its noise."""
+    sigmas = {}
+    for number in (1, 4):
+        given = ["--accountant", "rdp", "--variation_strengths", ",".join(["0.5"] * number)]
+        config = load_config(given, PrivateEvolutionConfig)
+        planned = plan_run(config, public_facts(config.data))
+        assert list(planned.rows) == [f"votes_{t + 1}" for t in range(number)]
+        assert 0.99 * 10 < planned.epsilon <= 10
+        (sigmas[number],) = {row.noise_multiplier for row in planned.rows.values()}
+    assert sigmas[4] / sigmas[1] == pytest.approx(2, rel=1e-3)
+    cli(["plan", "--method", "pe", "--accountant", "rdp", "--votes_noise_multiplier", "3"])
+    assert "votes_6" in capsys.readouterr().out
+
+
+def test_text_needs_no_images_at_all(script, flags, tmp_path):
+    """Rendered names of classes, look-ahead and several votes, as a run of the defaults."""
+    given = flags[: flags.index("--generator")] + flags[flags.index("--train_data_dir") :]
+    script.main([*given, "--lookahead", "2", "--num_votes", "3"])
+    receipt = receipt_of(tmp_path / "run" / "release")
+    assert receipt["public_inputs"][0]["kind"] == "fonts" and receipt["curriculum"]["lookahead"] == 2
+    assert verify.report(tmp_path / "run" / "release") == 0
+
+
+@pytest.mark.parametrize("scheduler", [DDPMScheduler(), EDMDPMSolverMultistepScheduler(sigma_data=0.5)])
+def test_a_public_model_proposes_and_varies(scheduler, script, flags, tmp_path, monkeypatch):
+    """SDEdit of falling strength: the less noise, the nearer a child is; hash and licence are in the receipt."""
+    model = save_pipeline(tmp_path / "model", scheduler, in_channels=1, out_channels=1)
+    given = flags[: flags.index("--generator")] + flags[flags.index("--train_data_dir") :]
+    pipeline = ["--generator", "pipeline", "--pretrained_model_name_or_path", model]
+    script.main([*given, *pipeline, "--generator_inference_steps", "4"])
+    receipt = receipt_of(tmp_path / "run" / "release")
+    assert receipt["public_inputs"][0]["licence"] == "apache-2.0" and verify.report(tmp_path / "run" / "release") == 0
+    loaded = load_pretrained(model, image_shape=(1, 8, 8), num_classes=None)
+    proposer = PipelineCandidates(DPImagePipeline(loaded.unet, loaded.scheduler), (1, 8, 8), 10, {}, [], 4)
+    labels, draws = torch.zeros(6, dtype=torch.long), torch.Generator().manual_seed(0)
+    first = proposer.initial(labels, draws)
+    assert first.dtype == torch.uint8 and first.shape == (6, 1, 8, 8) and not torch.equal(first[0], first[1])
+    far = [(proposer.vary(first, labels, strength, draws).float() - first).abs().mean() for strength in (0, 0.1, 0.9)]
+    assert far[0] == 0 < far[1] < far[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--variation_strengths", ""], "--variation_strengths is ''; .* one at least"),
+        (["--variation_strengths", "0.5,2"], "--variation_strengths is '0.5,2'"),
+        (["--num_votes", "7"], "--num_votes 7 is more than --candidates_per_class 6"),
+        (["--candidates_per_class", "0"], "--candidates_per_class is 0"),
+        (["--generator", "words"], "--generator 'words' is unknown"),
+        (["--embedding", "words"], "--embedding 'words' is unknown"),
+        (["--variations", "affine,mixup"], "--variations 'mixup' is unknown"),
+        (["--public_margin", "4"], "--public_margin 4 leaves nothing"),
+        (["--vote_threshold", "-1"], "--vote_threshold is -1"),
+        (["--embedding", "network"], "need each other"),
+        (["--generator", "pipeline"], "need each other|need --generator public_images"),
+        (["--evaluation_reserve", "0.1"], "--evaluation_reserve"),
+        (["--public_data_dir", ""], "--public_data_dir is empty"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(given, words, flags):
+    with pytest.raises(UsageError, match=words) as refusal:
+        load_config([*flags, *given], PrivateEvolutionConfig)
+    assert "\n" not in str(refusal.value)
+
+
+def test_digits_are_not_public_and_sensitive_at_once():
+    with pytest.raises(UsageError, match="the embedded digits, which are the sensitive images here"):
+        load_config(["--generator", "public_images"], PrivateEvolutionConfig)
+    assert tuple(VARIATIONS) == VARIATION_NAMES
+
+
+def test_public_images_need_all_classes_or_none(script, flags, tmp_path):
+    """A class without public images is refused before anything is asked; where no name fits, all stand for each."""
+    some = write_public(tmp_path / "some", ("left", "right"))[:2]
+    with pytest.raises(UsageError, match="none of the class 'empty'"):
+        script.main([*flags, *some])
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+    other = write_public(tmp_path / "other", ("cat", "dog"))[:2]
+    script.main([*flags, *other, "--output_dir", str(tmp_path / "unnamed")])
+    assert verify.report(tmp_path / "unnamed" / "release") == 0
+
+
+def test_a_release_of_images_is_no_model(script, flags, tmp_path, capsys):
+    """What draws says so; what a stranger put in the place of an image is not opened."""
+    script.main(flags)
+    release = tmp_path / "run" / "release"
+    with pytest.raises(SystemExit) as ended:
+        cli(["sample", str(release), "--num_images", "2", "--output_dir", str(tmp_path / "drawn")])
+    assert ended.value.code == 2 and "is a release of images" in capsys.readouterr().err
+    from pyarrow import parquet
+
+    shard = release / "data" / "train-00000-of-00001.parquet"
+    table = parquet.read_table(shard)
+    rows = [{"bytes": None, "path": "/etc/hostname"}, *table["image"].to_pylist()[1:]]
+    import pyarrow as pa
+
+    image = pa.array(rows, table.schema.field("image").type)
+    parquet.write_table(table.set_column(0, table.schema.field("image"), image), shard)
+    with pytest.raises(IntegrityError, match="its hash differs"):
+        load_verified(release)
+    with pytest.raises(IntegrityError, match="holds no images of this library"):
+        load_verified(release, require_dp=False)

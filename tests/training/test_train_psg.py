@@ -1,0 +1,131 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Private Set Generation: images follow noisy gradients alone, and are released as a data set."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from diffusers_dp import SensitiveImages, load_verified, verify
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods import psg
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.psg import PSGConfig
+from diffusers_dp.models import private_set
+from diffusers_dp.models.private_set import ConvNet, GradientMatching, SyntheticImages, gradient_distance
+from support.flags import NUM_IMAGES
+from support.runs import PowerCut, cut_power_at, files, independent_epsilon, load, read_ledger, write_images
+
+
+TINY = (
+    "--images_per_class 2 --classifier_width 8 --steps_per_network 3 --network_steps 1 --max_train_steps 4 "
+    "--train_batch_size 8 --checkpointing_steps 2 --skip_preflight --class_names left,empty,right --resolution 8 "
+    f"--num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1"
+).split()
+PATTERNS = torch.zeros(2, 1, 8, 8)
+PATTERNS[0, :, :4], PATTERNS[1, :, 4:] = 1.0, 1.0
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("psg", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def test_a_small_data_set_is_released(script, flags, tmp_path):
+    """With the pre-flight audit; as many images of each class, the absent one too; epsilon recomputed."""
+    script.main([flag for flag in flags if flag != "--skip_preflight"])
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    header, rows = read_ledger(run)
+    assert {row["stage"] for row in rows} == {"dp_sgd"} and sum(row["steps_reserved"] for row in rows) == 4
+    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert verify.report(release) == 0
+    images = load_verified(release)
+    assert images["label"] == [0, 1, 2] * 2 and images[0]["image"].size == (8, 8)
+    assert "not to look real" in (release / "README.md").read_text()
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    assert receipt["method"]["name"] == "PSG" and receipt["curriculum"]["images_per_class"] == 2
+
+
+def test_images_follow_noisy_gradients_alone(script, flags, tmp_path, monkeypatch):
+    """Given the noisy gradients, no other number of the sensitive images reaches the release."""
+    torch.manual_seed(0)
+    gradients = []
+
+    def replayed(door, model, *others, ledger, reserve_steps=1, **options):
+        draws = torch.Generator().manual_seed(len(gradients))
+        gradients.append({name: torch.randn(p.shape, generator=draws) for name, p in model.named_parameters()})
+        return gradients[-1]
+
+    seen = []
+    for last in ("good", "absent"):
+        gradients.clear()
+        monkeypatch.setattr(SensitiveImages, "noisy_gradient", replayed)
+        output = tmp_path / f"run_{last}"
+        images = write_images(tmp_path / last, last)
+        script.main([*flags, *images, "--output_dir", str(output)])
+        found = load_verified(output / "release", require_dp=False)  # no step was paid for
+        seen.append((files(output / "release"), [image.tobytes() for image in found["image"]], found["label"]))
+    assert seen[0] == seen[1] and len(gradients) == 4
+
+
+def test_a_stopped_run_goes_on(script, flags, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        cut_power_at(patch, script, 4)
+        script.main(flags)
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert verify.report(tmp_path / "run" / "release") == 0 and independent_epsilon(tmp_path / "run") <= 1.001
+
+
+def matched(steps, **settings):
+    """The images after so many steps towards the gradients of two patterns without noise, and the distances."""
+    torch.manual_seed(0)
+    images, network = SyntheticImages(2, 2, (1, 8, 8)), ConvNet((1, 8, 8), 2, 8)
+    matching = GradientMatching(images, network, lambda _: None, network_learning_rate=0.01, **settings)
+    optimizer, distances = torch.optim.Adam(images.parameters(), 0.1), []
+    for _ in range(steps):
+        parameters = dict(network.named_parameters())
+        loss = F.cross_entropy(network(PATTERNS), torch.tensor([0, 1]))
+        real = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
+        own = torch.autograd.grad(F.cross_entropy(network(images.pixels), images.labels), list(parameters.values()))
+        distances.append(sum(gradient_distance(m, r).item() for m, r in zip(own, real.values(), strict=True)))
+        matching(real)
+        optimizer.step()
+    return images, distances
+
+
+def test_matching_goes_towards_the_gradients_of_real_images():
+    """For one network the distance falls; images that followed many networks train another one."""
+    _, distances = matched(40, steps_per_network=1000, network_steps=0)
+    assert distances[-1] < 0.8 * distances[0]
+    images, _ = matched(60, steps_per_network=5, network_steps=2)
+    network = ConvNet((1, 8, 8), 2, 8)
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    for _ in range(40):
+        optimizer.zero_grad()
+        F.cross_entropy(network(images.pixels.detach()), images.labels).backward()
+        optimizer.step()
+    assert network(PATTERNS).argmax(1).tolist() == [0, 1]
+    parts = torch.randn(3, 4)
+    assert gradient_distance(parts, 3 * parts).item() == pytest.approx(0, abs=1e-5)
+    assert gradient_distance(parts, -parts).item() == pytest.approx(6) and private_set.GROUPS == psg.GROUPS
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--classifier_width", "12"], "--classifier_width is 12; give a multiple of 8"),
+        (["--images_per_class", "0"], "--images_per_class is 0"),
+        (["--resolution", "4"], "--resolution 4 is too small"),
+        (["--noise_bands", "4"], "--noise_bands cancels noise"),
+        (["--evaluation_reserve", "0.1"], "--evaluation_reserve"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, words, flags):
+    with pytest.raises(UsageError, match=words):
+        load_config([*flags, *given], PSGConfig)

@@ -1,0 +1,96 @@
+"""Evolve public images towards sensitive ones by noisy votes, under one total (epsilon, delta), and release them as a
+data set.
+
+    accelerate launch training/train_private_evolution.py
+    accelerate launch training/train_private_evolution.py --dataset_name ylecun/mnist \\
+        --config training/recipes/pe/mnist_cpu.yaml
+    accelerate launch training/train_private_evolution.py --train_data_dir scans --class_names benign,malignant \\
+        --generator public_images --public_data_dir drawings --target_epsilon 5
+
+In each generation every sensitive image votes for the candidate of its class that is nearest to it. The noisy
+histogram of the votes says which candidates have children; children are variations of them. Only the votes touch the
+images, through `SensitiveImages`; each question writes its row to the ledger first. No network is trained on the way.
+
+The release is a data set, `datasets.load_dataset("runs/pe/release")`. With `--train_on_result` there is
+a second one, `model/release/`: a diffusion model of these images, which cost no more.
+
+Stages (Lin et al. 2024, Algorithm 1): candidates -> (votes, parents, children) for each generation -> release/ (->
+model/release/). `docs/private_evolution.md` has more.
+"""
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.methods.private_evolution import PrivateEvolutionConfig
+from diffusers_dp.runs.launch import launch, run_method
+
+
+if TYPE_CHECKING:
+    import torch
+
+    from diffusers_dp.models.variations import CandidateGenerator
+    from diffusers_dp.queries.mean_features import Embedding
+    from diffusers_dp.runs.run import TrainingRun
+
+    Run = TrainingRun[PrivateEvolutionConfig]
+
+PURPOSE = "They are variations of what is public, chosen by noisy votes of the sensitive images."
+
+
+def train(run: "Run") -> None:
+    from diffusers_dp.release.dataset_release import DatasetArtefact
+    from diffusers_dp.runs.evolution import embedding_of, proposer_of
+    from diffusers_dp.runs.result_model import ReleasedImages, model_of_images
+
+    config, names = run.config, run.facts.class_names
+
+    # 1. Who proposes candidates, and where they are compared with images.
+    proposer, (embed, origins) = proposer_of(run), embedding_of(run)
+    run.note_public_inputs([*proposer.public_inputs, *origins])
+
+    # 2. Generations.
+    images, labels = evolve(run, proposer, embed)
+    run.done("images")
+
+    # 3. A model of them, which looks at nothing else.
+    pipeline = None
+    if config.train_on_result:
+        pipeline = model_of_images(
+            lambda: ReleasedImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
+            batch_size=config.diffusion_batch_size, learning_rate=config.diffusion_learning_rate,
+            processes=run.processes,
+        )  # fmt: skip
+        run.done("diffusion model")
+
+    # 4. The releases.
+    facts = {**config.evolution_facts, **proposer.facts}
+    release = run.release(DatasetArtefact(images, None if names is None else labels, names, PURPOSE), facts)
+    if pipeline is not None and release is not None:
+        run.release_derived(release, pipeline, facts)
+
+
+def evolve(run: "Run", proposer: "CandidateGenerator", embed: "Embedding") -> "tuple[torch.Tensor, torch.Tensor]":
+    """The children of the last generation, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`."""
+    from diffusers_dp.queries.votes import NearestCandidates
+    from diffusers_dp.runs.evolution import Population
+
+    config = run.config
+    population = Population.first(proposer, run, config.candidates_per_class, config.seed)
+    for query, strength in zip(config.votes, config.strengths, strict=True):
+        seen = population.embedded(embed, config.lookahead, strength, run.processes.device)
+        question = replace(query, candidates_sha256=population.sha256)
+        votes = run.ask(question, NearestCandidates(embed, seen, config.num_votes))
+        last = query.generation == len(config.votes)
+        number = (config.images_per_class or config.candidates_per_class) if last else config.candidates_per_class
+        population = population.children(votes, number, strength)
+    return population.images(), population.labels
+
+
+def main(argv: list[str] | None = None) -> None:
+    run_method(PrivateEvolutionConfig, train, preflight, sys.argv[1:] if argv is None else argv)
+
+
+if __name__ == "__main__":
+    launch(main)
