@@ -13,6 +13,7 @@ from ..data.images import PublicFacts, listing_of, load_images
 from ..data.shares import load_share
 from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
+from ..errors import UsageError
 from ..evaluation.charged import charged_evaluation
 from ..files.sealed_folder import open_sealed, seal
 from ..methods.config import DPSGDConfig, TrainingConfig
@@ -162,19 +163,29 @@ class TrainingRun(Generic[Config]):
         self.identity.public_inputs = [*known, *(origin for origin in origins if origin not in known)]
         self.processes.on_first(lambda: save_identity(self.folder.private, self.identity))
 
-    def kept(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def kept(self, name: str, make: Callable[[], torch.Tensor], meaning: dict[str, Any]) -> torch.Tensor:
         """What the first process makes of noisy answers and public data, once: a run that goes on reads it again.
 
         Args:
             name (`str`): Of its folder in `private/`.
             make (`Callable`): Returns it.
+            meaning (`dict`): What it follows from: JSON values.
+
+        Raises:
+            IntegrityError: What is there is damaged.
+            UsageError: It follows from something else.
         """
         folder = self.folder.private / name
 
         def read_or_make() -> torch.Tensor:
             if not folder.exists():
-                seal(folder, {"kept": {"kept": make()}}, {})
-            return open_sealed(folder)[1]["kept"]["kept"]
+                seal(folder, {"kept": {"kept": make()}}, {"meaning": meaning})
+            state, tensors = open_sealed(folder)
+            if state["meaning"] != meaning:
+                raise UsageError(
+                    f"{folder} was made with other flags: resume with those of its run, or start another --output_dir."
+                )
+            return tensors["kept"]["kept"]
 
         return self.processes.on_first(read_or_make)
 
