@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,31 @@ class PublicImages:
         """Images `[size, C, H, W]` in [-1, 1], drawn uniformly, and their labels."""
         index = torch.randint(len(self.images), (size,))
         return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
+
+
+def of_classes(public: PublicImages, chosen: list[list[int]], labelled: bool) -> PublicImages:
+    """The images of some classes, with new labels.
+
+    Args:
+        public (`PublicImages`): All.
+        chosen (`list[list[int]]`): Their classes that stand for each new one.
+        labelled (`bool`): Whether they have labels from now on.
+
+    Raises:
+        UsageError: No image is of these classes.
+    """
+    assert public.labels is not None and public.num_classes is not None
+    new = torch.full((public.num_classes + 1,), -1)
+    for label, classes in enumerate(chosen):
+        new[classes] = label
+    labels = new[public.labels]
+    kept = labels >= 0
+    if not kept.any():
+        raise UsageError("No public image is of the classes that the sensitive ones look like; add some.")
+    return replace(
+        public, images=public.images[kept], labels=labels[kept] if labelled else None,
+        num_classes=len(chosen) if labelled else None, class_names=None,
+    )  # fmt: skip
 
 
 def check_public_images(data: DataSource) -> None:

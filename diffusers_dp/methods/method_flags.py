@@ -12,6 +12,7 @@ from ..queries.central_images import MeanImages, ModeImages
 from ..queries.frequency import FrequencyFeatures
 from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
+from ..queries.semantic import PublicClassifier, SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
 from .flag_groups import ScatteringFlags, flag, parse_range, parse_rate, run_folder, split_list
@@ -184,8 +185,41 @@ class PublicFlags:
 
 
 @dataclass
+class SemanticFlags:
+    """Which of the public images the model learns from: those of the classes that the sensitive ones look like
+    (PrivImage)."""
+
+    _argument_group_name = "semantic query"
+
+    semantic_query_network: str | None = flag(
+        None,
+        "Folder or Hub id of a public image classifier of transformers (safetensors), whose classes are those of the "
+        "public images; unset: the model learns from all of them.",
+    )
+    semantic_classes_per_class: int = flag(5, "Public classes that stand for each sensitive one.")
+    semantic_noise_multiplier: float = flag(50.0, "Noise multiplier of the question which those are.")
+
+
+@dataclass
 class PublicConfig(PublicDataFlags, PublicFlags, DiffusionConfig):
     """What methods share that may begin with public images or a public model."""
+
+    @property
+    def semantic_query(self) -> SemanticQuery | None:
+        """Which public classes the sensitive images look like, where the method has the flag and it is given."""
+        network = getattr(self, "semantic_query_network", None)
+        if network is None:
+            return None
+        return SemanticQuery(
+            classifier=PublicClassifier(network, self.image_shape), flags="semantic",
+            classes_per_class=getattr(self, "semantic_classes_per_class"),
+            noise_multiplier=getattr(self, "semantic_noise_multiplier"),
+        )  # fmt: skip
+
+    @property
+    def asked_first(self) -> tuple[Query, ...]:
+        """What is asked before the model learns from public images."""
+        return () if self.semantic_query is None else (self.semantic_query,)
 
     @property
     def pretrains(self) -> bool:
@@ -219,7 +253,7 @@ class MixtureFlags:
 
 
 @dataclass
-class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, PublicConfig):
+class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, SemanticFlags, PublicConfig):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
@@ -252,7 +286,7 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
     @property
     def queries(self) -> tuple[Query, ...]:
         """What the curriculum asks."""
-        spatial = (self.central_images_query,) if self.asks_spatial else ()
+        spatial = (*self.asked_first, *((self.central_images_query,) if self.asks_spatial else ()))
         return (*spatial, self.frequency_query) if self.asks_frequency else spatial
 
     @property
@@ -301,12 +335,17 @@ class DPDMConfig(DiffusionConfig):
 
 
 @dataclass
-class DPDiffusionConfig(PublicConfig):
+class DPDiffusionConfig(SemanticFlags, PublicConfig):
     """All flags of `training/train_dp_diffusion.py`."""
 
     method: ClassVar[str] = "dp_diffusion"
     default_objective: ClassVar[str] = "ddpm"
     output_dir: str = run_folder("runs/dp_diffusion")
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """PrivImage's, where it is asked."""
+        return self.asked_first
 
 
 @dataclass

@@ -82,6 +82,7 @@ _AT_LEAST = {
     "public_lr_warmup_steps": 0,
     "candidates_per_class": 1,
     "classifier_width": 1,
+    "semantic_classes_per_class": 1,
     "steps_per_network": 1,
     "network_steps": 0,
     "num_votes": 1,
@@ -108,6 +109,7 @@ _POSITIVE = (
     "stopping_noise_multiplier",
     "moving_average_learning_rate",
     "votes_noise_multiplier",
+    "semantic_noise_multiplier",
     "network_learning_rate",
     "frequency_length_scale",
     "frequency_learning_rate",
@@ -361,6 +363,11 @@ def _validate_public(config: PublicConfig) -> None:
         raise UsageError(
             "--mix_public_images needs --public_dataset_name or --public_data_dir, whose images are mixed with the "
             "central ones."
+        )
+    if config.semantic_query is not None and not (config.pretrains or config.dry_run):
+        raise UsageError(
+            "--semantic_query_network chooses among public images, and there are none: add --public_dataset_name or "
+            "--public_data_dir."
         )
     if config.public_timestep_mixture is not None:
         TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")

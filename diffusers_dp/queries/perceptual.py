@@ -81,17 +81,7 @@ class PerceptualFeatures:
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
-        from huggingface_hub import ModelCard
-
-        from ..data.public_images import licence_of
-
-        folder = Path(self.network).expanduser()
-        return [{
-            "kind": "feature network",
-            "name": "local folder" if folder.exists() else self.network,
-            "weights_sha256": self._sha256,
-            "licence": licence_of(ModelCard, folder / "README.md" if folder.exists() else self.network),
-        }]  # fmt: skip
+        return [network_origin("feature network", self.network, self._sha256)]
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1, or 0 where no layer sees anything."""
@@ -147,28 +137,47 @@ class PerceptualFeatures:
     @cached_property
     def _loaded(self) -> "tuple[nn.Module, int, torch.Tensor, torch.Tensor]":
         """The network in evaluation mode, its channels, and the mean and standard deviation that it expects."""
-        import torch
 
         network = load_network(self.network, self.flag).eval().requires_grad_(False)
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
             raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
-        mean, std = (torch.tensor(numbers).view(1, -1, 1, 1) for numbers in _preprocessing(self.network, channels))
-        return network, channels, mean, std
+        return network, channels, *preprocessing_of(self.network, channels)
 
 
-def load_network(name: str, flag: str) -> Any:
+def network_origin(kind: str, name: str, sha256: str) -> dict[str, Any]:
+    """Of a network from elsewhere, for the receipt.
+
+    Args:
+        kind (`str`): What it is for.
+        name (`str`): Folder or Hub id; a folder is not told.
+        sha256 (`str`): Of its weights.
+    """
+    from huggingface_hub import ModelCard
+
+    from ..data.public_images import licence_of
+
+    folder = Path(name).expanduser()
+    return {
+        "kind": kind,
+        "name": "local folder" if folder.exists() else name,
+        "weights_sha256": sha256,
+        "licence": licence_of(ModelCard, folder / "README.md" if folder.exists() else name),
+    }
+
+
+def load_network(name: str, flag: str, kind: str = "AutoModel") -> Any:
     """A network of `transformers` from safetensors, in float32, on the CPU. A pickle is a program, and none is loaded.
 
     Raises:
         UsageError: There is none, or it is damaged or not whole.
     """
     import torch
+    import transformers
     from safetensors import SafetensorError
-    from transformers import AutoModel
 
     try:
-        network, report = AutoModel.from_pretrained(
+        network, report = getattr(transformers, kind).from_pretrained(
             name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
@@ -204,11 +213,14 @@ def _keep(outputs: list[Any]) -> Any:
     return hook
 
 
-def _preprocessing(name: str, channels: int) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel that the network was trained with; a half, where it does not say."""
+def preprocessing_of(name: str, channels: int) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Mean and standard deviation that the network was trained with, `[1, channels, 1, 1]`; a half, where it does not
+    say."""
+    import torch
     from transformers.utils import cached_file
 
     path = cached_file(name, PREPROCESSOR, _raise_exceptions_for_missing_entries=False)
     said = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
     found = [said.get(key, [0.5] * channels) for key in ("image_mean", "image_std")]
-    return tuple(numbers if len(numbers) == channels else [0.5] * channels for numbers in found)  # type: ignore[return-value]
+    mean, std = (numbers if len(numbers) == channels else [0.5] * channels for numbers in found)
+    return torch.tensor(mean).view(1, -1, 1, 1), torch.tensor(std).view(1, -1, 1, 1)

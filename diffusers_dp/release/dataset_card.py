@@ -40,11 +40,11 @@ def dataset_card(
     from huggingface_hub import DatasetCard, DatasetCardData
     from jinja2 import TemplateError
 
+    # No `configs`: with them `datasets` takes any folder of the same name for the one that it has in its cache.
     data = DatasetCardData(
         task_categories=["unconditional-image-generation"] if class_names is None else ["image-classification"],
         tags=["synthetic", "differential-privacy", "image"],
         size_categories=size_category(num_images),
-        configs=configs(),
     )
     try:
         card = DatasetCard.from_template(
@@ -65,11 +65,6 @@ def dataset_card(
             "The receipt of the release holds what no receipt of this library does, so that no card can be written."
         ) from None
     return written
-
-
-def configs() -> list[dict[str, Any]]:
-    """Which files are images: `datasets` looks at no other."""
-    return [{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*.parquet"}]}]
 
 
 def size_category(num_images: int) -> str:

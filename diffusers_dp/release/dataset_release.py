@@ -17,7 +17,7 @@ from ..files.canonical import canonical_json
 from ..verify import guarantee
 from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
 from .artefacts import IMAGES_PER_CLASS, add_statement, grid_of, write_text
-from .dataset_card import configs, size_category
+from .dataset_card import size_category
 from .image_tables import image_table
 from .plain_words import plain_guarantee, questions
 
@@ -85,7 +85,6 @@ class DatasetArtefact:
             task_categories=["unconditional-image-generation" if self.labels is None else "image-classification"],
             tags=["synthetic", "differential-privacy", "image"],
             size_categories=size_category(len(self.images)),
-            configs=configs(),
         )
         template = files("diffusers_dp").joinpath("templates", "data_release_card.md").read_text(encoding="utf-8")
         return DatasetCard.from_template(

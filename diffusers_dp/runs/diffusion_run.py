@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 import torch
 
 from ..data.images import PublicFacts
-from ..data.public_images import PublicImages
+from ..data.public_images import PublicImages, of_classes
 from ..errors import UsageError
 from ..methods.config import TrainingConfig
 from ..methods.flags import DiffusionConfig
 from ..models import Denoiser, TrainingLoss, build_objective, count_parameters
 from ..pipelines import DPImagePipeline
+from ..queries.semantic import semantic_classes
 from .dp_sgd import Trained
 from .pretrained import (
     FLAG,
@@ -57,7 +58,7 @@ class DiffusionRun(TrainingRun[Config]):
         )
         self.model.unet.to(self.processes.device)
         origin = origin if self.public is None else self.public.origin
-        return [] if origin is None else [origin]
+        return [*([] if origin is None else [origin]), *super()._begin()]
 
     @cached_property
     def diffusion(self) -> tuple[Denoiser, TrainingLoss]:
@@ -76,11 +77,31 @@ class DiffusionRun(TrainingRun[Config]):
         `private/pretrained`."""
         if self.public is None:
             return
-        self.learn_from(self.public)
+        self.learn_from(self._alike(self.public))
         origin = self.public.origin
         self.processes.on_first(lambda: keep_pretrained(self.folder.private, self.pipeline, origin))
         self.public = None
         self.done("public pre-training")
+
+    def _alike(self, public: PublicImages) -> PublicImages:
+        """The public images of the classes that the sensitive ones look like, with the labels of these, where that is
+        asked (PrivImage, Li et al. 2024)."""
+        query = getattr(self.config, "semantic_query", None)
+        if query is None:
+            return public
+        if public.num_classes != query.classifier.num_classes:
+            raise UsageError(
+                f"--semantic_query_network tells {query.classifier.num_classes} classes apart, and the public images "
+                f"are of {public.num_classes or 'unknown'}: give a classifier of their classes, in their order."
+            )
+        names = self.facts.class_names
+        most = query.classes_per_class * len(names or ("",))
+        if most > query.classifier.num_classes:  # before anything is asked
+            raise UsageError(
+                f"--semantic_classes_per_class {query.classes_per_class} asks for {most} public classes, and there "
+                f"are {query.classifier.num_classes}: give a smaller number."
+            )
+        return of_classes(public, semantic_classes(self.ask(query), query.classes_per_class), names is not None)
 
     def learn_from(self, images: PublicImages | MixedImages) -> None:
         """Ordinary training on public images, with their own classes, by the flags of the pre-training. The averaged

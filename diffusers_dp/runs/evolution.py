@@ -58,7 +58,9 @@ class Population:
         classes = len(run.facts.class_names or ("",))
         empty = cls(run, proposer, torch.empty(0), 1, classes, seed)
         labels = torch.arange(number * classes) % classes
-        made = run.kept("candidates_1", lambda: proposer.initial(labels, empty._generator(FIRST)))
+        made = run.kept(
+            "candidates_1", lambda: proposer.initial(labels, empty._generator(FIRST)), empty._meaning(number)
+        )
         return replace(empty, candidates=made)
 
     @property
@@ -116,8 +118,12 @@ class Population:
             parents, labels = self.candidates[places.flatten()], torch.arange(places.numel()) % self.num_classes
             return self.proposer.vary(parents, labels, strength, self._generator(CHILDREN))
 
-        made = self.run.kept(f"candidates_{self.generation + 1}", make)
+        made = self.run.kept(f"candidates_{self.generation + 1}", make, self._meaning(number))
         return replace(self, candidates=made, generation=self.generation + 1)
+
+    def _meaning(self, number: int) -> dict[str, Any]:
+        """What so many candidates of a class follow from, besides the candidates and the votes before."""
+        return {"number": number, **self.run.config.evolution_facts, **self.proposer.facts}
 
     def _generator(self, draw: int) -> torch.Generator:
         """Public numbers of this generation, the same whenever they are drawn."""

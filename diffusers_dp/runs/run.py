@@ -13,6 +13,7 @@ from ..data.images import PublicFacts, listing_of, load_images
 from ..data.shares import load_share
 from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
+from ..errors import UsageError
 from ..evaluation.charged import charged_evaluation
 from ..files.sealed_folder import open_sealed, seal
 from ..methods.config import DPSGDConfig, TrainingConfig
@@ -162,19 +163,29 @@ class TrainingRun(Generic[Config]):
         self.identity.public_inputs = [*known, *(origin for origin in origins if origin not in known)]
         self.processes.on_first(lambda: save_identity(self.folder.private, self.identity))
 
-    def kept(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def kept(self, name: str, make: Callable[[], torch.Tensor], meaning: dict[str, Any]) -> torch.Tensor:
         """What the first process makes of noisy answers and public data, once: a run that goes on reads it again.
 
         Args:
             name (`str`): Of its folder in `private/`.
             make (`Callable`): Returns it.
+            meaning (`dict`): What it follows from: JSON values.
+
+        Raises:
+            IntegrityError: What is there is damaged.
+            UsageError: It follows from something else.
         """
         folder = self.folder.private / name
 
         def read_or_make() -> torch.Tensor:
             if not folder.exists():
-                seal(folder, {"kept": {"kept": make()}}, {})
-            return open_sealed(folder)[1]["kept"]["kept"]
+                seal(folder, {"kept": {"kept": make()}}, {"meaning": meaning})
+            state, tensors = open_sealed(folder)
+            if state["meaning"] != meaning:
+                raise UsageError(
+                    f"{folder} was made with other flags: resume with those of its run, or start another --output_dir."
+                )
+            return tensors["kept"]["kept"]
 
         return self.processes.on_first(read_or_make)
 
@@ -277,12 +288,10 @@ class TrainingRun(Generic[Config]):
         self.done("samples and release")
         print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
-        print(
-            f"next: diffusers-dp verify {release}",
-            f"      diffusers-dp sample {release} --num_images 1000 --output_dir {release.with_name('images')}",
-            f"      python app.py {release}",
-            sep="\n",
-        )
+        print(f"next: diffusers-dp verify {release}")
+        if isinstance(artefact, PipelineArtefact):
+            print(f"      diffusers-dp sample {release} --num_images 1000 --output_dir {release.with_name('images')}")
+            print(f"      python app.py {release}")
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
             print(f"Pushed to {address}")

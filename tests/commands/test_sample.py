@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from diffusers_dp import cli
 from diffusers_dp.commands import sample
 from diffusers_dp.evaluation.amendments import count_evaluation
 from diffusers_dp.models import linear_schedule
@@ -42,6 +43,17 @@ def test_a_dataset_that_loads(release, tmp_path, capsys):
     receipt = "privacy_receipt.json"
     assert (tmp_path / "out" / receipt).read_bytes() == (release / receipt).read_bytes()
     assert "load_dataset" in capsys.readouterr().out
+
+
+def test_datasets_in_folders_of_one_name_are_told_apart(release, tmp_path):
+    """Whoever loads both through one cache gets both."""
+    loaded = []
+    for number in ("3", "5"):
+        folder = tmp_path / number / "synthetic"
+        asked = ["--output_dir", str(folder), "--num_images", number, "--num_inference_steps", "1"]
+        cli.main(["sample", str(release), *asked])
+        loaded.append(datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache")).num_rows)
+    assert loaded == [3, 5]
 
 
 def test_a_model_without_classes_gives_no_labels(tmp_path):

@@ -68,6 +68,16 @@ def test_what_goes_in_comes_out(release, images, tmp_path):
     assert "They are a test." in (release / "README.md").read_text()
 
 
+def test_releases_in_folders_of_one_name_are_told_apart(tmp_path, images):
+    """All our releases are called `release`, and a cache serves them all."""
+    made = [make(tmp_path / name, images[:number]) for name, number in (("first", 9), ("second", 5))]
+    found = [
+        datasets.load_dataset(str(release), split="train", cache_dir=str(tmp_path / "cache")).num_rows
+        for release in (*made, made[0])
+    ]
+    assert found == [9, 5, 9]
+
+
 def test_without_classes(tmp_path, images):
     found = load_verified(make(tmp_path / "run", images[:, :1]))
     assert found.column_names == ["image"] and found["image"][0].mode == "L" and len(found) == 9
