@@ -319,6 +319,20 @@ ENGINE_FAULTS = (
         ("gradients/test_diffusers_models.py::test_dora_is_refused",),
     ),
     Fault(
+        "LoRA of torch's own attention is accepted, whose layers are never called",
+        SUPPORTED,
+        "    if isinstance(module, nn.MultiheadAttention) and holds_trained:",
+        "    if isinstance(module, nn.MultiheadAttention) and False:",
+        ("gradients/test_diffusers_models.py::test_lora_past_the_layers_is_refused",),
+    ),
+    Fault(
+        "LoRA of a bare parameter is accepted",
+        SUPPORTED,
+        '    if type(module).__name__ == "ParamWrapper" and holds_trained:',
+        '    if type(module).__name__ == "ParamWrapper" and False:',
+        ("gradients/test_diffusers_models.py::test_lora_past_the_layers_is_refused",),
+    ),
+    Fault(
         "an unsupported model is refused after the ledger is written",
         DOOR,
         "        check_model(model)\n        position = ledger.take_step(row, reserve_steps=reserve_steps)",
