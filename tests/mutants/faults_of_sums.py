@@ -173,8 +173,8 @@ CLIPPING = (
     Fault(
         "answers are not clipped",
         DOOR,
-        "rows = _clip(features(images.float() / 255, labels), clip_norm)",
-        "rows = features(images.float() / 255, labels)",
+        "rows = _clip(features(self._scaled(images, 0), labels), clip_norm)",
+        "rows = features(self._scaled(images, 0), labels)",
         ("privacy/test_sensitive.py::test_one_record_moves_an_answer_by_the_clip_norm_at_most",),
     ),
     Fault(
