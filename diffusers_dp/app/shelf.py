@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
-from ..release.components import check_components
+from ..release.components import check_components, is_latent, latent_classes
 from ..release.hub import fetch_snapshot
 from ..release.receipt import RECEIPT_NAME
 from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
@@ -101,9 +101,14 @@ class Shelf:
             problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
-        found = check_components(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
+        if is_latent(folder):
+            class_names = latent_classes(folder, MOST_CLASSES)
+        else:
+            class_names = check_components(
+                name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES
+            ).class_names
         agrees = bool(problems) or card_agrees(folder, receipt)
-        return Released(name, folder, receipt, tuple(problems), found.class_names, agrees)
+        return Released(name, folder, receipt, tuple(problems), class_names, agrees)
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""

@@ -33,7 +33,8 @@ class Artefact(Protocol):
         files (`tuple[str, ...]`): Its allow-list: what `save` writes into a release, beside card and receipt.
     """
 
-    files: ClassVar[tuple[str, ...]]
+    @property
+    def files(self) -> tuple[str, ...]: ...
 
     def save(self, release: Path) -> None:
         """Writes its files into an empty folder. Nothing of the run's folder is read."""

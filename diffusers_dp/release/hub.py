@@ -22,7 +22,7 @@ from ..verify import (
     read_receipt,
     verify,
 )
-from .components import check_components, check_model
+from .components import check_components, check_model, is_latent
 
 
 if TYPE_CHECKING:
@@ -140,7 +140,12 @@ def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def load_verified(
-    release: str | Path, require_dp: bool = True, *, revision: str | None = None, **arguments: Any
+    release: str | Path,
+    require_dp: bool = True,
+    *,
+    revision: str | None = None,
+    base: str | Path | None = None,
+    **arguments: Any,
 ) -> "DPImagePipeline":
     """Fetches a release, verifies its receipt, and loads the pipeline.
 
@@ -149,8 +154,10 @@ def load_verified(
         require_dp (`bool`, defaults to `True`): `False` loads what does not match as well, with a warning for each
             mismatch.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        base (`str` or `Path`, *optional*): Folder of the base, where the release is adapters of one; else it is
+            fetched from the Hub, by its commit. It is compared with the hashes in the release.
         arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are safetensors, whatever
-            is asked.
+            is asked. Without effect on a latent model.
 
     Returns:
         `DPImagePipeline`: On the CPU. What was verified is "numbers consistent, unsigned": see `verify`.
@@ -158,8 +165,8 @@ def load_verified(
     Raises:
         IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee.
             Whatever `require_dp` is: the model is none of this library, or its configuration is not one of its weights
-            (`components`).
-        UsageError: There is no such folder, and no such repository.
+            (`components`). Or the base is another one.
+        UsageError: There is no such folder, and no such repository; or the base is not to be had.
     """
     folder = fetch_release(release, revision)
     try:
@@ -175,6 +182,10 @@ def load_verified(
     outright = "" if problems else publishes_records(*about_delta(receipt))
     if outright:
         logger.warning("'%s': %s", release, outright)
+    if is_latent(folder):
+        from .latent_artefacts import load_latent
+
+        return load_latent(folder, base)
     check_model(str(release), check_components(str(release), folder))
     from safetensors import SafetensorError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
 from ..verify import NO_CARD, SIGNATURE_NAME, card_agrees, settled_digest
-from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES, PIPELINE_FILES, RELEASE_FILES
+from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES, RELEASE_FILES, files_of
 from .hub import verify_here
 from .receipt import RECEIPT_NAME
 from .signing import signature_fits
@@ -24,18 +24,20 @@ HUB_FILE = ".gitattributes"  # which the Hub writes itself
 IDENTITY = (RECEIPT_NAME, "sampling.json")  # what makes a release, or a dataset, the one that it is
 
 
-def files_to_push(release: str | Path, files: Sequence[str] = PIPELINE_FILES) -> list[str]:
+def files_to_push(release: str | Path, files: Sequence[str] | None = None) -> list[str]:
     """The names of a release's files, after a look at each: all that would go.
 
     Args:
         release (`str` or `Path`): Folder.
-        files (sequence of `str`): The allow-list of its artefact, see `Artefact.files`. A receipt cannot widen it.
+        files (sequence of `str`, *optional*): The allow-list of its artefact, see `Artefact.files`; by default that of
+            the library's own of that kind. A receipt cannot widen it.
 
     Raises:
         UsageError: The folder holds no release.
         IntegrityError: It is not what its receipt says, or its card lacks the guarantee.
     """
-    folder, allowed = Path(release), [*CARD_AND_RECEIPT, *files]
+    folder = Path(release)
+    allowed = [*CARD_AND_RECEIPT, *(files_of(folder) if files is None else files)]
     receipt, problems = verify_here(folder)
     missing = [name for name in allowed if not (folder / name).is_file()]
     stated = {file["name"] for file in receipt["files"]} if not problems else set()
@@ -84,7 +86,7 @@ def check_name(repo_id: str, repo_type: str = "model") -> None:
 
 
 def push_release(
-    release: str | Path, repo_id: str, *, private: bool = False, files: Sequence[str] = PIPELINE_FILES
+    release: str | Path, repo_id: str, *, private: bool = False, files: Sequence[str] | None = None
 ) -> str:
     """Uploads a release.
 
@@ -92,7 +94,7 @@ def push_release(
         release (`str` or `Path`): Folder.
         repo_id (`str`): `owner/name`, or `name` for one of your own.
         private (`bool`): Whether a new repository is for its owners alone.
-        files (sequence of `str`): See `files_to_push`.
+        files (sequence of `str`, *optional*): See `files_to_push`.
 
     Returns:
         `str`: Its address.
@@ -158,7 +160,7 @@ def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
     check_hub(repo_id)
 
 
-def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence[str] = PIPELINE_FILES) -> str:
+def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence[str] | None = None) -> str:
     """Uploads what a run released, as `push_release` does. Returns its address.
 
     Raises:
@@ -168,7 +170,7 @@ def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence
         return push_release(release, repo_id, private=private, files=files)
     except DiffusersDPError as error:
         again = f"`diffusers-dp push {release} --hub_model_id {repo_id}`"
-        if tuple(files) != PIPELINE_FILES:
+        if files is not None and tuple(files) != files_of(release):
             again = f"`push_release({str(release)!r}, {repo_id!r}, files=...)` with the files of your artefact"
         raise type(error)(f"{error} {release} is finished: {again} tries again.") from None
 

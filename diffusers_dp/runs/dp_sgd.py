@@ -28,11 +28,13 @@ class Trained:
         module (`nn.Module`): Its weights are trained, averaged and stored.
         model (`nn.Module`): What the loss is called with: the module itself, or what holds it and no other weights.
         loss (`RowLoss`): See `SensitiveImages.noisy_gradient`.
+        row_shape (`tuple[int, int, int]`, *optional*): Of a row, where it is no image.
     """
 
     module: nn.Module
     model: nn.Module
     loss: RowLoss
+    row_shape: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)

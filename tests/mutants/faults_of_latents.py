@@ -116,3 +116,127 @@ LATENT_FAULTS = (
         ("privacy/test_mapped.py",),
     ),
 )
+
+DENOISER, ADAPTERS, ARTEFACTS, BASE, VERIFY, RUN, SALIENCY = (
+    f"diffusers_dp/{name}.py"
+    for name in (
+        "models/latent_denoiser", "models/adapters", "release/latent_artefacts", "release/latent_base", "verify",
+        "runs/latent_run", "queries/saliency",
+    )
+)  # fmt: skip
+MODELS, SCRIPT = "models/test_latent_denoiser.py::test_", "training/test_train_dp_ldm.py::test_"
+
+LATENT_RELEASES = (
+    Fault(
+        "adapters of another base are drawn from",
+        BASE,
+        "    problem = next(check_base(folder, reference), None)\n",
+        "    problem = None\n",
+        (f"{SCRIPT}another_base_is_refused_by_name",),
+    ),
+    Fault(
+        "of a base the weights are not compared",
+        VERIFY,
+        '        elif _digest(path) != file["sha256"]:\n',
+        '        elif path.suffix == ".json" and _digest(path) != file["sha256"]:\n',
+        (f"{SCRIPT}another_base_is_refused_by_name",),
+    ),
+    Fault(
+        "a branch is a commit",
+        VERIFY,
+        're.fullmatch(r"[0-9a-f]{40}", revision)',
+        're.fullmatch(r"[0-9a-z]+", revision)',
+        (f"{SCRIPT}a_base_without_commit_or_hashes_is_refused",),
+    ),
+    Fault(
+        "a base may lie anywhere, and be pickled",
+        VERIFY,
+        'BASE_FILE.fullmatch(file["name"])',
+        'file["name"]',
+        (f"{SCRIPT}a_base_without_commit_or_hashes_is_refused",),
+    ),
+    Fault(
+        "pickled weights of a base are loaded",
+        BASE,
+        "    if has_weights and not any(",
+        "    if False and not any(",
+        (f"{SCRIPT}pickles_other_pipelines_and_dit_adapters_are_refused",),
+    ),
+    Fault(
+        "classes of a base that are not known are loaded",
+        BASE,
+        "entry[1:] not in [[each] for each in classes]",
+        "len(entry) != 2",
+        (f"{SCRIPT}pickles_other_pipelines_and_dit_adapters_are_refused",),
+    ),
+    Fault(
+        "adapters that fit nowhere are passed over",
+        ARTEFACTS,
+        '        if loaded != sum("lora_" in name for name in tensors):\n',
+        "        if False:\n",
+        (f"{SCRIPT}adapters_of_another_network_are_refused",),
+    ),
+    Fault(
+        "a merged release tells where its base lay",
+        ARTEFACTS,
+        'if key != "_name_or_path"}))',
+        "}))",
+        (f"{SCRIPT}a_merged_release_is_a_pipeline_of_diffusers",),
+    ),
+    Fault(
+        "steps and noise of latents from the public seed",
+        DENOISER,
+        "        draws = Draws(generator, latents.device)\n",
+        "        draws = Draws(None, latents.device)\n",
+        (f"{MODELS}the_loss_by_its_formula",),
+    ),
+    Fault(
+        "frozen weights get gradients, and all the noise that goes with them",
+        ADAPTERS,
+        "    network.requires_grad_(False)\n    for module",
+        "    for module",
+        (f"{MODELS}what_is_trained", f"{SCRIPT}adapters_from_images_to_a_stranger"),
+    ),
+    Fault(
+        "noise is added to frozen parts, and what is trained stays as it was",
+        ADAPTERS,
+        "for name, each in model.named_parameters() if each.requires_grad}",
+        "for name, each in model.named_parameters() if not each.requires_grad}",
+        (f"{MODELS}what_is_trained", f"{SCRIPT}adapters_from_images_to_a_stranger"),
+    ),
+    Fault(
+        "DP-SGD sees images, not latents",
+        RUN,
+        "        self.dp_sgd(trained, images=self.latents)\n",
+        "        self.dp_sgd(trained)\n",
+        (f"{SCRIPT}adapters_from_images_to_a_stranger",),
+    ),
+    Fault(
+        "the cache of latents does not know the images",
+        RUN,
+        "made_of=[self.made_of, self.encoder.facts]",
+        "made_of=[self.encoder.facts]",
+        (f"{SCRIPT}latents_of_other_images_are_encoded_anew",),
+    ),
+    Fault(
+        "squared norms of gradients are summed, not shares",
+        SALIENCY,
+        "squares / total.clamp_min(1e-38), 0.0)",
+        "squares, 0.0)",
+        (f"{MODELS}shares_of_squared_gradient_norms_by_autograd",),
+    ),
+    Fault(
+        "a gradient that is not finite is a share of one",
+        SALIENCY,
+        "total.isfinite() & (total > 0)",
+        "total != 0",
+        (f"{MODELS}shares_of_squared_gradient_norms_by_autograd",),
+    ),
+    Fault(
+        "each record's gradients see noise of their own place in the batch",
+        RUN,
+        "noise = noise.repeat(len(latents), 1, 1, 1)",
+        "noise = torch.randn_like(rows)",
+        (f"{SCRIPT}a_noisy_answer_chooses_the_layers",),
+    ),
+)
