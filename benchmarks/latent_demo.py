@@ -64,9 +64,7 @@ def text_parts(folder: Path) -> tuple[CLIPTokenizer, CLIPTextModel]:
     words += ["<|startoftext|>", "<|endoftext|>"]
     (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    tokenizer = CLIPTokenizer(
-        vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), model_max_length=16
-    )
+    tokenizer = CLIPTokenizer(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), model_max_length=16)
     config = CLIPTextConfig(
         vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=16, bos_token_id=len(words) - 2, eos_token_id=len(words) - 1,
