@@ -2,6 +2,7 @@
 """Fine-tuning of a public latent pipeline with DP-SGD: its attention (DP-LDM), low-rank matrices (DP-LoRA), or
 low-rank matrices beside layers that a noisy answer names (DP-SAPF). No torch."""
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -138,6 +139,8 @@ class LatentConfig(LatentFlags, DPSGDConfig):
                 f"--train {self.train} makes {TRAINED[self.train]}, and this is {self.method}: give one method, or "
                 "--train alone."
             )
+        if self.has_adapters and not self.dry_run and importlib.util.find_spec("peft") is None:
+            raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
         if self.train != "lora" and self.targets:
             raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
         if not 0 <= self.label_dropout < 1:

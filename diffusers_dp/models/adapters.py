@@ -72,6 +72,8 @@ def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
 
 def merge_lora(network: nn.Module) -> None:
     """Adds the products of the matrices to the weights beside them, and leaves plain layers."""
+    if not any("lora_" in name for name, _ in network.named_parameters()):
+        return
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for name, module in list(network.named_modules()):

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What a release of a latent model holds: adapters, beside a reference to their base; or the whole pipeline."""
 
+import importlib.util
 import json
 import shutil
 import tempfile
@@ -126,6 +127,8 @@ def load_adapters(base: LatentBase, path: Path) -> None:
     """Puts LoRA matrices into the network of their base. Raises `IntegrityError` where they do not fit."""
     from safetensors import SafetensorError, safe_open
 
+    if importlib.util.find_spec("peft") is None:
+        raise UsageError("Adapters need a package: pip install diffusers_dp[lora].")
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
