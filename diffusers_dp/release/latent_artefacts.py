@@ -48,18 +48,20 @@ class LatentArtefact:
         seed: int = 0,
         num_inference_steps: int = 20,
     ):
-        self.base, self.network, self.merge = base, denoiser.network.to("cpu"), merge
-        self.classes = {"id2label": id2label, "class_prompts": None if prompts is None else list(prompts)}
-        self.samples = sample_grid(
-            drawing_pipeline(base, id2label, prompts, denoiser.to("cpu")), IMAGES_PER_CLASS, seed, num_inference_steps
-        )
-        self.files: tuple[str, ...] = ADAPTER_FILES
-        if merge:
-            merge_lora(self.network)
+        self.base, self.denoiser, self.merge = base, denoiser, merge
+        self.classes: dict[str, Any] = {
+            "id2label": id2label,
+            "class_prompts": None if prompts is None else list(prompts),
+        }
+        self.seed, self.num_inference_steps = seed, num_inference_steps
+        self.files: tuple[str, ...] = ADAPTER_FILES  # of a whole pipeline, what was saved of it
 
     def save(self, release: Path) -> None:
+        drawing = drawing_pipeline(self.base, self.classes["id2label"], None, self.denoiser.to("cpu"))
+        samples = sample_grid(drawing, IMAGES_PER_CLASS, self.seed, self.num_inference_steps)
         index: dict[str, Any] = {"_class_name": ADAPTERS, "base": self.base.reference}
         if self.merge:
+            merge_lora(self.denoiser.network)
             with tempfile.TemporaryDirectory(dir=release.parent) as saved:
                 self.base.pipeline.save_pretrained(saved, safe_serialization=True, max_shard_size="100GB")
                 shutil.copytree(saved, release, dirs_exist_ok=True)
@@ -71,10 +73,10 @@ class LatentArtefact:
         else:
             from peft.utils import get_peft_model_state_dict
 
-            layers = {f"{self.base.network_name}_lora_layers": get_peft_model_state_dict(self.network)}
+            layers = {f"{self.base.network_name}_lora_layers": get_peft_model_state_dict(self.denoiser.network)}
             KINDS[self.base.kind][0].save_lora_weights(release, safe_serialization=True, **layers)
         write_text(release / "model_index.json", canonical_json({**index, **self.classes}))
-        self.samples.save(release / "samples.png")
+        samples.save(release / "samples.png")
         if self.merge:
             self.files = files_of(release)
 

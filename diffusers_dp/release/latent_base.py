@@ -21,7 +21,7 @@ from ..data.public_images import licence_of
 from ..errors import IntegrityError, UsageError, first_line
 from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
-from ..verify import BASE_FILE, check_base
+from ..verify import BASE_FILE, RECEIPT_NAME, check_base
 from .components import WRONG, WrongModel, read_json
 from .hub import fetch_release
 
@@ -64,6 +64,7 @@ class LatentBase:
         revision (`str`, *optional*): The commit; `None` of a local folder.
         files (`list[dict]`): `{"name": ..., "sha256": ...}` of all that was read.
         licence (`str`): As its card states it.
+        folder (`Path`): Where it lies.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class LatentBase:
     revision: str | None
     files: list[dict[str, str]]
     licence: str
+    folder: Path
 
     @property
     def network_name(self) -> str:
@@ -148,7 +150,7 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
     Raises:
         UsageError: There is none, it is of another kind, or its weights are not safetensors or not whole.
     """
-    patterns = ["model_index.json", "README.md", *(f"*/{pattern}" for pattern in FILES)]
+    patterns = ["model_index.json", "README.md", RECEIPT_NAME, *(f"*/{pattern}" for pattern in FILES)]
     folder = fetch_release(name, revision, kind="a latent pipeline", files=patterns, flag=flag)
     try:
         index = read_json(folder / "model_index.json")
@@ -187,7 +189,7 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
     files = [{"name": file, "sha256": _sha256(folder / file)} for file in used]
     return LatentBase(
         kind, pipeline, "local folder" if local else name, None if local else folder.name,
-        files, licence_of(ModelCard, folder / "README.md"),
+        files, licence_of(ModelCard, folder / "README.md"), folder,
     )  # fmt: skip
 
 

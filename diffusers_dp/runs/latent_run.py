@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A run that fine-tunes a public latent pipeline: its images are encoded once, and DP-SGD sees latents."""
 
+import json
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,7 +20,10 @@ from ..queries.saliency import shares
 from ..randomness.timestep_mixture import TimestepMixture
 from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
+from ..release.no_guarantee import refuse_without_guarantee
+from ..release.unreleased import refuse_unreleased
 from .dp_sgd import Trained
+from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
 from .run import TrainingRun
 
 
@@ -38,11 +42,19 @@ class LatentRun(TrainingRun[Config]):
     def _begin(self) -> list[dict[str, Any]]:
         config = self.config
         self.base, self.encoder, self.denoiser = open_base(self.facts, **config.base_settings)
+        what = f"{FLAG} {config.pretrained_model_name_or_path}"
+        receipt, cost = release_of(self.base, what), {}
+        if receipt is not None:
+            refuse_the_same_images(
+                receipt, self.facts, what, private=self.folder.private, ledger_path=config.ledger_path,
+                dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
+            )  # fmt: skip
+            cost = facts_of_release(receipt)
         if not config.merges:
             refuse_no_adapters(self.base)
         self.denoiser.to(self.processes.device)
         overlap = "unknown" if config.base_overlap == "unknown" else "no, as the trainer states"
-        return [*super()._begin(), {**self.base.origin, "saw_training_images": overlap}]
+        return [*super()._begin(), {**self.base.origin, "saw_training_images": overlap, **cost}]
 
     def _open(self, public_inputs: list[dict[str, Any]]) -> None:
         super()._open(public_inputs)
@@ -111,6 +123,15 @@ class Saliency:
 
 def classes_of(facts: PublicFacts) -> dict[int, str] | None:
     return None if facts.class_names is None else dict(enumerate(facts.class_names))
+
+
+def release_of(base: LatentBase, what: str) -> dict[str, Any] | None:
+    """The receipt of a base that is a release of this library. Raises `UsageError` where it learned from sensitive
+    images and is no whole release."""
+    refuse_without_guarantee(base.folder, FLAG, "begin with a model that has not seen sensitive images")
+    index = json.loads((base.folder / "model_index.json").read_bytes())
+    refuse_unreleased(index, base.name, FLAG, "begin with a model that has not seen sensitive images")
+    return receipt_of(base.folder, index, what)
 
 
 def open_base(

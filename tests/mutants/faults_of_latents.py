@@ -142,6 +142,13 @@ LATENT_RELEASES = (
         (f"{SCRIPT}another_base_is_refused_by_name",),
     ),
     Fault(
+        "a base that is a release of the same images is taken for public",
+        RUN,
+        "        if receipt is not None:\n            refuse_the_same_images(",
+        "        if receipt is not None and False:\n            refuse_the_same_images(",
+        (f"{SCRIPT}a_base_that_is_a_release_is_counted",),
+    ),
+    Fault(
         "a branch is a commit",
         VERIFY,
         're.fullmatch(r"[0-9a-f]{40}", revision)',

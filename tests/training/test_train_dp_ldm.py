@@ -122,6 +122,22 @@ def test_a_merged_release_is_a_pipeline_of_diffusers(kind, trained, bases, scrip
     assert changed and (trained == "all" or all("attn" in name or "embedding_table" in name for name in changed))
 
 
+def test_a_base_that_is_a_release_is_counted(bases, script, flags, tmp_path):
+    """Of the same images it is refused; of others its epsilon stands in the receipt. What has none is refused."""
+    script.main([*flags, *base_flag(bases), "--merge"])
+    release = tmp_path / "run" / "release"
+    begin = ["--pretrained_model_name_or_path", str(release)]
+    again = [*flags, *begin, "--output_dir", str(tmp_path / "again")]
+    with pytest.raises(UsageError, match="is a release trained on as many images of the same classes"):
+        script.main(again)
+    script.main([*again, "--num_train_images", "31"])
+    receipt = json.loads((tmp_path / "again" / "release" / "privacy_receipt.json").read_text())
+    assert receipt["public_inputs"][0]["kind"] == "release of diffusers_dp" and receipt["public_inputs"][0]["epsilon"]
+    (release / "privacy_receipt.json").unlink()
+    with pytest.raises(UsageError, match="missing or damaged"):
+        script.main([*again, "--num_train_images", "31", "--output_dir", str(tmp_path / "third")])
+
+
 def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monkeypatch):
     """DP-SAPF's question has its row and its share, and is asked once, of latents."""
     given = [*flags, *base_flag(bases), "--train", "salient", "--num_salient", "3", "--saliency_budget_share", "0.1"]
