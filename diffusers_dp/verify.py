@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Check a release against its `privacy_receipt.json`:   python verify.py FOLDER   (or `diffusers-dp verify FOLDER`)
+"""Check a release against its `privacy_receipt.json`:   python verify.py FOLDER [BASE]   (or `diffusers-dp verify`)
 
 This one file needs `pip install dp-accounting` and nothing else. It rebuilds the events that the receipt lists,
 computes epsilon again, and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a
@@ -59,6 +59,10 @@ PIPELINES = (
     "3dc8a9c59ac13cd874bd7344f843e02ad4397ffd152421c6902fdf0c6b45ce6a",
     "5d99e31fe7b0b7460de01125c80b4e90f63a939a9f9ab6a46e1c1d3c589b083c",
     "e4dda6907ec35e9fb782fd57f318d6e08c4a129aa4b9dfbb4e1a9c02063695dd",
+)
+#: What a base may be made of: in folders of components, and no pickle, no program, no way out of the folder.
+BASE_FILE = re.compile(
+    r"(?:[a-z][a-z0-9_]*/)?[A-Za-z0-9][\w-]*(?:\.safetensors\.index)?\.(?:json|txt|model|safetensors)"
 )
 UNKNOWN_CODE = "UNKNOWN code, which diffusers_dp never published: read it first"
 EDITED = (
@@ -211,6 +215,50 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         elif _digest(found[name]) != stated[name]:
             yield f"{name} is not the file that the receipt describes: its hash differs."
     yield from _check_model_index(folder, receipt)
+    base = base_of(folder)
+    if base is not None:
+        yield from check_reference(base)
+
+
+def base_of(folder: str | Path) -> dict[str, Any] | None:
+    """What `model_index.json` names as the base of adapters; `None` of any other release."""
+    try:
+        base = _json(Path(folder, "model_index.json")).get("base")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return base if isinstance(base, dict) else None
+
+
+def check_base(folder: str | Path, base: dict[str, Any]) -> Iterator[str]:
+    """Every file of the base that was read is here, and has the hash that the release states. What else lies beside
+    them is not used.
+
+    Args:
+        folder (`str` or `Path`): Of the base.
+        base (`dict`): As `base_of` returned it.
+    """
+    yield from check_reference(base)
+    for file in base.get("files", []) if not list(check_reference(base)) else []:
+        path = Path(folder, file["name"])
+        if not path.is_file():
+            yield f"{file['name']} of the base is missing."
+        elif _digest(path) != file["sha256"]:
+            yield f"{file['name']} of the base is another file than the release was made with: its hash differs."
+
+
+def check_reference(base: dict[str, Any]) -> Iterator[str]:
+    """The base is named by a whole commit, not by a branch or tag that may move, and holds no program."""
+    files, revision = base.get("files"), base.get("revision")
+    if not isinstance(base.get("name"), str) or not (
+        revision is None or isinstance(revision, str) and re.fullmatch(r"[0-9a-f]{40}", revision)
+    ):
+        yield "The base is not named by a whole commit."
+    if not isinstance(files, list) or not 0 < len(files) <= MOST_FILES or not all(
+        isinstance(file, dict) and isinstance(file.get("name"), str) and isinstance(file.get("sha256"), str)
+        and BASE_FILE.fullmatch(file["name"]) and re.fullmatch(r"[0-9a-f]{64}", file["sha256"])
+        for file in files
+    ):  # fmt: skip
+        yield "The base is not named by the hashes of safetensors and configurations."
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -807,17 +855,18 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
 CheckSignature = Callable[[dict[str, Any]], tuple[bool, str]]
 
 
-def report(folder: str | Path, check_signature: CheckSignature | None = None) -> int:
+def report(folder: str | Path, check_signature: CheckSignature | None = None, base: str | Path | None = None) -> int:
     """Prints what was found, and returns the exit code: 0, 2 or 4, whatever lies in the folder.
 
     Args:
         folder (`str` or `Path`): The release.
         check_signature (function, *optional*): Of the receipt: whether who was asked for signed it, and a sentence.
+        base (`str` or `Path`, *optional*): Folder of the base, where the release is adapters of one.
     """
     try:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a stranger's letters
-        code = _report(folder, check_signature)
+        code = _report(folder, check_signature, base)
         print(end="", flush=True)
         return code
     except ImportError as error:
@@ -834,9 +883,12 @@ def report(folder: str | Path, check_signature: CheckSignature | None = None) ->
     return code
 
 
-def _report(folder: str | Path, check_signature: CheckSignature | None) -> int:
+def _report(folder: str | Path, check_signature: CheckSignature | None, base: str | Path | None) -> int:
     try:
         receipt, problems = verify(folder)
+        reference = base_of(folder)
+        if base is not None:
+            problems += ["The release names no base."] if reference is None else check_base(base, reference)
     except Unreadable as error:
         print(f"error: {_printable(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -854,6 +906,9 @@ def _report(folder: str | Path, check_signature: CheckSignature | None) -> int:
     found = f"{found}: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}."
     print(f"{found} {delta_in_words(*about_delta(receipt))}".rstrip())
     print(*notes(receipt), sep="\n")
+    if reference is not None:
+        where = f"{_printable(reference['name'])} at {reference['revision'] or 'no commit'}"
+        print(f"Base {where}: {'its files are the stated ones' if base else 'base not checked, give its folder'}.")
     if receipt.get("dataset"):
         together = receipt["dataset"]["epsilon_of_all_releases"]["pld"]
         others = len(receipt.get("prior_releases", []))
@@ -876,7 +931,7 @@ def _report(folder: str | Path, check_signature: CheckSignature | None) -> int:
 
 if __name__ == "__main__":
     asked = {"-h", "--help"} & set(sys.argv[1:])
-    if asked or len(sys.argv) != 2:
-        print("usage: python verify.py FOLDER", file=sys.stdout if asked else sys.stderr)
+    if asked or not 2 <= len(sys.argv) <= 3:
+        print("usage: python verify.py FOLDER [BASE]", file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else 2)
-    sys.exit(report(sys.argv[1]))
+    sys.exit(report(sys.argv[1], base=sys.argv[2] if len(sys.argv) == 3 else None))

@@ -158,7 +158,11 @@ def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
 
     sigmas = getattr(pipeline.scheduler, "sigmas", None)
     level = 0.0 if sigmas is None else float(sigmas[step + 1])
-    images = torch.nn.functional.pixel_shuffle(latents.float() / (1 + level), pipeline.config.patch_size)
+    latents = latents.float() / (1 + level)
+    if hasattr(pipeline, "decode"):  # of a latent model
+        images = pipeline.decode(latents)
+    else:
+        images = torch.nn.functional.pixel_shuffle(latents, pipeline.config.patch_size)
     pixels = ((images / 2 + 0.5).clamp(0, 1) * 255).round().byte().cpu().permute(0, 2, 3, 1).numpy()
     return sheet_of(pixels)
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
 from ..release.allow_list import dataset_index
-from ..release.components import check_components
+from ..release.components import check_components, is_latent, latent_classes
 from ..release.hub import fetch_snapshot
 from ..release.image_tables import class_names_of, load_images
 from ..release.receipt import RECEIPT_NAME
@@ -105,8 +105,11 @@ class Shelf:
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
         agrees = bool(problems) or card_agrees(folder, receipt)
-        if holds_images := dataset_index(folder) is not None:
+        holds_images = dataset_index(folder) is not None
+        if holds_images:
             names = class_names_of(load_images(name, folder))
+        elif is_latent(folder):
+            names = latent_classes(folder, MOST_CLASSES)
         else:
             names = check_components(
                 name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES

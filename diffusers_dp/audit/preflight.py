@@ -36,9 +36,10 @@ def preflight(
     from .mechanism import AuditedModel
     from .mechanism_audit import audit_mechanism
 
-    model = (
-        None if trained is None else AuditedModel(trained.model, trained.loss, facts.image_shape, facts.class_names)
-    )
+    model = None
+    if trained is not None:
+        shape = trained.row_shape or facts.image_shape
+        model = AuditedModel(trained.model, trained.loss, shape, facts.class_names)
     audit = audit_mechanism(facts, plan, model, leaky_logs=leaky_logs, bf16=bf16, quick=True)
     if audit.reasons:
         raise IntegrityError(

@@ -99,7 +99,8 @@ class RunAudit:
             announce (`Callable`): Is told, after the second of all steps, how many seconds the steps will take.
         """
         start = time.perf_counter()
-        facts, sampling = self.facts, self.sampling
+        shape = self._new_model(self.config).row_shape or self.facts.image_shape
+        facts, sampling = replace(self.facts, image_shape=shape), self.sampling
         num_records = sampling.num_units
         taken, readable = flip_coins(num_records, self.num_canaries)
         images = np.random.default_rng().integers(0, 256, (num_records, *facts.image_shape), dtype=np.uint8)
@@ -168,7 +169,8 @@ class RunAudit:
     def _probes(self) -> list[Check]:
         trained = self._new_model(self.config)
         mechanism = Mechanism.of(self.plan, leaky_logs=self.config.leaky_logs)
-        model = AuditedModel(trained.model, trained.loss, self.facts.image_shape, self.facts.class_names)
+        shape = trained.row_shape or self.facts.image_shape
+        model = AuditedModel(trained.model, trained.loss, shape, self.facts.class_names)
         return [
             *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),
             *sensitivity_checks(mechanism, model, tight=False, thorough=False),

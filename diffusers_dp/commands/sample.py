@@ -69,6 +69,7 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solver", choices=("dpm", "heun"), default="dpm", help="heun calls the model twice a step.")
     parser.add_argument("--guidance_scale", type=float, default=1.0, help="Classifier-free guidance; 1 is none.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of the images.")
+    parser.add_argument("--base", help="Folder of the base, where the release is adapters of one; else from the Hub.")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ...; auto: a GPU if there is one.")
 
 
@@ -84,13 +85,19 @@ class DrawingFlags:
     seed: int
     device: str
     class_balance: str = UNIFORM
+    base: str | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace, num_images: int) -> "DrawingFlags":
         """Those of a command; one without `--class_balance` draws all classes alike."""
         names = ("batch_size", "num_inference_steps", "solver", "guidance_scale", "seed", "device")
         balance = getattr(args, "class_balance", UNIFORM)
-        return cls(num_images, **{name: getattr(args, name) for name in names}, class_balance=balance)
+        return cls(
+            num_images,
+            **{name: getattr(args, name) for name in names},
+            class_balance=balance,
+            base=getattr(args, "base", None),
+        )
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -180,6 +187,8 @@ class Drawing:
     @property
     def shape(self) -> "Shape":
         """(channels, height, width) of the images."""
+        if hasattr(self.pipeline, "image_shape"):  # of a latent model
+            return self.pipeline.image_shape
         patch, unet = self.pipeline.config.patch_size, self.pipeline.unet.config
         side = (unet.sample_size, unet.sample_size) if isinstance(unet.sample_size, int) else unet.sample_size
         return unet.in_channels // patch**2, side[0] * patch, side[1] * patch
@@ -233,7 +242,7 @@ def load(release: Path, flags: DrawingFlags) -> "tuple[DPImagePipeline, DrawingF
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
         raise UsageError(f"--device {device} is not there; give --device cpu.") from None
-    pipeline = load_model(release).to(device)
+    pipeline = load_model(release, base=flags.base).to(device)
     if flags.guidance_scale != 1 and pipeline.num_classes is None:
         raise UsageError("--guidance_scale needs a model with classes; leave it out.")
     if flags.guidance_scale != 1 and pipeline.is_one_step:

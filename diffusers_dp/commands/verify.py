@@ -22,14 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--identity",
         help="Who must have signed, if --signer is a file of allowed signers (see `man ssh-keygen`).",
     )
+    parser.add_argument("--base", help="Folder of the base, or its Hub id, where the release is adapters of one.")
 
 
 def run(args: argparse.Namespace) -> None:
     """Exits with 0 (numbers consistent), 2 (nothing to check) or 4 (something does not match)."""
+    base = None if args.base is None else fetch_release(args.base, flag="--base", kind="the base")
     if args.signer is None:
         if args.identity is not None:
             raise UsageError("--identity names one of several signers: give their file with --signer.")
-        sys.exit(report(fetch_release(args.release)))
+        sys.exit(report(fetch_release(args.release), base=base))
     signer = read_signer(args.signer, args.identity)
     folder = fetch_release(args.release)
-    sys.exit(report(folder, lambda receipt: check_signature(folder, receipt, signer)))
+    sys.exit(report(folder, lambda receipt: check_signature(folder, receipt, signer), base))

@@ -99,9 +99,7 @@ def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
         if shutil.disk_usage(temporary).free < num_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         yield temporary
-        sizes = {path.name: path.stat().st_size for path in sorted(temporary.glob("*.npy"))}
-        (temporary / STATE_FILE).write_text(json.dumps({"made_of": made_of, "bytes": sizes}, indent=2))
-        put_in_place(temporary, folder)
+        finish_cache(temporary, folder, made_of)
     except OSError as error:
         raise UsageError(
             f"{folder.parent} cannot take the decoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make room "
@@ -109,6 +107,14 @@ def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def finish_cache(temporary: Path, folder: Path, made_of: str) -> None:
+    """Gives a folder of whole `.npy` files the name of the cache, in the place of an older one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    sizes = {path.name: path.stat().st_size for path in sorted(temporary.glob("*.npy"))}
+    (temporary / STATE_FILE).write_text(json.dumps({"made_of": made_of, "bytes": sizes}, indent=2))
+    put_in_place(temporary, folder)
 
 
 def new_npy(path: Path, dtype: str, length: int) -> BinaryIO:

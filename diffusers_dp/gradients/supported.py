@@ -21,7 +21,8 @@ def check_model(model: nn.Module) -> None:
     Raises:
         UnsupportedModel: A trained parameter belongs to no layer with a rule; a layer mixes examples (BatchNorm in
             training), works in place, computes its weight from others (spectral or weight norm), changes its weight
-            when it is asked (`max_norm`), or belongs to DoRA.
+            when it is asked (`max_norm`), belongs to DoRA, or uses weights past their layers, as
+            `nn.MultiheadAttention` and LoRA of a single parameter do.
     """
     for name, module in model.named_modules():
         reason = _reason_against(module, name)
@@ -39,7 +40,15 @@ def _reason_against(module: nn.Module, name: str) -> str | None:
         return "overwrites what gradients per image are formed from; make it with inplace=False"
     if "dora" in type(module).__name__.lower():
         return "is DoRA's, which also uses weights past their layers; train LoRA without it (use_dora=False)"
-    if parametrize.is_parametrized(module) and any(p.requires_grad for p in module.parameters()):
+    holds_trained = any(p.requires_grad for p in module.parameters())
+    if isinstance(module, nn.MultiheadAttention) and holds_trained:  # peft's own wrapper of it holds it, too
+        return (
+            "uses its weights past their layers, where LoRA's gradients would be missing; leave it out of "
+            f"target_modules, or {FREEZE}"
+        )
+    if type(module).__name__ == "ParamWrapper" and holds_trained:
+        return "adds LoRA to a parameter past its layer; name layers with target_modules, not target_parameters"
+    if parametrize.is_parametrized(module) and holds_trained:
         return (
             "computes its weight from other parameters (spectral or weight norm), which are no layer's; remove that "
             f"with torch.nn.utils.parametrize.remove_parametrizations, or {FREEZE}"

@@ -14,6 +14,7 @@ from ..errors import UsageError
 from .data_checks import refuse_columns_without_a_dataset
 from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
+from .latents import LATENTS, TRAINED
 from .mean_embedding import EMBEDDINGS, FEATURES
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .private_evolution import PrivateEvolutionConfig
@@ -48,11 +49,14 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
         DPFETAConfig,
         DPDMConfig,
         DPDiffusionConfig,
+        *LATENTS,
         *EMBEDDINGS,
         PrivateEvolutionConfig,
         PSGConfig,
     )  # fmt: skip
 }
+#: Flags that choose a method by their value.
+CHOOSERS = {"features": FEATURES, "train": TRAINED}
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
 
@@ -140,9 +144,9 @@ def config_class_of(
     argv: list[str], method: str | None = None, among: Sequence[str] = tuple(CONFIGS)
 ) -> type[TrainingConfig]:
     """
-    The configuration class of a command line that says its method with `--method`, or else by `--features` or its
-    recipe; that of the first of `among` where none does. The name of a shipped recipe says whose it is: of methods
-    that share it, the first.
+    The configuration class of a command line that says its method with `--method`, or else by `--features`, `--train`
+    or its recipe; that of the first of `among` where none does. The name of a shipped recipe says whose it is: of
+    methods that share it, the first.
 
     Args:
         argv (`list[str]`): Training flags.
@@ -155,11 +159,14 @@ def config_class_of(
     if method is None:
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config", nargs="?")
-        parser.add_argument("--features", action="append")  # the first says the method, and `check` sees the last
+        for name in CHOOSERS:
+            parser.add_argument(f"--{name}", action="append")  # the first says the method, and `check` sees the last
         given = parser.parse_known_args(argv)[0]
         path, method = given.config, among[0]
-        if given.features and given.features[0] in FEATURES:
-            method = FEATURES[given.features[0]]
+        chosen = [methods[value[0]] for name, methods in CHOOSERS.items()
+                  if (value := getattr(given, name)) and value[0] in methods]  # fmt: skip
+        if chosen:
+            method = chosen[0]
         elif path:
             method = method_of_recipe(path, among) or _read_yaml(path, method).get("method", method)
         if str(method) not in CONFIGS:

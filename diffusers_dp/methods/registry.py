@@ -53,7 +53,7 @@ class Method:
         return PurePosixPath(self.script).stem
 
 
-_EMBEDDING = "training/train_mean_embedding.py"
+_EMBEDDING, _LATENT = "training/train_mean_embedding.py", "training/train_dp_ldm.py"
 _SUM, _SAMPLED_SUM, _DP_SGD = "Noisy sum", "Poisson-sampled noisy sum", "DP-SGD"
 
 _ALL = (
@@ -81,8 +81,18 @@ _ALL = (
     ),
     Method(
         "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
-        "proven_with_assumptions", None, (_DP_SGD,),
+        "proven_with_assumptions", _LATENT, (_DP_SGD,),
         "DP-SGD on some of the weights; autoencoder and pre-training data must be public.",
+    ),
+    Method(
+        "dp_lora", "DP-LoRA", "Tsai et al. 2024, Differentially Private Fine-Tuning of Diffusion Models",
+        "proven_with_assumptions", _LATENT, (_DP_SGD,),
+        "DP-SGD on low-rank matrices; autoencoder, pre-training data and prompts must be public.",
+    ),
+    Method(
+        "dp_sapf", "DP-SAPF", "arXiv 2605.30312, with shares of squared gradient norms", "proven_with_assumptions",
+        _LATENT, (_SUM, _DP_SGD),
+        "One noisy sum of shares, of norm 1 at most, chooses layers; then DP-SGD on low-rank matrices beside them.",
     ),
     Method(
         "dp_merf", "DP-MERF", "Harder et al. 2021, Differentially Private Mean Embeddings", "proven_with_assumptions",

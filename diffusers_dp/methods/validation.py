@@ -92,6 +92,9 @@ _AT_LEAST = {
     "embedding_resolution": 1,
     "public_margin": 0,
     "generator_inference_steps": 1,
+    "lora_rank": 1,
+    "encoding_batch_size": 1,
+    "num_salient": 1,
 }
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 # Far beyond what is sensible, and well inside of what a 32-bit float can hold.
@@ -107,6 +110,7 @@ _POSITIVE = (
     "features_noise_multiplier",
     "second_moments_noise_multiplier",
     "stopping_noise_multiplier",
+    "saliency_noise_multiplier",
     "moving_average_learning_rate",
     "votes_noise_multiplier",
     "semantic_noise_multiplier",
@@ -122,6 +126,7 @@ _POSITIVE = (
 )
 _SHARES = (
     "spatial_budget_share", "frequency_budget_share", "second_moments_budget_share", "stopping_budget_share",
+    "saliency_budget_share",
     "evaluation_reserve",
 )  # fmt: skip
 _SMALLEST_SHARE = 1e-6  # a smaller one has no noise multiplier within float's reach

@@ -113,13 +113,14 @@ class DDPMLoss:
             labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
         noise = draws.normal(*images.shape)
         prediction = denoiser(denoiser.scheduler.add_noise(images, noise, timesteps), timesteps, labels)
-        target = _target(denoiser.scheduler, images, noise, timesteps)
+        target = target_of(denoiser.scheduler, images, noise, timesteps)
         return F.mse_loss(prediction, target, reduction="none").flatten(1).mean(1)
 
 
-def _target(
+def target_of(
     scheduler: DDPMScheduler | DDIMScheduler, images: torch.Tensor, noise: torch.Tensor, timesteps: torch.Tensor
 ) -> torch.Tensor:
+    """What a network of this scheduler's `prediction_type` is to predict, `[B, C, H, W]`."""
     kind = scheduler.config.prediction_type
     if kind == "epsilon":
         return noise

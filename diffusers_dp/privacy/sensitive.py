@@ -2,7 +2,7 @@
 
 Adjacency: two datasets are neighbours if one unit is zeroed out, that is, contributes nothing. A unit is an image, or
 all images of one person; the number of units N and the label set are public. Both public methods below answer with
-noise, after writing a row to the ledger.
+noise, after writing a row to the ledger. `map` makes another door, to what a public encoder sees in each image.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from torch import nn
 from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
+from ..data.cache import fingerprint
+from ..data.mapped import Encode, map_images
 from ..data.picked_images import PickedImages
 from ..distributed.processes import Processes
 from ..errors import UsageError
@@ -41,7 +44,8 @@ class SensitiveImages:
 
     Args:
         images (`np.ndarray` of uint8, shape `[n, C, H, W]`, or `PickedImages`): n <= `num_images`; images that are
-            missing contribute zero. May be a read-only map of a file: only images that are sampled are read.
+            missing contribute zero. May be a read-only map of a file: only images that are sampled are read. What
+            `map` made of images is float16, and handed to features and losses as it is.
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image.
         readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay
             in N and contribute zero to every answer.
@@ -90,7 +94,7 @@ class SensitiveImages:
         if class_names is not None and labels is None:
             raise ValueError("`class_names` are declared, but there are no `labels`.")
         self.processes = processes or Processes()
-        self.num_units = num_images
+        self._num_images = self.num_units = num_images
         self._units: torch.Tensor | None = None
         if units is not None:
             if num_units is None or len(units) and units.max() >= self.processes.share_size(num_units):
@@ -104,6 +108,7 @@ class SensitiveImages:
         self.class_names = None if class_names is None else list(class_names)
         self.device = torch.device(device)
         self._images = images if isinstance(images, PickedImages) else _tensor_of(images)
+        self._dtype = torch.uint8 if isinstance(self._images, PickedImages) else self._images.dtype
         self._labels = None if class_names is None or labels is None else _tensor_of(labels)
         self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
@@ -118,6 +123,49 @@ class SensitiveImages:
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
+
+    def map(
+        self, encode: Encode, *, shape: Sequence[int], cache: Path, made_of: object, batch_size: int = 8
+    ) -> "SensitiveImages":
+        """
+        A door to what a public encoder makes of each image, by itself: the same units, labels and number of records,
+        so that each answer costs what it costs here. A record that the encoder fails on stays, as a blank.
+
+        Each image is encoded once, see `data.mapped.map_images`; nothing leaves, so that nothing is spent.
+
+        Args:
+            encode (`Callable`): Images `[b, C, H, W]` in [-1, 1] to float `[b, *shape]`, each row of its own record.
+            shape (`Sequence[int]`): Of a row, `[C, H, W]`.
+            cache (`Path`): A private folder, where the rows are kept as float16.
+            made_of (JSON value): Of the images, and all that decides what the encoder makes of one.
+            batch_size (`int`, defaults to 8): Images at a time.
+
+        Raises:
+            UsageError: The encoder mixes records, draws random numbers, or makes rows of another shape; or the disk
+                is full.
+            MemoryError, RuntimeError: Memory ran out, or the encoder fails on blanks.
+        """
+        at_most = self.processes.share_size(self._num_images) if self._units is None else self._num_images
+        key = fingerprint([made_of, list(shape), self.processes.index, self.processes.count])
+        with torch.no_grad(), _secret_torch_draws(self.device):
+            row = features_of_zeros(
+                lambda images, labels: encode(images * 2 - 1).flatten(1), self.image_shape, None, device=self.device,
+                clip_norm=1.0, name="encoder",
+            )  # fmt: skip
+            if row.shape[1] != math.prod(shape):
+                raise UsageError(f"The encoder makes {row.shape[1]} numbers of an image, and {tuple(shape)} is said.")
+            images, readable = map_images(
+                self._images, self._readable, encode, shape=tuple(shape),
+                folder=cache / f"encoded-{self.processes.index}", made_of=key, batch_size=batch_size, at_most=at_most,
+                device=self.device,
+            )  # fmt: skip
+        return SensitiveImages(
+            images, None if self._labels is None else self._labels.numpy(), readable,
+            num_images=self._num_images, image_shape=shape, class_names=self.class_names,
+            units=None if self._units is None else self._units.numpy(), num_units=self.num_units,
+            max_images_per_unit=self.max_images_per_unit, leaky_log=self._leaky_log, device=self.device,
+            processes=self.processes,
+        )  # fmt: skip
 
     def noisy_sum(
         self,
@@ -146,8 +194,8 @@ class SensitiveImages:
         Terms and noise are added up in float64; the sum is rounded to float32 when all noise is on it.
 
         Args:
-            features (`Callable`): Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None` where there are
-                none, to features `[b, d]`, each row a function of its own record.
+            features (`Callable`): Images `[b, C, H, W]` in [0, 1] (of a mapped door: its rows) and labels, int64 `[b]`
+                or `None` where there are none, to features `[b, d]`, each row a function of its own record.
             clip_norm (`float`): Bound on the L2 norm of a feature vector; the sensitivity.
             noise_multiplier (`float`): sigma.
             sample_rate (`float`, defaults to 1): Each ask takes its own Poisson sample at this rate.
@@ -193,7 +241,7 @@ class SensitiveImages:
             for images, labels, counted, unit_index in self._batches(sample, size, generator):
                 # No graph: along one, gradients of private images would reach the parameters of the features.
                 with torch.no_grad(), _secret_torch_draws(self.device):
-                    rows = _clip(features(images.float() / 255, labels), clip_norm)
+                    rows = _clip(features(self._scaled(images, 0), labels), clip_norm)
                 rows = torch.where(counted[:, None], rows, 0.0)
                 if unit_index is not None:
                     rows = rows / unit_index.bincount()[unit_index][:, None].to(rows.device)
@@ -289,7 +337,7 @@ class SensitiveImages:
                     generator=generator,
                     leaky_log=self._leaky_log,
                 ),
-                ((images.float() / 127.5 - 1, labels, counted, units) for images, labels, counted, units in batches),
+                ((self._scaled(images, -1), labels, counted, units) for images, labels, counted, units in batches),
             )
         if self._leaky_log is not None:
             self._leaky_log.end_step()
@@ -302,6 +350,12 @@ class SensitiveImages:
             part = {name: value / normaliser for name, value in total.items()}
         parameters = dict(model.named_parameters())
         return {name: value.to(parameters[name]) for name, value in self.processes.sum(part).items()}
+
+    def _scaled(self, images: torch.Tensor, lowest: int) -> torch.Tensor:
+        """Pixels from `lowest` to 1, float32; what an encoder made of them as it is."""
+        if self._dtype != torch.uint8:
+            return images.float()
+        return images.float() / 255 if lowest == 0 else images.float() / 127.5 - 1
 
     def _check_size(self, ledger: PrivacyLedger) -> None:
         if ledger.num_images != self.num_units:
@@ -373,7 +427,7 @@ class SensitiveImages:
             there = chunk < len(self._images)
             counted = there.clone()
             counted[there] = self._readable[chunk[there]]
-            images = torch.zeros(len(chunk), *self.image_shape, dtype=torch.uint8)
+            images = torch.zeros(len(chunk), *self.image_shape, dtype=self._dtype)
             images[counted] = self._images[chunk[counted]]
             labels = None
             if self._labels is not None:

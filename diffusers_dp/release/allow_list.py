@@ -2,6 +2,7 @@
 """What a release consists of. Nothing else enters the folder, and nothing else is uploaded."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,31 @@ def dataset_index(release: str | Path) -> dict[str, Any] | None:
     return index if type(shards) is int and 0 < shards <= MOST_SHARDS else None
 
 
+#: Of adapters by reference, see `latent_artefacts`, in Diffusers' own format.
+ADAPTERS, LORA_FILE = "DPLatentAdapters", "pytorch_lora_weights.safetensors"
+ADAPTER_FILES = ("model_index.json", "samples.png", LORA_FILE)
+#: Of a whole latent pipeline: what these classes of Diffusers save of what is used of them, and nothing executable.
+LATENT_PIPELINES = ("StableDiffusionPipeline", "StableDiffusion3Pipeline", "DiTPipeline")
+MERGED = re.compile(
+    r"model_index\.json|samples\.png|scheduler/scheduler_config\.json|(unet|transformer|vae)/(config\.json|"
+    r"diffusion_pytorch_model\.safetensors)|text_encoder(_[23])?/(config\.json|model\.safetensors)|"
+    r"tokenizer(_[23])?/(tokenizer\.json|tokenizer_config\.json|vocab\.json|merges\.txt|special_tokens_map\.json|"
+    r"spiece\.model)"
+)
+
+
 def files_of(release: str | Path) -> tuple[str, ...]:
-    """The allow-list of the kind of release that lies in a folder, card and receipt left out."""
-    index = dataset_index(release)
-    return PIPELINE_FILES if index is None else dataset_files(index["num_shards"])
+    """The allow-list of the kind of release that a folder says to hold, card and receipt left out."""
+    folder, images = Path(release), dataset_index(release)
+    if images is not None:
+        return dataset_files(images["num_shards"])
+    try:
+        kind = json.loads((folder / "model_index.json").read_bytes())["_class_name"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return PIPELINE_FILES
+    if kind == ADAPTERS:
+        return ADAPTER_FILES
+    if kind in LATENT_PIPELINES:
+        there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        return tuple(sorted(name for name in there if MERGED.fullmatch(name)))
+    return PIPELINE_FILES

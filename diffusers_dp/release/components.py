@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
-from .allow_list import COMPONENT_FILES
+from .allow_list import ADAPTERS, COMPONENT_FILES, LATENT_PIPELINES
 
 
 if TYPE_CHECKING:
@@ -82,6 +82,33 @@ def check_components(
         return _check(Path(folder), largest_side, most_classes)
     except WrongModel as error:
         raise IntegrityError(f"'{name}' is not opened: {error}.") from None
+
+
+def is_latent(folder: Path) -> bool:
+    """Whether a folder says that it holds a latent model: adapters, or a whole pipeline. See `latent_artefacts`."""
+    try:
+        return read_json(Path(folder) / "model_index.json").get("_class_name") in (ADAPTERS, *LATENT_PIPELINES)
+    except WrongModel:
+        return False
+
+
+def latent_classes(folder: Path, most_classes: int = MOST_CLASSES) -> tuple[str, ...] | None:
+    """The names of the classes of a latent model, by class id; `None` without classes.
+
+    Raises:
+        IntegrityError: They are none.
+    """
+    try:
+        id2label = read_json(Path(folder) / "model_index.json").get("id2label")
+        if id2label is None:
+            return None
+        if not isinstance(id2label, dict) or not 0 < len(id2label) <= most_classes:
+            raise WrongModel(f"its id2label names no classes, or more than {most_classes:,}")
+        if set(id2label) != {str(number) for number in range(len(id2label))}:
+            raise WrongModel("its classes are not numbered")
+        return _class_names(id2label, len(id2label))
+    except WrongModel as error:
+        raise IntegrityError(f"'{folder}' is not opened: {error}.") from None
 
 
 def check_model(name: str, components: Components) -> None:

@@ -23,7 +23,7 @@ from ..verify import (
     verify,
 )
 from .allow_list import dataset_index
-from .components import check_components, check_model
+from .components import check_components, check_model, is_latent
 from .image_tables import load_images
 
 
@@ -158,7 +158,12 @@ def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def load_verified(
-    release: str | Path, require_dp: bool = True, *, revision: str | None = None, **arguments: Any
+    release: str | Path,
+    require_dp: bool = True,
+    *,
+    revision: str | None = None,
+    base: str | Path | None = None,
+    **arguments: Any,
 ) -> "DPImagePipeline | Dataset":
     """Fetches a release, verifies its receipt, and loads what it is: a pipeline, or images.
 
@@ -167,8 +172,10 @@ def load_verified(
         require_dp (`bool`, defaults to `True`): `False` loads what does not match as well, with a warning for each
             mismatch.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        base (`str` or `Path`, *optional*): Folder of the base, where the release is adapters of one; else it is
+            fetched from the Hub, by its commit. It is compared with the hashes in the release.
         arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are safetensors, whatever
-            is asked. Images take none.
+            is asked. Images and latent models take none.
 
     Returns:
         `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. What
@@ -177,8 +184,8 @@ def load_verified(
     Raises:
         IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee.
             Whatever `require_dp` is: the model is none of this library, or its configuration is not one of its weights
-            (`components`).
-        UsageError: There is no such folder, and no such repository.
+            (`components`). Or the base is another one.
+        UsageError: There is no such folder, and no such repository; or the base is not to be had.
     """
     folder = fetch_release(release, revision)
     try:
@@ -196,6 +203,10 @@ def load_verified(
         logger.warning("'%s': %s", release, outright)
     if dataset_index(folder) is not None:
         return load_images(str(release), folder)
+    if is_latent(folder):
+        from .latent_artefacts import load_latent
+
+        return load_latent(folder, base)
     check_model(str(release), check_components(str(release), folder))
     from safetensors import SafetensorError
 
@@ -207,16 +218,16 @@ def load_verified(
         raise IntegrityError(f"'{release}' was not loaded: its weights are damaged.") from None
 
 
-def load_model(release: str | Path, require_dp: bool = True) -> "DPImagePipeline":
+def load_model(release: str | Path, require_dp: bool = True, *, base: str | Path | None = None) -> "DPImagePipeline":
     """`load_verified` for what draws.
 
     Raises:
         UsageError, IntegrityError: As there; or it is a release of images.
     """
-    loaded = load_verified(release, require_dp)
-    from ..pipelines import DPImagePipeline
+    loaded = load_verified(release, require_dp, base=base)
+    from datasets import Dataset
 
-    if not isinstance(loaded, DPImagePipeline):
+    if isinstance(loaded, Dataset):
         raise UsageError(
             f"'{release}' is a release of images, and no model that draws: `datasets.load_dataset` reads them, and "
             "`diffusers-dp evaluate --images` judges them."

@@ -29,8 +29,8 @@ def files_to_push(release: str | Path, files: Sequence[str] | None = None) -> li
 
     Args:
         release (`str` or `Path`): Folder.
-        files (sequence of `str`, *optional*): The allow-list of its artefact, see `Artefact.files`; unset: that of a
-            pipeline, or of images. A receipt cannot widen it.
+        files (sequence of `str`, *optional*): The allow-list of its artefact, see `Artefact.files`; by default that of
+            the library's own of that kind. A receipt cannot widen it.
 
     Raises:
         UsageError: The folder holds no release.

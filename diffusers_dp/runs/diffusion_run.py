@@ -14,8 +14,10 @@ from ..data.public_images import PublicImages, of_classes
 from ..errors import UsageError
 from ..methods.config import TrainingConfig
 from ..methods.flags import DiffusionConfig
+from ..methods.latents import LatentConfig
 from ..models import Denoiser, TrainingLoss, build_objective, count_parameters
 from ..pipelines import DPImagePipeline
+from ..privacy.sensitive import SensitiveImages
 from ..queries.semantic import semantic_classes
 from .dp_sgd import Trained
 from .pretrained import (
@@ -129,11 +131,11 @@ class DiffusionRun(TrainingRun[Config]):
             ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
         )  # fmt: skip
 
-    def dp_sgd(self, trained: Trained | None = None) -> None:
+    def dp_sgd(self, trained: Trained | None = None, *, images: SensitiveImages | None = None) -> None:
         """DP-SGD on the sensitive images, from the last checkpoint on; of the diffusion model, unless something else
         is given."""
         denoiser, loss = self.diffusion
-        super().dp_sgd(trained or Trained(denoiser.unet, denoiser, loss))
+        super().dp_sgd(trained or Trained(denoiser.unet, denoiser, loss), images=images)
 
     def release_model(self, curriculum: dict[str, Any] | None = None) -> None:
         """Publishes the diffusion model, see `release_pipeline`."""
@@ -196,11 +198,19 @@ def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
 
 def run_of(config: TrainingConfig) -> type[TrainingRun[Any]]:
     """The kind of run that a method's flags ask for."""
+    if isinstance(config, LatentConfig):
+        from .latent_run import LatentRun
+
+        return LatentRun
     return DiffusionRun if isinstance(config, DiffusionConfig) else TrainingRun
 
 
 def model_to_audit(config: TrainingConfig, facts: PublicFacts, device: torch.device | str) -> Trained | None:
     """The diffusion model that DP-SGD will train, for the pre-flight; `None` of a method without one."""
+    if isinstance(config, LatentConfig):
+        from .latent_run import latent_model_to_audit
+
+        return latent_model_to_audit(facts, config.targets, device, config.base_settings, config.trained_settings)
     if not isinstance(config, DiffusionConfig):
         return None
     denoiser, loss = build_denoiser(config, facts, device)
@@ -208,7 +218,11 @@ def model_to_audit(config: TrainingConfig, facts: PublicFacts, device: torch.dev
 
 
 def count_trained(config: TrainingConfig, facts: PublicFacts) -> int:
-    """The number of parameters that DP-SGD trains; 0 of a method without a diffusion model."""
+    """The number of parameters that DP-SGD trains; 0 of a method without a diffusion model, or where none is named."""
+    if isinstance(config, LatentConfig):
+        named = config.pretrained_model_name_or_path is not None
+        trained = model_to_audit(config, facts, "cpu") if named else None
+        return 0 if trained is None else sum(parameter.numel() for parameter in trained.module.parameters())
     if not isinstance(config, DiffusionConfig):
         return 0
     num_classes = None if facts.class_names is None else len(facts.class_names)

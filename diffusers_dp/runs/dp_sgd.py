@@ -31,12 +31,14 @@ class Trained:
         loss (`RowLoss`): See `SensitiveImages.noisy_gradient`.
         backward (`Callable`, *optional*): From the noisy gradient of the model to that of the module, where they are
             two: sets `grad` of the module's parameters. It looks at noisy gradients and public data alone.
+        row_shape (`tuple[int, int, int]`, *optional*): Of a row, where it is no image.
     """
 
     module: nn.Module
     model: nn.Module
     loss: RowLoss
     backward: Callable[[Gradients], None] | None = None
+    row_shape: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ class TrainingRun(Generic[Config]):
         config, processes, private = self.config, self.processes, self.folder.private
         cache = private / "cache"
         arrays = load_share(processes, lambda: load_images(config.data, self.facts, cache), cache)
+        self.made_of = arrays.made_of
         self.identity = processes.on_first(lambda: read_identity(private, config.dataset_id, config.ledger_path))
         self.ledger = shared_ledger(
             processes, lambda: new_ledger(config.ledger_path, config, self.facts, self.identity)
@@ -126,7 +127,14 @@ class TrainingRun(Generic[Config]):
     def resumes_dp_sgd(self) -> bool:
         return self.checkpoint is not None
 
-    def ask(self, query: Query, features: Features | None = None, finish: "Finish | None" = None) -> torch.Tensor:
+    def ask(
+        self,
+        query: Query,
+        features: Features | None = None,
+        finish: "Finish | None" = None,
+        *,
+        images: SensitiveImages | None = None,
+    ) -> torch.Tensor:
         """
         What a query's answer tells: the stored one or, the first time, that of the sensitive images. SIGTERM waits for
         it.
@@ -135,6 +143,7 @@ class TrainingRun(Generic[Config]):
             query (`Query`): One of the plan.
             features (`Callable`, *optional*): Of images and labels; by default the query's own.
             finish (`Callable`, *optional*): Post-processing, see `Query.answer`; by default the query's own.
+            images (`SensitiveImages`, *optional*): A mapped door, in place of that to the images.
 
         Returns:
             `torch.Tensor`: As `finish` made it, on the CPU.
@@ -146,7 +155,7 @@ class TrainingRun(Generic[Config]):
         row = self.plan.rows[query.name]
         stored = self.answers.ask(
             row, self.ledger, lambda: {"answer": query.answer(
-                self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features,
+                images or self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features,
                 finish=finish,
             )}, **query.meaning,
         )  # fmt: skip
@@ -193,11 +202,12 @@ class TrainingRun(Generic[Config]):
         """Notes the end of a stage, for the table that a run ends with."""
         self.stages.done(stage, self.ledger)
 
-    def dp_sgd(self, trained: Trained) -> None:
+    def dp_sgd(self, trained: Trained, *, images: SensitiveImages | None = None) -> None:
         """DP-SGD on the sensitive images, from the last checkpoint on.
 
         Args:
             trained (`Trained`): What is trained, and the loss of its rows.
+            images (`SensitiveImages`, *optional*): A mapped door, in place of that to the images.
 
         Raises:
             BudgetExceeded: No step is left.
@@ -206,7 +216,7 @@ class TrainingRun(Generic[Config]):
         assert isinstance(config, DPSGDConfig) and sampling is not None
         row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         run_dp_sgd(
-            self.images, trained, row, DPSGDSettings(**config.dp_sgd_settings),
+            images or self.images, trained, row, DPSGDSettings(**config.dp_sgd_settings),
             ledger=self.ledger, private=self.folder.private, largest_batch_size=sampling.largest_batch_size,
             expected_batch_size=sampling.expected_batch_size, checkpoint=self.checkpoint, tracker=self.tracker,
         )  # fmt: skip
@@ -220,15 +230,7 @@ class TrainingRun(Generic[Config]):
             pipeline (`DPImagePipeline`): With its final weights.
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
         """
-        config, evaluation = self.config, []
-        pipeline.unet.eval()
-        if config.evaluation_reserve is not None:
-            evaluation = charged_evaluation(
-                pipeline, self.images, self.plan.rows["evaluation_reserve"], self.ledger, self.answers,
-                num_images=config.num_evaluation_images, num_inference_steps=config.num_inference_steps,
-                seed=config.seed,
-            )  # fmt: skip
-            self.done("evaluation")
+        config, evaluation = self.config, self.evaluate(pipeline)
         if not self.processes.first_goes_on():
             return
         if not self.ledger.has_guarantee:
@@ -239,12 +241,31 @@ class TrainingRun(Generic[Config]):
         pipeline.unet.to("cpu")
         self._publish(artefact, curriculum, evaluation)
 
-    def release(self, artefact: Artefact, curriculum: dict[str, Any] | None = None) -> Path | None:
+    def evaluate(self, pipeline: DPImagePipeline) -> Sequence[dict[str, Any]]:
+        """Asks what `--evaluation_reserve` set aside, about a finished model, for the receipt; nothing without it."""
+        config = self.config
+        pipeline.unet.eval()
+        if config.evaluation_reserve is None:
+            return []
+        found = charged_evaluation(
+            pipeline, self.images, self.plan.rows["evaluation_reserve"], self.ledger, self.answers,
+            num_images=config.num_evaluation_images, num_inference_steps=config.num_inference_steps, seed=config.seed,
+        )  # fmt: skip
+        self.done("evaluation")
+        return found
+
+    def release(
+        self,
+        artefact: Artefact,
+        curriculum: dict[str, Any] | None = None,
+        evaluation: Sequence[dict[str, Any]] = (),
+    ) -> Path | None:
         """Publishes an artefact of one's own, with the run's receipt. The first process does. Of a run without noise
-        there is no release. What `--evaluation_reserve` set aside stays unspent.
+        there is no release. What `--evaluation_reserve` set aside stays unspent, but for `evaluate`.
 
         Args:
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
+            evaluation (sequence of `dict`): Of `evaluate`.
 
         Returns:
             `Path`: The release, if this process made one.
@@ -252,7 +273,7 @@ class TrainingRun(Generic[Config]):
         if not self.processes.first_goes_on():
             return None
         if self.ledger.has_guarantee:
-            return self._publish(artefact, curriculum)
+            return self._publish(artefact, curriculum, evaluation)
         print(self.stages, "Nothing is released: this was trained WITHOUT any privacy guarantee.", sep="\n")
         return None
 

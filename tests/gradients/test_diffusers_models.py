@@ -4,6 +4,7 @@
 import pytest
 import torch
 from diffusers import DiTTransformer2DModel, SD3Transformer2DModel, UNet2DConditionModel
+from torch import nn
 
 from diffusers_dp.gradients import check_model
 from support.exactness import check, squares
@@ -92,3 +93,34 @@ def test_dora_is_refused():
     lora(model, use_dora=True)
     with pytest.raises(TypeError, match="Dora.*use_dora=False"):
         check_model(model)
+
+
+class Attending(nn.Module):
+    """Torch's own attention, which calls none of its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "refused"),
+    [
+        ({"target_modules": ["attention"]}, r"MultiheadAttention \('attention.base_layer'\).*target_modules"),
+        ({"target_modules": ["out_proj"]}, r"MultiheadAttention \('attention'\).*target_modules"),
+        ({"target_modules": [], "target_parameters": ["head.weight"]}, r"ParamWrapper \('head'\).*target_modules"),
+    ],
+)
+def test_lora_past_the_layers_is_refused(target, refused):
+    peft = pytest.importorskip("peft")
+    model = Attending().requires_grad_(False)
+    peft.inject_adapter_in_model(peft.LoraConfig(r=2, **target), model)
+    with pytest.raises(TypeError, match=refused):
+        check_model(model)
+
+
+def test_lora_beside_frozen_attention_is_welcome():
+    peft = pytest.importorskip("peft")
+    model = Attending().requires_grad_(False)
+    peft.inject_adapter_in_model(peft.LoraConfig(r=2, target_modules=["head"]), model)
+    check_model(model)

@@ -9,6 +9,7 @@ from .faults_of_embeddings import EMBEDDINGS
 from .faults_of_evaluation import EVALUATION
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
+from .faults_of_latents import LATENT_FAULTS, LATENT_RELEASES
 from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_processes import PROCESSES
@@ -31,6 +32,8 @@ FAULTS = (
     *DIVISORS,
     *EMBEDDINGS,
     *EVOLVED,
+    *LATENT_FAULTS,
+    *LATENT_RELEASES,
     *LEDGER_FAULTS,
     *DATA_SETS,
     *RELEASED,

@@ -173,8 +173,8 @@ CLIPPING = (
     Fault(
         "answers are not clipped",
         DOOR,
-        "rows = _clip(features(images.float() / 255, labels), clip_norm)",
-        "rows = features(images.float() / 255, labels)",
+        "rows = _clip(features(self._scaled(images, 0), labels), clip_norm)",
+        "rows = features(self._scaled(images, 0), labels)",
         ("privacy/test_sensitive.py::test_one_record_moves_an_answer_by_the_clip_norm_at_most",),
     ),
     Fault(
@@ -338,6 +338,20 @@ ENGINE_FAULTS = (
         'if "dora" in type(module).__name__.lower():',
         "if False:",
         ("gradients/test_diffusers_models.py::test_dora_is_refused",),
+    ),
+    Fault(
+        "LoRA of torch's own attention is accepted, whose layers are never called",
+        SUPPORTED,
+        "    if isinstance(module, nn.MultiheadAttention) and holds_trained:",
+        "    if isinstance(module, nn.MultiheadAttention) and False:",
+        ("gradients/test_diffusers_models.py::test_lora_past_the_layers_is_refused",),
+    ),
+    Fault(
+        "LoRA of a bare parameter is accepted",
+        SUPPORTED,
+        '    if type(module).__name__ == "ParamWrapper" and holds_trained:',
+        '    if type(module).__name__ == "ParamWrapper" and False:',
+        ("gradients/test_diffusers_models.py::test_lora_past_the_layers_is_refused",),
     ),
     Fault(
         "an unsupported model is refused after the ledger is written",

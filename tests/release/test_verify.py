@@ -211,12 +211,11 @@ def test_the_cache_of_the_hub_may_link_to_its_own_blobs(release, tmp_path):
     assert verify.verify(snapshot)[1] == [] and verify.report(snapshot) == 0
 
 
-@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a", "b"], 2), (["--help"], 0), (["-h"], 0)])
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a", "b", "c"], 2), (["--help"], 0), (["-h"], 0)])
 def test_usage_is_one_line(arguments, code):
     done = subprocess.run([sys.executable, verify.__file__, *arguments], capture_output=True, text=True)
-    assert (
-        done.returncode == code and (done.stdout if code == 0 else done.stderr) == "usage: python verify.py FOLDER\n"
-    )
+    usage = "usage: python verify.py FOLDER [BASE]\n"
+    assert done.returncode == code and (done.stdout if code == 0 else done.stderr) == usage
 
 
 def test_the_command(release, capsys, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from PIL import Image
 
 from diffusers_dp.methods.config import TrainingConfig, config_class_of, load_config
 from support.feature_networks import save_resnet
+from support.latents import stable_diffusion
 from support.places import ROOT
 from support.runs import load
 
@@ -77,6 +78,9 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     for network in ("feature_network", "stopping_network"):
         if getattr(config, network, None):
             flags += [f"--{network}", save_resnet(tmp_path / network)]
+    if hasattr(config, "lora_rank"):
+        base = stable_diffusion(tmp_path / "base", channels, side)
+        flags += ["--pretrained_model_name_or_path", str(base)]
     if config.dataset_name is None:
         for index, (image, label) in enumerate(zip(images, labels, strict=True)):
             folder = tmp_path / "images" / names[label]

@@ -1,0 +1,163 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Images mapped one by one through a public function, as float16 on disk: what was done before an interruption stays,
+and no more than a batch is in memory."""
+
+import errno
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from accelerate.utils.memory import should_reduce_batch_size
+from numpy.lib.format import write_array_header_1_0
+from tqdm.auto import tqdm
+
+from ..distributed.memory import is_out_of_memory
+from ..errors import UsageError
+from ..files.journal import replace_file
+from .cache import damaged, finish_cache, open_cache
+from .picked_images import PickedImages
+
+
+#: Images `[b, C, H, W]` in [-1, 1] to float `[b, *shape]`, each row a function of its own image.
+Encode = Callable[[torch.Tensor], torch.Tensor]
+PROGRESS = "progress.json"
+BATCHES_BETWEEN_SYNCS = 16  # what an interruption may cost
+
+
+def map_images(
+    images: PickedImages | torch.Tensor,
+    readable: torch.Tensor,
+    encode: Encode,
+    *,
+    shape: tuple[int, ...],
+    folder: Path,
+    made_of: str,
+    batch_size: int,
+    at_most: int,
+    device: torch.device,
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    `encode` of each image, in the order of the images; those of an earlier call, where it was the same.
+
+    Whether a record fails is decided by itself: a batch in which `encode` raises is encoded again one by one, each
+    beside blanks in a batch of the same shape, so that all others get the bits that they would have got. A record that
+    fails, or whose row is not finite in float16, is not readable from then on.
+
+    Args:
+        images (`torch.Tensor` or `PickedImages` of uint8, shape `[n, C, H, W]`): May be the map of a file.
+        readable (`torch.Tensor` of bool, shape `[n]`): The others are not looked at.
+        encode (`Callable`): See `Encode`.
+        shape (`tuple`): Of one of its rows.
+        folder (`Path`): Where the rows are kept; a private one.
+        made_of (`str`): The `fingerprint` of images and encoder.
+        batch_size (`int`): Images at a time.
+        at_most (`int`): The declared number of images, with which the bar ends.
+        device (`torch.device`): Of the batches.
+
+    Returns:
+        `np.ndarray` of float16, shape `[n, *shape]`, mapped into memory and read-only, and `np.ndarray` of bool,
+        shape `[n]`: which rows are readable. Zeros elsewhere.
+
+    Raises:
+        UsageError: The disk is full.
+        IntegrityError: What was kept is damaged.
+        MemoryError, torch.OutOfMemoryError, RuntimeError: Memory ran out, or `encode` fails on blanks, too.
+    """
+    kept = open_cache(folder, made_of)
+    if kept is None:
+        begun, num_bytes = folder.with_name(f".{folder.name}.begun"), len(images) * (2 * math.prod(shape) + 1)
+        try:
+            done = _done(begun, made_of)
+            if shutil.disk_usage(begun).free < num_bytes - done * (2 * math.prod(shape) + 1):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with (
+                _opened(begun / "images.npy", "<f2", (len(images), *shape), done) as rows,
+                _opened(begun / "readable.npy", "|b1", (len(images),), done) as flags,
+                tqdm(total=at_most, initial=min(done, at_most), desc="Encoding images", unit="image") as bar,
+            ):
+                for number, start in enumerate(range(done, len(images), batch_size), start=1):
+                    chosen = torch.arange(start, min(start + batch_size, len(images)))
+                    there = readable[chosen]
+                    batch = torch.zeros(batch_size, *images.shape[1:], dtype=torch.uint8)
+                    batch[: len(chosen)][there] = images[chosen[there]]
+                    encoded = _encoded(encode, batch.to(device).float() / 127.5 - 1)[: len(chosen)]
+                    there = there & encoded.flatten(1).isfinite().all(1)
+                    rows.write(torch.where(there.view(-1, *[1] * len(shape)), encoded, 0.0).numpy().tobytes())
+                    flags.write(there.numpy().tobytes())
+                    if number % BATCHES_BETWEEN_SYNCS == 0:
+                        _note(begun, made_of, start + len(chosen), rows, flags)
+                    bar.update(min(batch_size, at_most - bar.n))
+                bar.update(at_most - bar.n)  # the bar ends at the declared number, however many images there are
+            (begun / PROGRESS).unlink(missing_ok=True)
+            finish_cache(begun, folder, made_of)
+        except OSError as error:
+            raise UsageError(
+                f"{folder.parent} cannot take the encoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make "
+                "room on that disk, and start again: what is encoded stays."
+            ) from None
+        kept = open_cache(folder, made_of) or {}
+    for name, dtype, expected in (("images", "<f2", (len(images), *shape)), ("readable", "|b1", (len(images),))):
+        if name not in kept or kept[name].dtype.str != dtype or kept[name].shape != expected:
+            raise damaged(folder / f"{name}.npy")
+    return kept["images"], kept["readable"]
+
+
+def _encoded(encode: Encode, images: torch.Tensor) -> torch.Tensor:
+    """float16 `[b, *shape]` on the CPU, NaN where a record fails."""
+    try:
+        return encode(images).to("cpu", torch.float16)
+    except Exception as error:  # whatever a record does to the encoder
+        _refuse_out_of_memory(error)
+    blanks = torch.full_like(images, -1)
+    row = encode(blanks)[:1].to("cpu", torch.float16)  # what fails on these is no record's fault
+    encoded = []
+    for number in range(len(images)):
+        alone = blanks.clone()
+        alone[number] = images[number]
+        try:
+            encoded.append(encode(alone)[number : number + 1].to("cpu", torch.float16))
+        except Exception as error:
+            _refuse_out_of_memory(error)
+            encoded.append(torch.full_like(row, torch.nan))
+    return torch.cat(encoded)
+
+
+def _refuse_out_of_memory(error: Exception) -> None:
+    """It depends on shapes and not on a record: the run stops."""
+    if is_out_of_memory(error) or should_reduce_batch_size(error):
+        raise error
+
+
+def _done(begun: Path, made_of: str) -> int:
+    """How many rows an interrupted call has left; the folder is there afterwards."""
+    try:
+        state = json.loads((begun / PROGRESS).read_bytes())
+        if state["made_of"] == made_of:
+            return int(state["rows"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    shutil.rmtree(begun, ignore_errors=True)
+    begun.mkdir(parents=True)
+    return 0
+
+
+def _opened(path: Path, dtype: str, shape: tuple[int, ...], rows: int) -> BinaryIO:
+    """A `.npy` file of this shape, open behind its first rows."""
+    file = open(path, "r+b" if rows else "wb")
+    write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+    file.seek(rows * math.prod(shape[1:]) * np.dtype(dtype).itemsize, os.SEEK_CUR)
+    file.truncate()
+    return file
+
+
+def _note(begun: Path, made_of: str, rows: int, *files: BinaryIO) -> None:
+    for file in files:
+        file.flush()
+        os.fsync(file.fileno())
+    replace_file(begun / PROGRESS, json.dumps({"made_of": made_of, "rows": rows}).encode())

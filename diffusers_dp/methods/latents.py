@@ -1,0 +1,224 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Fine-tuning of a public latent pipeline with DP-SGD: its attention (DP-LDM), low-rank matrices (DP-LoRA), or
+low-rank matrices beside layers that a noisy answer names (DP-SAPF). No torch."""
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from ..queries.query import Query
+from ..queries.saliency import MatrixSaliency
+from ..randomness.timestep_mixture import TimestepMixture
+from .flag_groups import flag, run_folder, split_list
+from .flags import DPSGDConfig
+
+
+#: What `--train` may be, and whose it is.
+TRAINED = {"lora": "dp_lora", "attention": "dp_ldm", "all": "dp_ldm", "salient": "dp_sapf"}
+#: What `--base_overlap` may be.
+OVERLAPS = ("none", "unknown")
+
+
+@dataclass
+class LatentFlags:
+    """The public latent pipeline, what of it is trained, and what is released."""
+
+    _argument_group_name = "latent pipeline"
+
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or local folder of a public StableDiffusionPipeline, StableDiffusion3Pipeline or DiTPipeline "
+        "(safetensors) to begin with; no code of it is run.",
+    )
+    pretrained_model_revision: str | None = flag(
+        None, "Branch, tag or commit of it on the Hub; the release always names the commit."
+    )
+    base_overlap: str = flag(
+        "unknown",
+        "What you know about sensitive images among those that the pipeline learned from, for card and receipt: "
+        f"{' | '.join(OVERLAPS)}. The guarantee covers nothing that it learned there.",
+    )
+    train: str = flag(
+        "lora",
+        "What is trained, which makes the method: lora (low-rank matrices), salient (those beside layers that a noisy "
+        "answer chooses), attention (its own weights) or all (of the network).",
+    )
+    lora_rank: int = flag(8, "Rank of each pair of matrices.")
+    lora_targets: str = flag(
+        "", "Ends of the names of layers that get a pair (a list in a recipe); unset: the linear ones of attention."
+    )
+    merge: bool = flag(
+        False,
+        "Release the whole pipeline, with the trained weights in it, as --train attention and all always do; else the "
+        "adapters alone, in Diffusers' format, beside the name and the hashes of their base.",
+    )
+    class_prompts: str | None = flag(
+        None,
+        "Fixed, public prompts, one for each class (a list in a recipe); unset: the names of the classes. They are "
+        "encoded once.",
+    )
+    draw_posterior: bool = flag(
+        False, "Draw each training row's latent from its posterior; else it is the posterior's mean."
+    )
+    encoding_batch_size: int = flag(8, "Images that the autoencoder encodes at a time.")
+    gradient_checkpointing: bool = flag(
+        False, "Compute activations of the network again in the backward pass: less memory, more time."
+    )
+    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.")
+    timestep_mixture: str | None = flag(
+        None, "Intervals of diffusion time from 0 to 1000 with weights, as train_dp_diffusion.py's; unset: evenly."
+    )
+
+
+@dataclass
+class LatentConfig(LatentFlags, DPSGDConfig):
+    """What the methods of `training/train_dp_ldm.py` share."""
+
+    @property
+    def chosen_by(self) -> tuple[str, ...]:
+        return ("--train", self.train)
+
+    @property
+    def merges(self) -> bool:
+        """Whether the release is a whole pipeline."""
+        return self.merge or not self.has_adapters
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether low-rank matrices are trained."""
+        return self.train in ("lora", "salient")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """`--lora_targets`, one by one."""
+        return split_list(self.lora_targets)
+
+    @property
+    def prompts(self) -> tuple[str, ...] | None:
+        """`--class_prompts`, one by one."""
+        return None if self.class_prompts is None else split_list(self.class_prompts)
+
+    @property
+    def mixture(self) -> TimestepMixture | None:
+        """`--timestep_mixture`, read. Raises `UsageError` where it is none."""
+        if self.timestep_mixture is None:
+            return None
+        return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
+
+    @property
+    def base_settings(self) -> dict[str, Any]:
+        """Which pipeline, as `runs.latent_run.open_base` takes it."""
+        return {
+            "name": self.pretrained_model_name_or_path, "revision": self.pretrained_model_revision,
+            "prompts": self.prompts, "draw_posterior": self.draw_posterior, "bf16": self.precision == "bf16",
+            "checkpointing": self.gradient_checkpointing,
+        }  # fmt: skip
+
+    @property
+    def trained_settings(self) -> dict[str, Any]:
+        """What is trained, as `runs.latent_run.make_trained` takes it."""
+        return {
+            "kind": "lora" if self.has_adapters else self.train, "rank": self.lora_rank,
+            "label_dropout": self.label_dropout, "mixture": self.mixture, "draw_posterior": self.draw_posterior,
+        }  # fmt: skip
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        """What the receipt says of the training."""
+        names = ["train", "label_dropout", "draw_posterior", *(["lora_rank"] if self.has_adapters else [])]
+        facts = {name: getattr(self, name) for name in names}
+        return facts | ({} if self.prompts is None else {"class_prompts": list(self.prompts)})
+
+    def check(self) -> None:
+        for name, known in (("train", tuple(TRAINED)), ("base_overlap", OVERLAPS)):
+            if getattr(self, name) not in known:
+                raise UsageError(f"--{name} '{getattr(self, name)}' is unknown; give one of {' | '.join(known)}.")
+        if TRAINED[self.train] != self.method:
+            raise UsageError(
+                f"--train {self.train} makes {TRAINED[self.train]}, and this is {self.method}: give one method, or "
+                "--train alone."
+            )
+        if self.has_adapters and not self.dry_run and importlib.util.find_spec("peft") is None:
+            raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
+        if self.train != "lora" and self.targets:
+            raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
+        if not 0 <= self.label_dropout < 1:
+            raise UsageError(f"--label_dropout is {self.label_dropout}; give a number from 0 to below 1.")
+        if self.timestep_mixture is not None:
+            TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
+
+
+@dataclass
+class DPLoRAConfig(LatentConfig):
+    """With low-rank matrices."""
+
+    method: ClassVar[str] = "dp_lora"
+    output_dir: str = run_folder("runs/dp_lora")
+
+
+@dataclass
+class DPLDMConfig(LatentConfig):
+    """With the weights of attention themselves."""
+
+    method: ClassVar[str] = "dp_ldm"
+    train: str = flag("attention", "")
+    output_dir: str = run_folder("runs/dp_ldm")
+
+
+@dataclass
+class SaliencyFlags:
+    """The question that chooses the matrices."""
+
+    _argument_group_name = "saliency (query)"
+
+    saliency_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of the question; unset: calibrated to --saliency_budget_share."
+    )
+    saliency_budget_share: float = flag(0.02, "Share of the composed RDP that it may spend.")
+    num_salient: int = flag(8, "Matrices that are chosen, and get low-rank ones.")
+    saliency_times: str = flag(
+        "0.2,0.5,0.8", "Diffusion times in (0, 1) at which gradients are looked at, with noise of a public seed."
+    )
+
+
+@dataclass
+class DPSAPFConfig(SaliencyFlags, LatentConfig):
+    """With low-rank matrices beside those that one noisy question chooses."""
+
+    method: ClassVar[str] = "dp_sapf"
+    train: str = flag("salient", "")
+    output_dir: str = run_folder("runs/dp_sapf")
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return (self.saliency_query,)
+
+    @property
+    def saliency_query(self) -> MatrixSaliency:
+        """The question."""
+        return MatrixSaliency(
+            flags="saliency", noise_multiplier=self.saliency_noise_multiplier,
+            budget_share=self.saliency_budget_share, num_chosen=self.num_salient,
+        )  # fmt: skip
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """`--saliency_times` as numbers; none where they are not, which `check` refuses."""
+        try:
+            return tuple(float(item) for item in split_list(self.saliency_times))
+        except ValueError:
+            return ()
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        return {**super().training_facts, "num_salient": self.num_salient, "saliency_times": list(self.times)}
+
+    def check(self) -> None:
+        super().check()
+        if not self.times or not all(0 < time < 1 for time in self.times):
+            raise UsageError(f"--saliency_times is '{self.saliency_times}'; give numbers between 0 and 1.")
+
+
+#: Of `training/train_dp_ldm.py`, the first where neither flags nor recipe say.
+LATENTS = (DPLoRAConfig, DPLDMConfig, DPSAPFConfig)

@@ -1,0 +1,101 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Which weights of a network are trained: all, those of its attention, or low-rank matrices beside some (LoRA, Hu et
+al. 2022)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from diffusers.models.attention_processor import Attention
+from diffusers.models.embeddings import LabelEmbedding
+from torch import nn
+
+from ..errors import UsageError
+
+
+#: Of Diffusers' attention; SD3 has the second four for its texts.
+ATTENTION_MATRICES = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")
+
+
+def attention_matrices(network: nn.Module) -> tuple[str, ...]:
+    """Names of the linear layers of a network's attention, in its own order."""
+    return tuple(
+        f"{name}.{matrix}"
+        for name, module in network.named_modules()
+        if isinstance(module, Attention)
+        for matrix in ATTENTION_MATRICES
+        if isinstance(_get(module, matrix), nn.Linear)
+    )
+
+
+def choose_trained(network: nn.Module, kind: str, *, rank: int, targets: Sequence[str] = ()) -> None:
+    """Freezes all else.
+
+    Args:
+        network (`nn.Module`): Of Diffusers.
+        kind (`str`): `all`; `attention`, with class tables; `lora`, with class tables.
+        rank (`int`): Of each pair of matrices.
+        targets (sequence of `str`): Names, or ends of names, of the layers that get one; empty: the linear layers of
+            attention.
+
+    Raises:
+        UsageError: There is no such layer.
+    """
+    if kind == "all":
+        network.requires_grad_(True)
+        return
+    network.requires_grad_(False)
+    for module in network.modules():
+        if isinstance(module, LabelEmbedding) or kind == "attention" and isinstance(module, Attention):
+            module.requires_grad_(True)
+    if kind == "lora":
+        add_lora(network, rank, targets)
+
+
+def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
+    """New pairs of matrices, whose product is 0. Their scale is 1: `lora_alpha` is the rank."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    layers = [name for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    names = list(targets) or list(attention_matrices(network))
+    for name in names:
+        if not any(layer == name or layer.endswith(f".{name}") for layer in layers):
+            raise UsageError(
+                f"--lora_targets '{name}' is no linear layer or convolution of {type(network).__name__}; leave the "
+                f"flag out, or give ends of names such as {', '.join(ATTENTION_MATRICES[:3])}."
+            )
+    config = LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=names, init_lora_weights="gaussian")
+    if hasattr(network, "add_adapter"):
+        network.add_adapter(config)
+    else:
+        inject_adapter_in_model(config, network)
+
+
+def merge_lora(network: nn.Module) -> None:
+    """Adds the products of the matrices to the weights beside them, and leaves plain layers."""
+    if not any("lora_" in name for name, _ in network.named_parameters()):
+        return
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, module in list(network.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            module.merge()
+            parent, _, child = name.rpartition(".")
+            setattr(network.get_submodule(parent), child, module.get_base_layer())
+    for attribute in ("peft_config", "_hf_peft_config_loaded"):
+        if attribute in vars(network):
+            delattr(network, attribute)
+
+
+def trained_parameters(model: nn.Module) -> nn.ParameterDict:
+    """The trained parameters alone, shared with the model: what is averaged and stored. Frozen ones would take their
+    size several times."""
+    return nn.ParameterDict(
+        {name.replace(".", "/"): each for name, each in model.named_parameters() if each.requires_grad}
+    )
+
+
+def _get(module: nn.Module, name: str) -> nn.Module | None:
+    try:
+        return module.get_submodule(name)
+    except AttributeError:
+        return None

@@ -1,0 +1,190 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A network of latents as it is trained and drawn from: conditioned on a class, by fixed public prompts or by the
+class table of its own, or on nothing."""
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from diffusers import (
+    DDIMScheduler,
+    DDPMScheduler,
+    DiTTransformer2DModel,
+    FlowMatchEulerDiscreteScheduler,
+    SD3Transformer2DModel,
+)
+from diffusers.models.embeddings import LabelEmbedding
+from torch import nn
+
+from ..randomness.private_generator import PrivateGenerator
+from ..randomness.timestep_mixture import TimestepMixture
+from .ddpm import target_of
+from .draws import Draws
+
+
+class FlowSteps(FlowMatchEulerDiscreteScheduler):
+    """Flow matching, called as an EDM scheduler is."""
+
+    init_noise_sigma = 1.0
+
+    def scale_model_input(self, sample: torch.Tensor, timestep: torch.Tensor) -> torch.Tensor:
+        return sample
+
+
+class LatentDenoiser(nn.Module):
+    """
+    One call for all networks: noisy latents, steps and classes to a prediction. It holds the network, and beside it
+    buffers alone.
+
+    Args:
+        network (`UNet2DConditionModel`, `DiTTransformer2DModel` or `SD3Transformer2DModel`): In evaluation mode, for
+            some drop labels of their own while they train.
+        scheduler (`DDPMScheduler`, `DDIMScheduler` or `FlowSteps`): Which noise is added, and what is predicted.
+        num_classes (`int`, *optional*): `None`: unconditional.
+        prompts (`dict`, *optional*): `tokens`, `[rows, length, d]`, and for SD3 `pooled`, `[rows, p]`: what a text
+            encoder makes of a prompt for each class and, last, of the one for no class; a single row without
+            classes. `None` for a DiT, whose table has such rows.
+        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the network in mixed precision.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        scheduler: Any,
+        num_classes: int | None,
+        prompts: dict[str, torch.Tensor] | None = None,
+        autocast_dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        self.network = network.eval()
+        self.scheduler = scheduler
+        self.num_classes = num_classes
+        self.autocast_dtype = autocast_dtype
+        self.tokens: torch.Tensor
+        self.pooled: torch.Tensor
+        for name, rows in (prompts or {}).items():
+            self.register_buffer(name, rows, persistent=False)
+
+    @property
+    def null_label(self) -> int:
+        """The row that stands for "no class"."""
+        return self.num_classes or 0
+
+    @property
+    def config(self) -> SimpleNamespace:
+        """What `DPImagePipeline` asks of a UNet."""
+        config, rows = self.network.config, None if self.num_classes is None else self.num_classes + 1
+        return SimpleNamespace(
+            sample_size=config.sample_size, in_channels=config.in_channels, num_class_embeds=rows,
+        )  # fmt: skip
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32  # of latents and predictions
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    def forward(self, sample: torch.Tensor, timesteps: torch.Tensor, class_labels: torch.Tensor | None = None) -> Any:
+        """The prediction of latents `[b, C, H, W]`, of the same shape, as `.sample`.
+
+        Args:
+            timesteps (`torch.Tensor` of shape `[b]` or `[]`): As the scheduler counts them.
+            class_labels (`torch.LongTensor` of shape `[b]`, *optional*): Classes, `null_label` for none.
+        """
+        rows = (
+            torch.zeros(len(sample), dtype=torch.long, device=sample.device) if class_labels is None else class_labels
+        )
+        times = torch.as_tensor(timesteps, device=sample.device).expand(len(sample))
+        precision: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if self.autocast_dtype is not None:
+            precision = torch.autocast(sample.device.type, self.autocast_dtype)
+        with precision:
+            if isinstance(self.network, DiTTransformer2DModel):
+                output = self.network(sample, timestep=times, class_labels=rows).sample
+            elif isinstance(self.network, SD3Transformer2DModel):
+                output = self.network(
+                    sample, encoder_hidden_states=self.tokens[rows], pooled_projections=self.pooled[rows],
+                    timestep=times,
+                ).sample  # fmt: skip
+            else:
+                output = self.network(sample, times, encoder_hidden_states=self.tokens[rows]).sample
+        return SimpleNamespace(sample=output[:, : sample.shape[1]].to(sample.dtype))  # a DiT tells variances as well
+
+
+class LatentLoss:
+    """
+    The loss of each row of latents: that of `DDPMLoss` or, for flow matching, the squared error of the velocity from
+    the latent to the noise (Esser et al. 2024, Section 2, with constant weights). Times are uniform.
+
+    All that is random comes from the door's secret source, as much for each row.
+
+    Args:
+        label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
+        mixture (`TimestepMixture`, *optional*): Of the times, in place of uniform ones.
+    """
+
+    def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
+        self.label_dropout, self.mixture = label_dropout, mixture
+
+    def __call__(
+        self,
+        denoiser: LatentDenoiser,
+        latents: torch.Tensor,
+        labels: torch.Tensor | None,
+        generator: PrivateGenerator | None = None,
+    ) -> torch.Tensor:
+        """Latents `[b, C, H, W]` and labels `[b]` or `None` to losses `[b]`; see `RowLoss`."""
+        draws = Draws(generator, latents.device)
+        times = draws.uniform(len(latents))
+        if self.mixture is not None:
+            times = torch.from_numpy(self.mixture.times(times.numpy()))
+        if labels is not None:
+            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
+        return self.at(denoiser, latents, labels, draws.normal(*latents.shape), times)
+
+    @staticmethod
+    def at(
+        denoiser: LatentDenoiser,
+        latents: torch.Tensor,
+        labels: torch.Tensor | None,
+        noise: torch.Tensor,
+        times: torch.Tensor,
+    ) -> torch.Tensor:
+        """The same with this noise `[b, C, H, W]`, at these times `[b]` in [0, 1)."""
+        scheduler = denoiser.scheduler
+        steps = scheduler.config.num_train_timesteps
+        if isinstance(scheduler, FlowSteps):
+            share = times.to(latents).view(-1, 1, 1, 1)
+            noisy, target, timesteps = (1 - share) * latents + share * noise, noise - latents, share.flatten() * steps
+        else:
+            timesteps = (times * steps).long().clamp_max(steps - 1).to(latents.device)
+            noisy = scheduler.add_noise(latents, noise, timesteps)
+            target = target_of(scheduler, latents, noise, timesteps)
+        prediction = denoiser(noisy, timesteps, labels).sample
+        return F.mse_loss(prediction, target, reduction="none").flatten(1).mean(1)
+
+
+def training_scheduler(scheduler: Any) -> Any:
+    """The steps that a network was trained with, from whatever solver its pipeline has; to sample with, too."""
+    if isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
+        return FlowSteps.from_config(scheduler.config)
+    betas = DDPMScheduler.from_config(scheduler.config)
+    # Latents have no bounds to clip to; few steps are taken from the last one on.
+    return DDIMScheduler.from_config(betas.config, clip_sample=False, timestep_spacing="trailing")
+
+
+def fit_label_tables(network: nn.Module, num_classes: int) -> None:
+    """Gives each class table of a DiT a row for each class and, last, one for none: rows that each are the mean of
+    its own, where they were for other classes."""
+    for module in network.modules():
+        if isinstance(module, LabelEmbedding) and module.num_classes != num_classes:
+            rows = module.embedding_table.weight
+            table = nn.Embedding(num_classes + 1, rows.shape[1], device=rows.device, dtype=rows.dtype)
+            with torch.no_grad():
+                table.weight.copy_(rows.mean(0))
+            module.embedding_table, module.num_classes = table, num_classes
+    network.register_to_config(num_embeds_ada_norm=num_classes)  # type: ignore[operator]

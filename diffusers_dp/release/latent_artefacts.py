@@ -1,0 +1,151 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a release of a latent model holds: adapters, beside a reference to their base; or the whole pipeline."""
+
+import importlib.util
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard, ModelCardData
+
+from ..errors import IntegrityError, UsageError
+from ..files.canonical import canonical_json
+from ..models.adapters import merge_lora
+from ..models.latent_denoiser import LatentDenoiser
+from ..models.latent_pipeline import LatentImagePipeline
+from ..verify import guarantee
+from .allow_list import ADAPTER_FILES, ADAPTERS, LORA_FILE, files_of
+from .artefacts import IMAGES_PER_CLASS, sample_grid, write_text
+from .components import latent_classes, read_json
+from .latent_base import KINDS, LatentBase, drawing_pipeline, load_base, referenced_base
+from .plain_words import plain_guarantee, questions
+
+
+class LatentArtefact:
+    """
+    A latent model, with its final weights.
+
+    Args:
+        base (`LatentBase`): What training began with; its network is the trained one.
+        denoiser (`LatentDenoiser`): Around that network.
+        id2label (`dict`, *optional*), prompts (sequence of `str`, *optional*): As for `LatentBase.denoiser`.
+        merge (`bool`): Whether the release holds the whole pipeline. Else it holds LoRA matrices.
+        seed (`int`), num_inference_steps (`int`): Of `samples.png`.
+    """
+
+    def __init__(
+        self,
+        base: LatentBase,
+        denoiser: LatentDenoiser,
+        *,
+        id2label: dict[int, str] | None,
+        prompts: Sequence[str] | None,
+        merge: bool,
+        seed: int = 0,
+        num_inference_steps: int = 20,
+    ):
+        self.base, self.denoiser, self.merge = base, denoiser, merge
+        self.classes: dict[str, Any] = {
+            "id2label": id2label,
+            "class_prompts": None if prompts is None else list(prompts),
+        }
+        self.seed, self.num_inference_steps = seed, num_inference_steps
+        self.files: tuple[str, ...] = ADAPTER_FILES  # of a whole pipeline, what was saved of it
+
+    def save(self, release: Path) -> None:
+        drawing = drawing_pipeline(self.base, self.classes["id2label"], None, self.denoiser.to("cpu"))
+        samples = sample_grid(drawing, IMAGES_PER_CLASS, self.seed, self.num_inference_steps)
+        index: dict[str, Any] = {"_class_name": ADAPTERS, "base": self.base.reference}
+        if self.merge:
+            merge_lora(self.denoiser.network)
+            with tempfile.TemporaryDirectory(dir=release.parent) as saved:
+                self.base.pipeline.save_pretrained(saved, safe_serialization=True, max_shard_size="100GB")
+                shutil.copytree(saved, release, dirs_exist_ok=True)
+            index = json.loads((release / "model_index.json").read_text())
+            for config in release.rglob("*config.json"):  # which tell from which folder they were loaded
+                content = json.loads(config.read_text())
+                write_text(config, canonical_json({key: content[key] for key in content if key != "_name_or_path"}))
+            index = {key: value for key, value in index.items() if key != "_name_or_path"}
+        else:
+            from peft.utils import get_peft_model_state_dict
+
+            layers = {f"{self.base.network_name}_lora_layers": get_peft_model_state_dict(self.denoiser.network)}
+            KINDS[self.base.kind][0].save_lora_weights(release, safe_serialization=True, **layers)
+        write_text(release / "model_index.json", canonical_json({**index, **self.classes}))
+        samples.save(release / "samples.png")
+        if self.merge:
+            self.files = files_of(release)
+
+    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
+        index = json.loads((release / "model_index.json").read_text())
+        write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
+
+    def card(self, receipt: dict[str, Any]) -> ModelCard:
+        """The guarantee is in the verifier's words, which looks for them."""
+        labels, base = self.classes["id2label"], self.base
+        tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic", *([] if self.merge else ["lora"])]
+        named = None if self.merge or base.revision is None else base.name
+        return ModelCard.from_template(
+            ModelCardData(library_name="diffusers", pipeline_tag="text-to-image", tags=tags, base_model=named),
+            template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
+            title="Differentially private image generator",
+            receipt=receipt,
+            questions=questions(receipt["events"]),
+            unit=receipt["unit_of_privacy"],
+            guarantee=guarantee(receipt),
+            plain=plain_guarantee(receipt),
+            labels=labels,
+            arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
+            latent={"kind": base.kind, "name": base.name, "revision": base.revision, "merged": self.merge},
+        )
+
+
+def load_latent(release: Path, base: str | Path | None = None) -> LatentImagePipeline:
+    """What draws from a release of a latent model, whose receipt was verified.
+
+    Args:
+        release (`Path`): Folder.
+        base (`str` or `Path`, *optional*): Folder of the base of adapters; else it is fetched from the Hub.
+
+    Raises:
+        IntegrityError: The adapters are not those of the base, or the base is another one.
+        UsageError: The base is not to be had.
+    """
+    names = latent_classes(release)
+    labels, index = None if names is None else dict(enumerate(names)), read_json(release / "model_index.json")
+    if index["_class_name"] != ADAPTERS:
+        found = load_base(str(release), flag="the release")
+        return drawing_pipeline(found, labels, index.get("class_prompts"))
+    found = referenced_base(index["base"], base)
+    load_adapters(found, release / LORA_FILE)
+    return drawing_pipeline(found, labels, index.get("class_prompts"))
+
+
+def load_adapters(base: LatentBase, path: Path) -> None:
+    """Puts LoRA matrices into the network of their base. Raises `IntegrityError` where they do not fit."""
+    from safetensors import SafetensorError, safe_open
+
+    if importlib.util.find_spec("peft") is None:
+        raise UsageError("Adapters need a package: pip install diffusers_dp[lora].")
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        prefix = f"{base.network_name}."
+        if not tensors or not all(name.startswith(prefix) for name in tensors):
+            raise ValueError("they are of another network")
+        base.network.load_lora_adapter(tensors, prefix=base.network_name)
+        loaded = sum(1 for name, _ in base.network.named_parameters() if "lora_" in name)
+        if loaded != sum("lora_" in name for name in tensors):
+            raise ValueError("some have no layer in the base")
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise IntegrityError(f"{path} are no adapters of this base ({str(error).splitlines()[0]}).") from None
+
+
+def refuse_no_adapters(base: LatentBase) -> None:
+    """Raises `UsageError` where nobody could load adapters of a pipeline."""
+    if not hasattr(KINDS[base.kind][0], "load_lora_weights"):
+        raise UsageError(f"{base.kind} has no load_lora_weights, so that nobody could load adapters; give --merge.")

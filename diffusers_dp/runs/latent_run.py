@@ -1,0 +1,202 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A run that fine-tunes a public latent pipeline: its images are encoded once, and DP-SGD sees latents."""
+
+import json
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+
+from ..data.images import PublicFacts
+from ..errors import UsageError
+from ..gradients import per_example_gradients
+from ..methods.latents import LatentConfig
+from ..models.adapters import attention_matrices, choose_trained, trained_parameters
+from ..models.latent_denoiser import LatentDenoiser, LatentLoss
+from ..models.latents import LatentEncoder, PosteriorLoss
+from ..privacy.separate_records import Features
+from ..queries.query import Query
+from ..queries.saliency import shares
+from ..randomness.timestep_mixture import TimestepMixture
+from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
+from ..release.latent_base import LatentBase, drawing_pipeline, load_base
+from ..release.no_guarantee import refuse_without_guarantee
+from ..release.unreleased import refuse_unreleased
+from .dp_sgd import Trained
+from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
+from .run import TrainingRun
+
+
+Config = TypeVar("Config", bound=LatentConfig)
+FLAG = "--pretrained_model_name_or_path"
+
+
+class LatentRun(TrainingRun[Config]):
+    """One run of a method that ends with DP-SGD on a network of latents.
+
+    Attributes:
+        base (`LatentBase`): The public pipeline.
+        latents (`SensitiveImages`): The door to the latents of the images. `images` is the one to the images.
+    """
+
+    def _begin(self) -> list[dict[str, Any]]:
+        config = self.config
+        self.base, self.encoder, self.denoiser = open_base(self.facts, **config.base_settings)
+        what = f"{FLAG} {config.pretrained_model_name_or_path}"
+        receipt, cost = release_of(self.base, what), {}
+        if receipt is not None:
+            refuse_the_same_images(
+                receipt, self.facts, what, private=self.folder.private, ledger_path=config.ledger_path,
+                dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
+            )  # fmt: skip
+            cost = facts_of_release(receipt)
+        if not config.merges:
+            refuse_no_adapters(self.base)
+        self.denoiser.to(self.processes.device)
+        overlap = "unknown" if config.base_overlap == "unknown" else "no, as the trainer states"
+        return [*super()._begin(), {**self.base.origin, "saw_training_images": overlap, **cost}]
+
+    def _open(self, public_inputs: list[dict[str, Any]]) -> None:
+        super()._open(public_inputs)
+        self.latents = self.images.map(
+            self.encoder, shape=self.encoder.shape(self.facts.image_shape), cache=self.folder.private / "cache",
+            made_of=[self.made_of, self.encoder.facts], batch_size=self.config.encoding_batch_size,
+        )  # fmt: skip
+        self.done("encoding")
+
+    def ask_latents(self, query: Query, features: Features) -> torch.Tensor:
+        """As `ask`, of the latents."""
+        return self.ask(query, features, images=self.latents)
+
+    def saliency(self, times: tuple[float, ...], seed: int) -> Features:
+        """Latents and labels to each record's shares of its squared gradient norm over the attention's matrices, at
+        the weights as they are now: those of the base. Noise is the same for all, from a public seed."""
+        return Saliency(self.denoiser, times, seed, self.config.draw_posterior)
+
+    def dp_sgd_on_latents(self, targets: tuple[str, ...]) -> None:
+        """DP-SGD, from the last checkpoint on.
+
+        Args:
+            targets (`tuple[str, ...]`): The layers that get low-rank matrices; empty: those of the attention.
+        """
+        trained = make_trained(self.denoiser, targets, **self.config.trained_settings)
+        self.denoiser.to(self.processes.device)
+        self.dp_sgd(trained, images=self.latents)
+
+    def release_model(self, curriculum: dict[str, Any] | None = None) -> None:
+        """Publishes adapters, or with `--merge` the whole pipeline."""
+        config, classes = self.config, classes_of(self.facts)
+        evaluation = self.evaluate(drawing_pipeline(self.base, classes, config.prompts, self.denoiser))
+        artefact = LatentArtefact(
+            self.base, self.denoiser, id2label=classes, prompts=config.prompts, merge=config.merges, seed=config.seed,
+            num_inference_steps=config.num_inference_steps,
+        )  # fmt: skip
+        self.release(artefact, curriculum, evaluation)
+
+
+class Saliency:
+    """See `LatentRun.saliency`."""
+
+    def __init__(self, denoiser: LatentDenoiser, times: tuple[float, ...], seed: int, draws_posterior: bool):
+        self.denoiser, self.times, self.seed, self.halves = denoiser, times, seed, 2 if draws_posterior else 1
+        self.names = attention_matrices(denoiser.network)
+
+    def __call__(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        network, denoiser = self.denoiser.network, self.denoiser
+        latents = latents.chunk(self.halves, 1)[0]
+        network.requires_grad_(False)
+        for name in self.names:
+            network.get_submodule(name).weight.requires_grad_(True)
+        generator = torch.Generator().manual_seed(self.seed)
+        with torch.enable_grad(), per_example_gradients(denoiser, group_size=len(self.times)) as gradients:
+            rows = latents.repeat_interleave(len(self.times), 0)
+            noise = torch.randn(len(self.times), *latents.shape[1:], generator=generator).to(latents)
+            noise = noise.repeat(len(latents), 1, 1, 1)
+            times = torch.tensor(self.times).repeat(len(latents))
+            row_labels = None if labels is None else labels.repeat_interleave(len(self.times))
+            LatentLoss.at(denoiser, rows, row_labels, noise, times).sum().backward()
+        each = gradients.per_example
+        squares = [each[f"network.{name}.weight"].flatten(1).double().square().sum(1) for name in self.names]
+        network.requires_grad_(False)
+        return shares(torch.stack(squares, 1)).float()
+
+
+def classes_of(facts: PublicFacts) -> dict[int, str] | None:
+    return None if facts.class_names is None else dict(enumerate(facts.class_names))
+
+
+def release_of(base: LatentBase, what: str) -> dict[str, Any] | None:
+    """The receipt of a base that is a release of this library. Raises `UsageError` where it learned from sensitive
+    images and is no whole release."""
+    refuse_without_guarantee(base.folder, FLAG, "begin with a model that has not seen sensitive images")
+    index = json.loads((base.folder / "model_index.json").read_bytes())
+    refuse_unreleased(index, base.name, FLAG, "begin with a model that has not seen sensitive images")
+    return receipt_of(base.folder, index, what)
+
+
+def open_base(
+    facts: PublicFacts,
+    *,
+    name: str | None,
+    revision: str | None,
+    prompts: tuple[str, ...] | None,
+    draw_posterior: bool,
+    bf16: bool,
+    checkpointing: bool,
+) -> tuple[LatentBase, LatentEncoder, LatentDenoiser]:
+    """The public pipeline, what encodes, and what denoises under the condition of the classes; nothing is trained yet.
+
+    Raises:
+        UsageError: See `load_base`; or the pipeline is one of other images.
+    """
+    if not name:
+        raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
+    base = load_base(name, revision)
+    encoder = LatentEncoder(base.pipeline.vae, draw_posterior=draw_posterior)
+    size = base.network.config.sample_size
+    sides = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
+    factor = 2 ** (len(encoder.vae.config.block_out_channels) - 1)
+    try:
+        taken = encoder.shape(facts.image_shape)[1:]
+    except ValueError as error:
+        raise UsageError(f"{FLAG} {name} takes {error}; change --resolution or --num_channels.") from None
+    if taken != sides:
+        raise UsageError(
+            f"{FLAG} {name} makes images of {sides[0] * factor} pixels a side, and yours have {facts.image_shape[1]}; "
+            f"give --resolution {sides[0] * factor}."
+        )
+    denoiser = base.denoiser(classes_of(facts), prompts, bf16=bf16)
+    denoiser.requires_grad_(False)
+    if checkpointing:
+        denoiser.network.enable_gradient_checkpointing()
+    return base, encoder, denoiser
+
+
+def make_trained(
+    denoiser: LatentDenoiser,
+    targets: tuple[str, ...],
+    *,
+    kind: str,
+    rank: int,
+    label_dropout: float,
+    mixture: TimestepMixture | None,
+    draw_posterior: bool,
+) -> Trained:
+    """The trained parameters, newly made, and the loss of rows of latents."""
+    choose_trained(denoiser.network, kind, rank=rank, targets=targets)
+    loss: Any = LatentLoss(label_dropout, mixture)
+    return Trained(trained_parameters(denoiser), denoiser, PosteriorLoss(loss) if draw_posterior else loss)
+
+
+def latent_model_to_audit(
+    facts: PublicFacts,
+    targets: tuple[str, ...],
+    device: torch.device | str,
+    base_settings: dict[str, Any],
+    trained_settings: dict[str, Any],
+) -> Trained:
+    """What DP-SGD will train, newly made."""
+    _, encoder, denoiser = open_base(facts, **base_settings)
+    trained = make_trained(denoiser, targets, **trained_settings)
+    denoiser.to(device)
+    return replace(trained, row_shape=encoder.shape(facts.image_shape))

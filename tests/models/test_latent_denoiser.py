@@ -1,0 +1,153 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Networks of latents behind one call: exact gradients of each image, losses by their formulas, what is trained."""
+
+import pytest
+import torch
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.gradients import per_example_gradients
+from diffusers_dp.models.adapters import attention_matrices, choose_trained, merge_lora, trained_parameters
+from diffusers_dp.models.latent_denoiser import FlowSteps, LatentLoss
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.release.latent_base import load_base
+from diffusers_dp.runs.latent_run import Saliency
+from support.doors import KEY
+from support.exactness import check
+from support.latents import LATENT_PIPELINES
+
+
+NAMES = {0: "left", 1: "right"}
+KINDS = tuple(LATENT_PIPELINES)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bases")
+    return {kind: str(make(folder / kind)) for kind, make in LATENT_PIPELINES.items()}
+
+
+def denoiser_of(place, kind="all", **arguments):
+    torch.manual_seed(0)
+    denoiser = load_base(place).denoiser(NAMES, None)
+    with torch.no_grad():
+        for parameter in denoiser.parameters():  # some begin with zeros, and would hide what is behind them
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    denoiser.network.requires_grad_(True)
+    choose_trained(denoiser.network, kind, rank=2, **arguments)
+    with torch.no_grad():
+        for name, parameter in denoiser.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+    return denoiser
+
+
+def rows(number):
+    torch.manual_seed(1)
+    return torch.randn(number, 2, 4, 4), torch.arange(number) % 3, torch.randn(number, 2, 4, 4), torch.rand(number)
+
+
+@pytest.mark.parametrize("trained", ["all", "attention", "lora"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_autograd(kind, trained, bases):
+    denoiser = denoiser_of(bases[kind], trained)
+    latents, labels, noise, times = rows(6)
+
+    def losses(at):
+        return LatentLoss.at(denoiser, latents[at], labels[at], noise[at], times[at])
+
+    check(denoiser, losses, 3, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpointed_gradients_are_the_same(kind, bases):
+    """What is computed again in the backward pass is counted once."""
+    denoiser, (latents, labels, noise, times) = denoiser_of(bases[kind], "lora"), rows(4)
+    found = []
+    for _ in range(2):
+        with per_example_gradients(denoiser, group_size=2) as gradients:
+            LatentLoss.at(denoiser, latents, labels, noise, times).sum().backward()
+        found.append(gradients.per_example)
+        denoiser.network.enable_gradient_checkpointing()
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_by_its_formula(kind, bases):
+    """Of draws that are all from the secret source."""
+    denoiser = denoiser_of(bases[kind])
+    latents, labels, _, _ = rows(3)
+    draws = PrivateGenerator(KEY)
+    times = torch.from_numpy(draws.uniform(3))
+    dropped = torch.from_numpy(draws.uniform(3)) < 0.5
+    noise = draws.normal(latents.shape, 1.0)
+    labels_seen = labels.clamp_max(1).masked_fill(dropped, 2)
+    scheduler = denoiser.scheduler
+    if isinstance(scheduler, FlowSteps):
+        share = times.float().view(-1, 1, 1, 1)
+        noisy, target, steps = (1 - share) * latents + share * noise, noise - latents, 1000 * times.float()
+    else:
+        steps = (times * 1000).long()
+        share = scheduler.alphas_cumprod[steps].view(-1, 1, 1, 1)
+        noisy, target = share.sqrt() * latents + (1 - share).sqrt() * noise, noise
+    with torch.no_grad():
+        expected = (denoiser(noisy, steps, labels_seen).sample - target).square().flatten(1).mean(1)
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            found = LatentLoss(0.5)(denoiser, latents, labels.clamp_max(1), PrivateGenerator(KEY))
+            torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_classes_and_no_class_are_told_apart(kind, bases):
+    denoiser, (latents, _, _, _) = denoiser_of(bases[kind]), rows(1)
+    with torch.no_grad():
+        found = [denoiser(latents, torch.tensor([500]), torch.tensor([label])).sample for label in range(3)]
+    assert all((found[0] - other).abs().max() > 1e-6 for other in found[1:])
+    assert denoiser.null_label == 2 and denoiser.config.num_class_embeds == 3
+
+
+def test_what_is_trained(bases):
+    for kind, place in bases.items():
+        for trained in ("attention", "lora"):
+            denoiser = denoiser_of(place, trained)
+            names = [name for name, each in denoiser.named_parameters() if each.requires_grad]
+            assert 0 < len(names) < len(list(denoiser.parameters())) / (1 if trained == "lora" else 2)
+            words = ("attn", "embedding_table") if trained == "attention" else ("lora_", "embedding_table")
+            assert all(any(word in name for word in words) for name in names), kind
+            kept = trained_parameters(denoiser)
+            shared = {id(each) for each in kept.parameters()}
+            assert shared == {id(each) for each in denoiser.parameters() if each.requires_grad}
+    with pytest.raises(UsageError, match="--lora_targets 'to_nothing'.*to_q"):
+        choose_trained(denoiser_of(place).network, "lora", rank=2, targets=["to_nothing"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_matrices_change_nothing_of_what_is_computed(kind, bases):
+    denoiser, (latents, _, _, _) = denoiser_of(bases[kind], "lora"), rows(2)
+    plain = set(load_base(bases[kind]).network.state_dict())
+    with torch.no_grad():
+        before = denoiser(latents, torch.tensor(300), torch.tensor([0, 1])).sample
+        merge_lora(denoiser.network)
+        after = denoiser(latents, torch.tensor(300), torch.tensor([0, 1])).sample
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+    assert set(denoiser.network.state_dict()) == plain
+
+
+def test_shares_of_squared_gradient_norms_by_autograd(bases):
+    """One record's matrices alone, at the weights of the base, with norm 1 at most; what is not finite is zero."""
+    denoiser = denoiser_of(bases["StableDiffusionPipeline"])
+    saliency, (latents, labels, _, _) = Saliency(denoiser, (0.2, 0.7), 3, False), rows(3)
+    found = saliency(latents, labels)
+    assert saliency.names == attention_matrices(denoiser.network) and found.shape == (3, len(saliency.names))
+    torch.testing.assert_close(found.sum(1), torch.ones(3))
+    assert (found.norm(dim=1) <= 1).all() and not any(each.requires_grad for each in denoiser.parameters())
+    noise = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(3))
+    weights = [denoiser.network.get_submodule(name).weight.requires_grad_(True) for name in saliency.names]
+    for number in range(3):
+        one, times = latents[number : number + 1].expand(2, -1, -1, -1), torch.tensor([0.2, 0.7])
+        loss = LatentLoss.at(denoiser, one, labels[number].expand(2), noise, times).sum()
+        squares = torch.stack([each.square().sum() for each in torch.autograd.grad(loss, weights)])
+        torch.testing.assert_close(found[number], squares / squares.sum(), rtol=1e-3, atol=1e-6)
+    latents[1] = torch.inf
+    again = saliency(latents, labels)
+    assert (again[1] == 0).all() and torch.equal(again[[0, 2]], found[[0, 2]])

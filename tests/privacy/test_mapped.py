@@ -1,0 +1,247 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Latents behind the door: encoded once, record by record, and asked as images are."""
+
+import json
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+from torch import nn
+
+from diffusers_dp.data import mapped
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.models.latents import LatentEncoder, PosteriorLoss
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from support.doors import KEY, SHAPE, Noiseless, gradient, make_door, make_ledger, squares
+from support.latents import tiny_vae
+
+
+ROW = (2, 4, 4)
+
+
+def images_of(count=12):
+    return np.random.default_rng(1).integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+
+
+def encoded(door, encode, folder, shape=ROW, made_of="images", **arguments):
+    return door.map(encode, shape=shape, cache=folder, made_of=made_of, batch_size=5, **arguments)
+
+
+def rows_of(folder):
+    kept = folder / "encoded-0"
+    return np.load(kept / "images.npy"), np.load(kept / "readable.npy")
+
+
+class Marked:
+    """An encoder that fails, overflows or is not finite where the first pixel says so, and counts its calls."""
+
+    def __init__(self):
+        self.encoder, self.calls, self.sizes = LatentEncoder(tiny_vae()), 0, []
+
+    def __call__(self, images):
+        self.calls += 1
+        self.sizes.append(len(images))
+        kinds = ((images[:, 0, 0, 0] + 1) * 127.5).round()
+        if (kinds == 77).any():
+            raise ValueError("a record that breaks the encoder")
+        rows = self.encoder(images)
+        rows[kinds == 78] = torch.nan
+        rows[kinds == 79] = 70_000.0  # finite in float32
+        return rows
+
+
+def test_rows_are_the_scaled_means_of_the_public_autoencoder(tmp_path):
+    images, vae = images_of(), tiny_vae().eval()
+    encoded(make_door(images=images), LatentEncoder(tiny_vae()), tmp_path)
+    rows, readable = rows_of(tmp_path)
+    with torch.no_grad():
+        mean = vae.encode(torch.from_numpy(images).float() / 127.5 - 1).latent_dist.mean
+    assert rows.dtype == np.float16 and readable.all()
+    np.testing.assert_allclose(rows, (mean - 0.25) * 0.5, atol=2e-3)
+    # By the public scale alone: other images beside it do not move a row.
+    encoded(make_door(images=images[:6] // 2), LatentEncoder(tiny_vae()), tmp_path / "dark")
+    both = images.copy()
+    both[:6] //= 2
+    encoded(make_door(images=both), LatentEncoder(tiny_vae()), tmp_path / "both")
+    assert (rows_of(tmp_path / "both")[0][:6] == rows_of(tmp_path / "dark")[0]).all()
+    assert (rows_of(tmp_path / "both")[0][6:] == rows[6:]).all()
+
+
+@pytest.mark.parametrize("kind", [77, 78, 79])
+def test_a_record_that_fails_is_a_blank_and_moves_no_other(kind, tmp_path):
+    images = images_of()
+    images[:, 0, 0, 0] = 10
+    encoded(make_door(images=images), Marked(), tmp_path / "whole")
+    images[3, 0, 0, 0] = kind
+    encode = Marked()
+    door = encoded(make_door(images=images), encode, tmp_path / "broken")
+    assert set(encode.sizes[9:]) == {5}  # after the door's trial: other sizes may be rounded otherwise
+    whole, _ = rows_of(tmp_path / "whole")
+    rows, readable = rows_of(tmp_path / "broken")
+    assert readable.tolist() == [number != 3 for number in range(12)]
+    assert (rows[3] == 0).all() and (np.delete(rows, 3, 0) == np.delete(whole, 3, 0)).all()  # bit for bit
+    summed = door.noisy_sum(
+        lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0, noise_multiplier=1.0, by_label=False, name="q",
+        ledger=make_ledger(), generator=Noiseless(KEY),
+    )  # fmt: skip
+    assert summed.item() == 11
+
+
+def test_a_black_image_is_no_blank_and_a_missing_one_stays_one(tmp_path):
+    images = images_of()
+    images[0] = 0
+    door = encoded(make_door(images=images, missing=[1]), lambda images: images[:, :, :4, :4] + 1, tmp_path, (1, 4, 4))
+    rows, readable = rows_of(tmp_path)
+    assert (rows[0] == 0).all() and readable[0] and not readable[1] and readable.sum() == 11
+    assert door.num_units == 12 and door.class_names == ["a", "b", "c"] and door.image_shape == (1, 4, 4)
+
+
+def test_out_of_memory_stops_the_run(tmp_path):
+    calls = []
+
+    def encode(images):
+        calls.append(len(images))
+        if calls.count(5) == 1:  # not in the door's trial, and once
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return images[:, :, :4, :4]
+
+    with pytest.raises(torch.OutOfMemoryError):
+        encoded(make_door(images=images_of()), encode, tmp_path, (1, 4, 4))
+
+
+def test_an_encoder_that_breaks_for_all_is_no_record_s_fault(tmp_path):
+    def encode(images):
+        if len(images) == 5:
+            raise RuntimeError("device-side assert")
+        return images[:, :, :4, :4]
+
+    with pytest.raises(RuntimeError, match="device-side"):
+        encoded(make_door(images=images_of()), encode, tmp_path, (1, 4, 4))
+
+
+def test_an_encoder_that_mixes_records_or_draws_is_refused(tmp_path):
+    mixing = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1))
+    for encode in (mixing.train(), lambda images: images + torch.rand_like(images)):
+        with pytest.raises(UsageError, match="evaluation mode"):
+            encoded(make_door(images=images_of()), encode, tmp_path, SHAPE)
+    with pytest.raises(UsageError, match=r"makes 32 numbers"):
+        encoded(make_door(images=images_of()), LatentEncoder(tiny_vae()), tmp_path, (2, 5, 5))
+    # With dropout in evaluation mode there is nothing to refuse.
+    encoded(make_door(images=images_of()), LatentEncoder(tiny_vae(dropout=0.5).train()), tmp_path)
+
+
+def test_what_is_encoded_is_kept_and_other_encoders_begin_anew(tmp_path):
+    door, vae = make_door(images=images_of()), tiny_vae()
+    facts = LatentEncoder(vae).facts
+    others = [
+        LatentEncoder(tiny_vae(seed=1)).facts, LatentEncoder(tiny_vae().to(torch.bfloat16)).facts,
+        LatentEncoder(tiny_vae().to(torch.bfloat16).float()).facts,
+        LatentEncoder(vae, draw_posterior=True).facts,
+    ]  # fmt: skip
+    vae.register_to_config(scaling_factor=0.7)
+    others.append(LatentEncoder(vae).facts)
+    assert len({json.dumps(each, sort_keys=True) for each in (facts, *others)}) == 6
+    encode, calls = Marked(), []
+    for made_of in (facts, facts, others[0], others[0]):
+        encoded(door, encode, tmp_path, made_of=made_of)
+        calls.append(encode.calls)
+    trial = calls[1] - calls[0]  # the door's own, on noise
+    assert calls[2] - calls[1] == trial + 3 and calls[3] - calls[2] == trial
+    with open(tmp_path / "encoded-0" / "images.npy", "r+b") as file:
+        file.truncate(300)
+    with pytest.raises(IntegrityError, match="images.npy is missing or damaged"):
+        encoded(door, encode, tmp_path, made_of=others[0])
+
+
+def test_an_interrupted_map_goes_on_where_it_was(monkeypatch, tmp_path):
+    images = images_of(24)
+    encoded(make_door(images=images), Marked(), tmp_path / "whole")
+    monkeypatch.setattr(mapped, "BATCHES_BETWEEN_SYNCS", 2)
+    stopped, again = Marked(), Marked()
+
+    def stop(images):
+        if stopped.calls == 9 + 3:  # the trial has 9
+            raise KeyboardInterrupt
+        return stopped(images)
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(make_door(images=images), stop, tmp_path / "again")
+    assert not (tmp_path / "again" / "encoded-0").exists()
+    encoded(make_door(images=images), again, tmp_path / "again")
+    assert again.calls == 9 + 3  # of five batches the first two were kept
+    assert all((one == two).all() for one, two in zip(rows_of(tmp_path / "whole"), rows_of(tmp_path / "again")))
+
+
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
+    count, shape = 4_000, (3, 64, 64)  # 49 MB of pixels, 98 MB of rows
+    images = np.lib.format.open_memmap(tmp_path / "images.npy", mode="w+", dtype=np.uint8, shape=(count, *shape))
+    before, most, process = psutil.Process().memory_info().rss, [0], psutil.Process()
+
+    def encode(images):
+        most[0] = max(most[0], process.memory_info().rss - before - process.memory_info().shared)
+        return images
+
+    door = SensitiveImages(images, num_images=count, image_shape=shape)
+    encoded(door, encode, tmp_path, shape)
+    assert most[0] < 40e6
+
+
+def test_a_step_on_rows_costs_and_moves_what_a_step_on_images_does(tmp_path):
+    """The loss is handed float32 rows as they are, and one of them moves the sum by the clip norm at most."""
+    torch.manual_seed(0)
+    model, ledger = nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), make_ledger()
+    seen = []
+
+    def loss(model, rows, labels, generator):
+        seen.append(rows)
+        return squares(model, rows, labels, generator)
+
+    sums = []
+    for missing in ((), (4,)):
+        door = encoded(make_door(images=images_of(), missing=missing), Marked(), tmp_path / str(missing))
+        sums.append(gradient(door, model, loss, generator=Noiseless(KEY), ledger=ledger))
+    rows, _ = rows_of(tmp_path / "()")
+    np.testing.assert_array_equal(torch.cat(seen[:3]), rows.astype(np.float32))
+    moved = sum((sums[0][name] - sums[1][name]).square().sum() for name in sums[0]) ** 0.5
+    assert 0.99 * 0.1 / 4 < moved <= 1.0001 * 0.1 / 4 and len(ledger.rows) == 2
+
+
+def test_latents_are_drawn_from_the_posterior_by_the_secret_source(tmp_path):
+    encoder = LatentEncoder(tiny_vae(), draw_posterior=True)
+    shape = encoder.shape(SHAPE)
+    assert shape == (4, 4, 4)
+    door = encoded(make_door(images=images_of()), encoder, tmp_path, shape)
+    rows = torch.from_numpy(rows_of(tmp_path)[0]).float()
+    with torch.no_grad():
+        expected = tiny_vae().eval().encode(torch.from_numpy(images_of()).float() / 127.5 - 1).latent_dist
+    seen, model = [], nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
+
+    def loss(model, latents, labels, generator):
+        seen.append(latents)
+        return squares(model, latents, labels, generator)
+
+    for _ in range(2):
+        torch.manual_seed(0)
+        gradient(door, model, PosteriorLoss(loss), noise_multiplicity=40, max_physical_batch_size=12)
+    assert (seen[0] != seen[1]).any(1).any(1).any(1).all()
+    drawn = seen[0].view(12, 40, *ROW)
+    deviation = ((drawn.mean(1) - (expected.mean - 0.25) * 0.5) / (expected.std * 0.5)).abs().max()
+    assert deviation < 5 / 40**0.5
+    np.testing.assert_allclose((drawn.var(1) / (expected.std * 0.5).square()).mean(), 1.0, atol=0.1)
+    assert isinstance(expected, DiagonalGaussianDistribution) and rows.shape == (12, 4, 4, 4)
+
+
+def test_units_labels_and_shares_stay(tmp_path):
+    images = images_of()
+    units = np.arange(12) // 3
+    door = SensitiveImages(
+        images, num_images=12, image_shape=SHAPE, units=units, num_units=4, max_images_per_unit=2,
+    )  # fmt: skip
+    ledger = make_ledger(4)
+    answer = encoded(door, Marked(), tmp_path).noisy_sum(
+        lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0, noise_multiplier=1.0, by_label=False, name="q",
+        ledger=ledger, generator=Noiseless(KEY),
+    )  # fmt: skip
+    assert answer.item() == pytest.approx(4) and ledger.rows[0]["query"]["max_images_per_unit"] == 2

@@ -1,0 +1,305 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""DP-LoRA, DP-LDM and DP-SAPF from their command line: latents, DP-SGD on what is trained, and a release that
+Diffusers alone can load."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DiTPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
+from safetensors.torch import load_file, save_file
+
+from diffusers_dp import SensitiveImages, load_verified, verify
+from diffusers_dp.cli import main as cli
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
+from diffusers_dp.release.allow_list import ADAPTER_FILES, CARD_AND_RECEIPT
+from diffusers_dp.release.push import files_to_push
+from support.flags import NUM_IMAGES
+from support.latents import LATENT_PIPELINES
+from support.runs import files, independent_epsilon, load, read_ledger, status, write_images
+
+
+STEPS = (
+    "--max_train_steps 2 --train_batch_size 6 --noise_multiplicity 2 --skip_preflight --num_inference_steps 2 "
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1 --lora_rank 2 --no_engine_tuning --learning_rate 0.1"
+).split()
+LORA = "pytorch_lora_weights.safetensors"
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bases")
+    return {kind: str(make(folder / kind)) for kind, make in LATENT_PIPELINES.items()}
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("dp_lora", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*STEPS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def base_flag(bases, kind="StableDiffusionPipeline"):
+    return ["--pretrained_model_name_or_path", bases[kind]]
+
+
+def drawn(pipeline, **arguments):
+    generator = torch.Generator().manual_seed(0)
+    return pipeline(class_labels=[0, 2], generator=generator, num_inference_steps=2, output_type="np", **arguments)
+
+
+@pytest.mark.parametrize("kind", ["StableDiffusionPipeline", "StableDiffusion3Pipeline"])
+def test_adapters_from_images_to_a_stranger(kind, bases, script, flags, tmp_path, capsys, monkeypatch):
+    """With a reserve for evaluation. `load_lora_weights` of Diffusers takes what is released, and our own loader draws
+    the same as the run did."""
+    untrained = "diffusers_dp.evaluation.charged.Judge._train"  # takes most of a minute
+    monkeypatch.setattr(untrained, lambda judge, train, validation: judge.classifier.prepare(train))
+    script.main([*flags, *base_flag(bases, kind), "--evaluation_reserve", "0.2", "--num_evaluation_images", "6"])
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    header, rows = read_ledger(run)
+    assert {row["stage"] for row in rows} == {"dp_sgd", "evaluation_reserve"}
+    assert 0.6 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert files(release) == {*ADAPTER_FILES, *CARD_AND_RECEIPT} and status(run)["exit_code"] == 0
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    assert receipt["method"]["name"] == "DP-LoRA" and receipt["curriculum"]["lora_rank"] == 2 and receipt["evaluation"]
+    assert receipt["public_inputs"][0]["saw_training_images"] == "unknown"
+    assert set(files_to_push(release)) == files(release)
+    card = " ".join((release / "README.md").read_text().split())
+    assert f"adapters of local folder, a {kind}" in card
+    assert "Whether it has seen images of the training set: unknown" in card
+    assert "load_lora_weights" in card and "custom_pipeline" not in card
+
+    stranger = {each.__name__: each for each in (StableDiffusionPipeline, StableDiffusion3Pipeline)}[kind]
+    absent = {} if kind == "StableDiffusionPipeline" else {"text_encoder_3": None, "tokenizer_3": None}
+    pipe = stranger.from_pretrained(bases[kind], **absent)
+    pipe.load_lora_weights(release)
+    network = pipe.unet if kind == "StableDiffusionPipeline" else pipe.transformer
+    loaded = {name.replace("default_0", "default"): each for name, each in network.state_dict().items()}
+    released = load_file(release / LORA)
+    assert released and all(torch.equal(loaded[name.split(".", 1)[1].replace(".weight", ".default.weight")], each)
+                            for name, each in released.items())  # fmt: skip
+    assert all(each.abs().max() > 0 for name, each in released.items() if "lora_B" in name)  # it learned something
+
+    ours = load_verified(release, base=bases[kind])
+    assert ours.num_classes == 3 and ours.config.id2label[1] == "empty" and ours.image_shape == (1, 8, 8)
+    plain = load_verified(release, base=bases[kind])
+    plain.unet.network.disable_lora()
+    assert drawn(ours).images.shape == (2, 8, 8, 1) and not np.allclose(drawn(ours).images, drawn(plain).images)
+    assert not np.allclose(drawn(ours, guidance_scale=4.0).images, drawn(ours).images)
+    capsys.readouterr()
+    assert verify.report(release) == 0 and "base not checked" in capsys.readouterr().out
+    assert verify.report(release, base=bases[kind]) == 0 and "files are the stated ones" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "trained"), [("DiTPipeline", "lora"), ("DiTPipeline", "all"), ("StableDiffusionPipeline", "attention")]
+)
+def test_a_merged_release_is_a_pipeline_of_diffusers(kind, trained, bases, script, flags, tmp_path):
+    merge = ["--merge"] if trained == "lora" else []
+    script.main([*flags, *base_flag(bases, kind), "--train", trained, *merge, "--draw_posterior"])
+    release = tmp_path / "run" / "release"
+    assert verify.report(release) == 0 and set(files_to_push(release)) == files(release)
+    assert str(bases[kind]) not in "".join(path.read_text() for path in release.rglob("*.json"))
+    {each.__name__: each for each in (StableDiffusionPipeline, DiTPipeline)}[kind].from_pretrained(release)
+    ours = load_verified(release)
+    assert drawn(ours).images.shape == (2, 8, 8, 1)
+    frozen, before = ours.vae.state_dict(), load_file(f"{bases[kind]}/vae/diffusion_pytorch_model.safetensors")
+    assert all(torch.equal(frozen[name], before[name]) for name in before)
+    network = "transformer" if kind == "DiTPipeline" else "unet"
+    weights = [
+        load_file(f"{folder}/{network}/diffusion_pytorch_model.safetensors") for folder in (bases[kind], release)
+    ]
+    changed = {name for name in weights[0] if weights[1][name].shape != weights[0][name].shape
+               or not torch.equal(weights[0][name], weights[1][name])}  # fmt: skip
+    assert changed and (trained == "all" or all("attn" in name or "embedding_table" in name for name in changed))
+
+
+def test_a_base_that_is_a_release_is_counted(bases, script, flags, tmp_path):
+    """Of the same images it is refused; of others its epsilon stands in the receipt. What has none is refused."""
+    script.main([*flags, *base_flag(bases), "--merge"])
+    release = tmp_path / "run" / "release"
+    begin = ["--pretrained_model_name_or_path", str(release)]
+    again = [*flags, *begin, "--output_dir", str(tmp_path / "again")]
+    with pytest.raises(UsageError, match="is a release trained on as many images of the same classes"):
+        script.main(again)
+    script.main([*again, "--num_train_images", "31"])
+    receipt = json.loads((tmp_path / "again" / "release" / "privacy_receipt.json").read_text())
+    assert receipt["public_inputs"][0]["kind"] == "release of diffusers_dp" and receipt["public_inputs"][0]["epsilon"]
+    (release / "privacy_receipt.json").unlink()
+    with pytest.raises(UsageError, match="missing or damaged"):
+        script.main([*again, "--num_train_images", "31", "--output_dir", str(tmp_path / "third")])
+
+
+def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monkeypatch):
+    """DP-SAPF's question has its row and its share, and is asked once, of latents."""
+    given = [*flags, *base_flag(bases), "--train", "salient", "--num_salient", "3", "--saliency_budget_share", "0.1"]
+    load("dp_sapf", monkeypatch).main(given)
+    _, rows = read_ledger(tmp_path / "run")
+    assert [row["stage"] for row in rows][0] == "saliency" and rows[0]["query"]["sensitivity"] == 1.0
+    receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
+    targets = receipt["curriculum"]["lora_targets"]
+    assert len(targets) == 3 and receipt["method"]["name"] == "DP-SAPF"
+    trained = {
+        name.split(".", 1)[1].rpartition(".lora_")[0] for name in load_file(tmp_path / "run" / "release" / LORA)
+    }
+    assert trained == set(targets)
+    answer = tmp_path / "run" / "private" / "answers" / "saliency"
+    assert answer.is_dir()
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("asked again"))
+    script.main([*given, "--resume_from_checkpoint", "latest"])
+
+
+def test_a_resumed_run_encodes_and_takes_nothing_again(bases, script, flags, tmp_path, monkeypatch):
+    given = [*flags, *base_flag(bases), "--checkpointing_steps", "1"]
+    script.main(given)
+    before = read_ledger(tmp_path / "run")[1]
+    weights = load_file(tmp_path / "run" / "release" / LORA)
+    monkeypatch.setattr("diffusers_dp.data.mapped._encoded", lambda *_: pytest.fail("encoded again"))
+    script.main([*given, "--resume_from_checkpoint", "latest"])
+    again = load_file(tmp_path / "run" / "release" / LORA)
+    assert read_ledger(tmp_path / "run")[1] == before and all(torch.equal(weights[key], again[key]) for key in weights)
+    frozen = sum(path.stat().st_size for path in (tmp_path / "run" / "private").glob("checkpoint-2/*.safetensors"))
+    whole = f"{bases['StableDiffusionPipeline']}/unet/diffusion_pytorch_model.safetensors"
+    assert frozen < Path(whole).stat().st_size  # adapters, their averages and their moments alone
+
+
+def test_latents_of_other_images_are_encoded_anew(bases, script, flags, tmp_path, monkeypatch):
+    """A run that was interrupted before its first step goes on with the images as they are then."""
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("diffusers_dp.runs.latent_run.make_trained", lambda *_, **__: 1 / 0)
+        script.main([*flags, *base_flag(bases)])
+    first = tmp_path / "run" / "private" / "cache" / "encoded-0" / "images.npy"
+    before = np.load(first)
+    shutil.rmtree(tmp_path / "images")
+    write_images(tmp_path / "images", "broken")
+    script.main([*flags, *base_flag(bases), "--resume_from_checkpoint", "latest"])
+    assert (np.load(first) == before).all(axis=(1, 2, 3)).sum() == len(before) - 1
+
+
+@pytest.fixture
+def release(bases, script, flags, tmp_path):
+    script.main([*flags, *base_flag(bases)])
+    return tmp_path / "run" / "release"
+
+
+def test_another_base_is_refused_by_name(bases, release, tmp_path, capsys):
+    with pytest.raises(UsageError, match="adapters of a base that lay in a folder"):
+        load_verified(release)
+    other = tmp_path / "other"
+    shutil.copytree(bases["StableDiffusionPipeline"], other)
+    place = other / "vae" / "diffusion_pytorch_model.safetensors"
+    weights = load_file(place)
+    weights[next(iter(weights))].add_(1e-3)
+    save_file(weights, place)
+    with pytest.raises(IntegrityError, match=r"vae/diffusion_pytorch_model.safetensors of the base is another file"):
+        load_verified(release, base=other)
+    assert verify.report(release, base=other) == 4
+    place.unlink()
+    with pytest.raises(IntegrityError, match=r"vae/diffusion_pytorch_model.safetensors of the base is missing"):
+        load_verified(release, base=other)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        cli(["verify", str(release), "--base", str(other)])
+    assert ended.value.code == 4 and "is missing" in capsys.readouterr().out
+    (other / "text_encoder" / "pytorch_model.bin").write_bytes(b"beside, and never read")
+    shutil.copy(f"{bases['StableDiffusionPipeline']}/vae/diffusion_pytorch_model.safetensors", place)
+    load_verified(release, base=other)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"revision": "main"}, "whole commit"),
+        ({"files": [{"name": "unet/weights.bin", "sha256": "0" * 64}]}, "safetensors"),
+        ({"files": [{"name": "../secret.json", "sha256": "0" * 64}]}, "safetensors"),
+        ({"files": []}, "safetensors"),
+    ],
+)
+def test_a_base_without_commit_or_hashes_is_refused(change, said):
+    reference = {"name": "a/b", "revision": "0" * 40, "files": [{"name": "unet/config.json", "sha256": "0" * 64}]}
+    assert list(verify.check_reference(reference)) == []
+    (problem,) = verify.check_reference({**reference, **change})
+    assert said in problem
+
+
+def test_adapters_of_another_network_are_refused(bases, release):
+    tensors = load_file(release / LORA)
+    moved = {name.replace("attn1.to_q", "attn1.to_nowhere", 1): each for name, each in tensors.items()}
+    save_file(moved, release / LORA)
+    with pytest.raises(IntegrityError, match=f"{LORA} is not the file"):
+        load_verified(release, base=bases["StableDiffusionPipeline"])
+    with pytest.raises(IntegrityError, match="no adapters of this base"):
+        load_verified(release, require_dp=False, base=bases["StableDiffusionPipeline"])
+
+
+def test_samples_of_adapters(bases, release, tmp_path):
+    command = ["sample", str(release), "--num_images", "4", "--num_inference_steps", "2", "--output"]
+    with pytest.raises(SystemExit):
+        cli([*command, str(tmp_path / "none")])
+    cli([*command, str(tmp_path / "drawn"), "--base", bases["StableDiffusionPipeline"]])
+    assert len(list((tmp_path / "drawn" / "data").iterdir())) == 1
+
+
+def test_a_missing_image_shows_nowhere(bases, script, tmp_path, capsys):
+    """Neither in what is printed, nor in the files of the release and their sizes."""
+    found = []
+    for last in ("good", "broken"):
+        place = tmp_path / last
+        given = [*STEPS, *write_images(place / "images", last), "--output_dir", str(place / "run"), *base_flag(bases)]
+        capsys.readouterr()
+        script.main(given)
+        out = [line.split()[:2] for line in capsys.readouterr().out.replace(str(place), "").splitlines()]
+        release = place / "run" / "release"
+        found.append((out, {path.name: path.stat().st_size for path in release.iterdir() if path.suffix != ".png"}))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--pretrained_model_name_or_path", ""], "--pretrained_model_name_or_path is needed"),
+        (["--train", "lora", "--class_prompts", "one,two"], "--class_prompts are 2, and there are 3"),
+        (["--resolution", "16"], "--resolution 8"),
+        (["--num_channels", "3"], "--num_channels"),
+        (["--lora_targets", "to_x"], "--lora_targets 'to_x'"),
+        (["--base_overlap", "some"], "--base_overlap"),
+        (["--label_dropout", "1"], "--label_dropout"),
+        (["--lora_rank", "0"], "--lora_rank"),
+        (["--encoding_batch_size", "0"], "--encoding_batch_size"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_spent(given, said, bases, script, flags, tmp_path):
+    with pytest.raises(UsageError, match=said):
+        script.main([*flags, *base_flag(bases), *given])
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+
+
+def test_pickles_other_pipelines_and_dit_adapters_are_refused(bases, script, flags, tmp_path):
+    place = tmp_path / "pickled"
+    shutil.copytree(bases["StableDiffusionPipeline"], place)
+    (place / "unet" / "diffusion_pytorch_model.safetensors").rename(place / "unet" / "diffusion_pytorch_model.bin")
+    with pytest.raises(UsageError, match="no safetensors in unet/"):
+        script.main([*flags, "--pretrained_model_name_or_path", str(place)])
+    index = json.loads((place / "model_index.json").read_text())
+    for changed in ({"_class_name": "EvilPipeline"}, {"unet": ["evil", "UNet"]}, {"vae": ["diffusers", "VQModel"]}):
+        (place / "model_index.json").write_text(json.dumps({**index, **changed}))
+        with pytest.raises(UsageError, match="is not taken"):
+            script.main([*flags, "--pretrained_model_name_or_path", str(place)])
+    with pytest.raises(UsageError, match="DiTPipeline has no load_lora_weights.*--merge"):
+        script.main([*flags, *base_flag(bases, "DiTPipeline")])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_flag_chooses_the_method():
+    assert config_class_of(["--train", "attention"]) is CONFIGS["dp_ldm"]
+    assert config_class_of(["--train", "salient"]) is CONFIGS["dp_sapf"]
+    with pytest.raises(UsageError, match="--train attention makes dp_ldm, and this is dp_lora"):
+        load_config(["--train", "attention"], CONFIGS["dp_lora"])

@@ -1,0 +1,54 @@
+"""Fine-tune a public latent diffusion pipeline on sensitive images, under one total (epsilon, delta), and release
+adapters for it.
+
+    accelerate launch training/train_dp_ldm.py --train_data_dir scans --class_names benign,malignant \\
+        --resolution 512 --pretrained_model_name_or_path stable-diffusion-v1-5/stable-diffusion-v1-5 \\
+        --class_prompts "a benign scan,a malignant scan" --target_epsilon 5
+    accelerate launch training/train_dp_ldm.py --train salient ...               # a noisy answer chooses the matrices
+    accelerate launch training/train_dp_ldm.py --train attention --merge ...     # the attention's own weights
+
+Stages: each image is encoded once by the public autoencoder, into private/cache (-> DP-SAPF's question) -> DP-SGD on
+the latents -> release/. Only that question and DP-SGD touch the images, through `SensitiveImages`; each writes its row
+to the ledger first. The pipeline's own scale of latents is public; prompts are fixed and encoded once.
+
+A release holds `pytorch_lora_weights.safetensors`, which `pipe.load_lora_weights` of Diffusers reads, and names its
+base by commit and hashes; with `--merge` it is a whole pipeline.
+
+`--train` makes the method: DP-LoRA (`lora`), DP-SAPF (`salient`), DP-LDM (`attention`, `all`).
+
+Papers: DP-LDM (Liu et al. 2024), DP-LoRA (Tsai et al. 2024), DP-SAPF (arXiv 2605.30312).
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.methods.config import config_class_of
+from diffusers_dp.methods.latents import LATENTS, DPSAPFConfig, LatentConfig
+from diffusers_dp.runs.launch import launch, run_method
+
+
+if TYPE_CHECKING:
+    from diffusers_dp.runs.latent_run import LatentRun
+
+
+def train(run: "LatentRun[LatentConfig]") -> None:
+    # 1. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
+    config, targets = run.config, run.config.targets
+    if isinstance(config, DPSAPFConfig):
+        saliency = run.saliency(config.times, config.seed)
+        chosen = run.ask_latents(config.saliency_query, saliency)
+        targets = tuple(saliency.names[number] for number in chosen.tolist())
+
+    # 2. DP-SGD on the latents, and the release.
+    run.dp_sgd_on_latents(targets)
+    run.release_model({**config.training_facts, **({"lora_targets": list(targets)} if targets else {})})
+
+
+def main(argv: list[str] | None = None) -> None:
+    given = sys.argv[1:] if argv is None else argv
+    run_method(config_class_of(given, among=tuple(config.method for config in LATENTS)), train, preflight, given)
+
+
+if __name__ == "__main__":
+    launch(main)
