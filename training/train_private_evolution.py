@@ -78,7 +78,8 @@ def evolve(run: "Run", proposer: "CandidateGenerator", embed: "Embedding") -> "t
 
     config = run.config
     population = Population.first(proposer, run, config.candidates_per_class, config.seed)
-    for query, strength in zip(config.votes, config.strengths, strict=True):
+    generations = list(zip(config.votes, config.strengths, strict=True))
+    for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):
         seen = population.embedded(embed, config.lookahead, strength, run.processes.device)
         question = replace(query, candidates_sha256=population.sha256)
         votes = run.ask(question, NearestCandidates(embed, seen, config.num_votes))
