@@ -11,8 +11,9 @@ Parts = list[torch.Tensor]
 
 
 def norms(parts: Parts) -> torch.Tensor:
-    """L2 norm of each image's gradient, `[images]`, float32."""
-    each = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float32) for part in parts]
+    """L2 norm of each image's gradient, `[images]`, float32, or float64 of such gradients."""
+    types = [torch.promote_types(part.dtype, torch.float32) for part in parts]
+    each = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=dtype) for part, dtype in zip(parts, types)]
     return torch.cat(each)
 
 

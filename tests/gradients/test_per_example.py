@@ -142,6 +142,21 @@ def test_linear_layer_over_a_sequence():
     check(model, lambda at: squares(model(rows[at])), 2, 3)
 
 
+def test_a_model_in_float64():
+    """Keeps its type: what float32 would round away is there."""
+    torch.manual_seed(0)
+    model, rows = nn.Sequential(nn.Linear(90, 90), nn.SiLU(), nn.Linear(90, 2)).double(), torch.randn(4, 90).double()
+    with per_example_gradients(model, group_size=2) as gradients:
+        squares(model(rows)).sum().backward()
+    squares(model(rows[:2])).mean().backward()
+    own = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    assert gradients.squared_norms().dtype == torch.float64
+    assert torch.allclose(gradients.squared_norms()[0], own.square().sum(), rtol=1e-12)
+    total = gradients.weighted_sum(torch.tensor([1.0, 0.0]))
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(total[name], parameter.grad, rtol=1e-12, atol=1e-15)
+
+
 def test_frozen_parameters_are_skipped():
     model, rows = SmallNet(), torch.randn(2, 3, 8, 8)
     model.first.weight.requires_grad_(False)

@@ -249,7 +249,7 @@ ENGINE_FAULTS = (
     Fault(
         "norms in bfloat16 under autocast",
         PARTS,
-        "each = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float32) for part in parts]",
+        "each = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=dtype) for part, dtype in zip(parts, types)]",
         "each = [torch.linalg.vector_norm(part.flatten(1).bfloat16(), dim=1).float() for part in parts]",
         ("gradients/test_per_example.py::test_autocast_around_the_context_reaches_neither_norms_nor_sums",),
     ),
