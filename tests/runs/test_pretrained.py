@@ -90,7 +90,9 @@ def test_from_the_hub_only_what_is_needed_and_no_code(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     origin = load("someone/ddpm", revision="main").origin
     assert (origin["name"], origin["revision"]) == ("someone/ddpm", "ab" * 20)
-    assert asked == {"name": "someone/ddpm", "revision": "main", "allow_patterns": list(FILES), "token": None}
+    assert asked == {
+        "name": "someone/ddpm", "repo_type": "model", "revision": "main", "allow_patterns": list(FILES), "token": None
+    }  # fmt: skip
     assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in FILES)
 
 
