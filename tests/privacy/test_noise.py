@@ -311,7 +311,7 @@ GUARDED = [
 ]  # fmt: skip
 
 
-FORGETFUL = ("decoding.py", "decoding_workers.py", "painting.py", "verify.py")
+FORGETFUL = ("decoding.py", "decoding_workers.py", "mapped.py", "painting.py", "verify.py")
 
 
 @pytest.mark.parametrize("name", GUARDED)

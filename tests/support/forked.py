@@ -91,12 +91,15 @@ def run(
         environment = {**several, "RANK": str(rank), "LOCAL_RANK": str(rank)} if count > 1 else {}
         environment |= {"CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
         processes.append(start(program, [*arguments], said[rank], environment, first=os.chdir, given=(str(cwd),)))
-    deadline = time.monotonic() + PATIENCE
+    deadline, told = time.monotonic() + PATIENCE, False
     while any(process.is_alive() for process in processes):
-        late = time.monotonic() > deadline
-        if late or any(process.exitcode for process in processes):
+        if time.monotonic() > deadline:
             for process in processes:
-                process.kill() if late else process.terminate()
+                process.kill()
+        elif not told and any(process.exitcode for process in processes):
+            told = True  # once, as torchrun does: a second signal would end what is said about the first
+            for process in processes:
+                process.terminate()
         time.sleep(0.01)
     stdout, stderr = ("".join(Path(f"{name}{end}").read_text() for name in said) for end in ("", ".err"))
     code = next((process.exitcode for process in processes if process.exitcode), 0)

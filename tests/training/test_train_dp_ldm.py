@@ -241,7 +241,7 @@ def test_adapters_of_another_network_are_refused(bases, release):
 
 
 def test_samples_of_adapters(bases, release, tmp_path):
-    command = ["sample", str(release), "--num_images", "4", "--num_inference_steps", "2", "--output"]
+    command = ["sample", str(release), "--num_images", "4", "--num_inference_steps", "2", "--output_dir"]
     with pytest.raises(SystemExit):
         cli([*command, str(tmp_path / "none")])
     cli([*command, str(tmp_path / "drawn"), "--base", bases["StableDiffusionPipeline"]])
