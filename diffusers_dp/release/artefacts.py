@@ -94,18 +94,32 @@ class PipelineArtefact:
             tags.remove("dp-sgd")
         if labels is not None:
             tags.append("class-conditional")
-        return ModelCard.from_template(
-            ModelCardData(library_name="diffusers", pipeline_tag="unconditional-image-generation", tags=tags),
-            template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
-            title="Differentially private image generator",
-            receipt=receipt,
-            questions=questions(receipt["events"]),
-            unit=receipt["unit_of_privacy"],
-            guarantee=guarantee(receipt),
-            plain=plain_guarantee(receipt),
-            labels=labels,
-            arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
-        )
+        data = ModelCardData(library_name="diffusers", pipeline_tag="unconditional-image-generation", tags=tags)
+        return model_card(data, receipt, labels)
+
+
+def model_card(data: ModelCardData, receipt: dict[str, Any], labels: dict[int, str] | None, **more: Any) -> ModelCard:
+    """The card of a model that draws.
+
+    Args:
+        data (`ModelCardData`): What the Hub's filters find.
+        receipt (`dict`): Of the release.
+        labels (`dict[int, str]`, *optional*): Names of the classes by id.
+        more: What else the template takes.
+    """
+    return ModelCard.from_template(
+        data,
+        template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
+        title="Differentially private image generator",
+        receipt=receipt,
+        questions=questions(receipt["events"]),
+        unit=receipt["unit_of_privacy"],
+        guarantee=guarantee(receipt),
+        plain=plain_guarantee(receipt),
+        labels=labels,
+        arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
+        **more,
+    )
 
 
 def sample_grid(

@@ -6,7 +6,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from ..files.canonical import canonical_json
 from ..models.adapters import merge_lora
 from ..models.latent_denoiser import LatentDenoiser
 from ..models.latent_pipeline import LatentImagePipeline
-from ..verify import guarantee
 from .allow_list import ADAPTER_FILES, ADAPTERS, LORA_FILE, files_of
-from .artefacts import IMAGES_PER_CLASS, sample_grid, write_text
+from .artefacts import IMAGES_PER_CLASS, model_card, sample_grid, write_text
 from .components import latent_classes, read_json
 from .latent_base import KINDS, LatentBase, drawing_pipeline, load_base, referenced_base
-from .plain_words import plain_guarantee, questions
 
 
 class LatentArtefact:
@@ -89,19 +86,9 @@ class LatentArtefact:
         labels, base = self.classes["id2label"], self.base
         tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic", *([] if self.merge else ["lora"])]
         named = None if self.merge or base.revision is None else base.name
-        return ModelCard.from_template(
-            ModelCardData(library_name="diffusers", pipeline_tag="text-to-image", tags=tags, base_model=named),
-            template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
-            title="Differentially private image generator",
-            receipt=receipt,
-            questions=questions(receipt["events"]),
-            unit=receipt["unit_of_privacy"],
-            guarantee=guarantee(receipt),
-            plain=plain_guarantee(receipt),
-            labels=labels,
-            arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
-            latent={"kind": base.kind, "name": base.name, "revision": base.revision, "merged": self.merge},
-        )
+        data = ModelCardData(library_name="diffusers", pipeline_tag="text-to-image", tags=tags, base_model=named)
+        latent = {"kind": base.kind, "name": base.name, "revision": base.revision, "merged": self.merge}
+        return model_card(data, receipt, labels, latent=latent)
 
 
 def load_latent(release: Path, base: str | Path | None = None) -> LatentImagePipeline:
