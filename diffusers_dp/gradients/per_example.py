@@ -7,6 +7,8 @@ image* right away, while the ordinary backward pass runs. The parameters are fro
 computed twice.
 """
 
+from functools import cached_property
+
 import torch
 from torch import nn
 
@@ -155,10 +157,11 @@ class per_example_gradients:
         if not self._sums and not self._small:
             raise RuntimeError("No gradient was collected: run forward and backward inside the context.")
         if self._small and SIDE_BY_SIDE not in self._norms:
-            self._norms[SIDE_BY_SIDE] = norms([self._side_by_side()])
+            self._norms[SIDE_BY_SIDE] = norms([self._side_by_side])
         every = torch.stack(list(self._norms.values()))
         return (every / self._rows_on(every.device)).square().sum(0)
 
+    @cached_property
     def _side_by_side(self) -> torch.Tensor:
         """The small gradients of each image in one row, `[B, n]`: most of a model's tensors are biases and norms, and
         one call serves them all."""
@@ -172,7 +175,7 @@ class per_example_gradients:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.
         """
         broken = (weights == 0) & ~self.squared_norms().isfinite()  # 0 times infinity is not 0
-        small = self._side_by_side() if self._small else weights.new_empty(len(weights), 0)
+        small = self._side_by_side if self._small else weights.new_empty(len(weights), 0)
         # To look costs nothing on a CPU and leaves out a pass over all gradients; a GPU would have to finish first.
         if broken.device.type != "cpu" or broken.any():
             _wipe_out([*self._sums.values(), [small]], broken)

@@ -244,12 +244,10 @@ class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
         return self.report_to
 
 
-@dataclass
-class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
-    """The flags of a method that ends with DP-SGD on a diffusion model."""
+class TimesOfRows:
+    """Of a configuration with `--timestep_mixture`."""
 
-    #: Where neither `--objective` nor a pre-trained model says one.
-    default_objective: ClassVar[str] = "edm"
+    timestep_mixture: str | None
 
     @property
     def mixture(self) -> TimestepMixture | None:
@@ -257,6 +255,14 @@ class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
         if self.timestep_mixture is None:
             return None
         return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
+
+
+@dataclass
+class DiffusionConfig(TimesOfRows, NetworkFlags, ModelFlags, DPSGDConfig):
+    """The flags of a method that ends with DP-SGD on a diffusion model."""
+
+    #: Where neither `--objective` nor a pre-trained model says one.
+    default_objective: ClassVar[str] = "edm"
 
     @property
     def row_settings(self) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from ..randomness.timestep_mixture import TimestepMixture
 from .flag_groups import flag, run_folder, split_list
-from .flags import DPSGDConfig
+from .flags import DPSGDConfig, TimesOfRows
 
 
 #: What `--train` may be, and whose it is.
@@ -72,7 +71,7 @@ class LatentFlags:
 
 
 @dataclass
-class LatentConfig(LatentFlags, DPSGDConfig):
+class LatentConfig(TimesOfRows, LatentFlags, DPSGDConfig):
     """What the methods of `training/train_dp_ldm.py` share."""
 
     @property
@@ -98,13 +97,6 @@ class LatentConfig(LatentFlags, DPSGDConfig):
     def prompts(self) -> tuple[str, ...] | None:
         """`--class_prompts`, one by one."""
         return None if self.class_prompts is None else split_list(self.class_prompts)
-
-    @property
-    def mixture(self) -> TimestepMixture | None:
-        """`--timestep_mixture`, read. Raises `UsageError` where it is none."""
-        if self.timestep_mixture is None:
-            return None
-        return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
 
     @property
     def base_settings(self) -> dict[str, Any]:
@@ -145,8 +137,7 @@ class LatentConfig(LatentFlags, DPSGDConfig):
             raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
         if not 0 <= self.label_dropout < 1:
             raise UsageError(f"--label_dropout is {self.label_dropout}; give a number from 0 to below 1.")
-        if self.timestep_mixture is not None:
-            TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
+        self.trained_settings  # refuses a --timestep_mixture that is none
 
 
 @dataclass

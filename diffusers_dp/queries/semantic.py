@@ -58,22 +58,26 @@ class PublicClassifier:
         network, channels, mean, std = self._loaded
         seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
         seen = (seen - mean.to(images.device)) / std.to(images.device)
-        try:
-            logits: torch.Tensor = network.to(images.device)(pixel_values=seen).logits
-        except (RuntimeError, ValueError) as error:
-            raise UsageError(
-                f"--{self.flag} {self.network} takes no images of {'x'.join(map(str, self.image_shape))} "
-                f"({first_line(error)}): give another."
-            ) from None
+        logits: torch.Tensor = network.to(images.device)(pixel_values=seen).logits
         return logits
 
     @cached_property
     def _loaded(self) -> Any:
+        import torch
+
         network = load_network(self.network, self.flag, kind="AutoModelForImageClassification")
         network.eval().requires_grad_(False)
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
             raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
+        try:  # on a blank: nothing is caught where sensitive images pass
+            with torch.no_grad():
+                network(pixel_values=torch.zeros(1, channels, *self.image_shape[1:]))
+        except (RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"--{self.flag} {self.network} takes no images of {'x'.join(map(str, self.image_shape))} "
+                f"({first_line(error)}): give another."
+            ) from None
         return network, channels, *preprocessing_of(self.network, channels)
 
 

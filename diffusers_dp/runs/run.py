@@ -312,7 +312,6 @@ class TrainingRun(Generic[Config]):
         print(f"next: diffusers-dp verify {release}")
         if isinstance(artefact, PipelineArtefact):
             print(f"      diffusers-dp sample {release} --num_images 1000 --output_dir {release.with_name('images')}")
-            print(f"      python app.py {release}")
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
             print(f"Pushed to {address}")
