@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from . import __version__
+from .distributed.launcher import let_threads_sleep
 from .errors import DiffusersDPError, Interrupted
 
 
@@ -50,6 +51,7 @@ def main(argv: list[str] | None = None) -> None:
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
+    let_threads_sleep()
     argv = sys.argv[1:] if argv is None else argv
     name = parser.parse_args(argv[:1]).command
     command = import_module(f".commands.{name}", __package__)
