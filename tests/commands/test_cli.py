@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from diffusers_dp import __version__, cli
+from diffusers_dp.methods.config import CONFIGS
 
 
 def test_the_version_and_the_module():
@@ -19,3 +20,28 @@ def test_help_has_a_line_for_each_command(capsys):
         cli.main(["--help"])
     said = capsys.readouterr().out.splitlines()
     assert all(f"  {name:<10}{text}" in said for name, text in cli.COMMANDS.items())
+
+
+LINES = [
+    *(f"train {name}" for name in CONFIGS),
+    "plan",
+    "methods",
+    "audit release x --members a --holdout b",
+    "verify x",
+    "sign x --key k",
+]
+LINES += ["evaluate --images x", "push x --hub_model_id a/b", "sample x --num_images 1 --output_dir y"]
+
+
+def test_a_typo_is_refused_before_torch_is_loaded():
+    """In one process, for all commands and methods."""
+    code = (
+        "import sys; from diffusers_dp import cli\n"
+        f"for line in {LINES}:\n"
+        "    try: cli.main([*line.split(), '--targt_epsilon', '1'])\n"
+        "    except SystemExit as end: print(end.code)\n"
+        "assert not {'torch', 'transformers', 'diffusers'} & set(sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["2"] * len(LINES)), ended.stderr
+    assert ended.stderr.count("--targt_epsilon") == len(LINES)
