@@ -16,7 +16,7 @@ from ..queries.semantic import PublicClassifier, SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
 from .flag_groups import ScatteringFlags, flag, parse_range, parse_rate, run_folder, split_list
-from .flags import DiffusionConfig, PublicTraining
+from .flags import DiffusionConfig, OrdinaryTraining, PublicTraining
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -289,6 +289,19 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
         return CURRICULA[self.curriculum]
 
     @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """Without the fits of `--auxiliary diffusion` and `none`."""
+        stages = [*super().ordinary_training]
+        if self.asks_spatial:
+            stages.append(OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
+        if self.asks_frequency:
+            stages.append(OrdinaryTraining(self.frequency_steps, self.frequency_batch_size))
+            if self.auxiliary == "generator":
+                channels = self.generator_channels
+                stages.append(OrdinaryTraining(self.generator_steps, self.generator_batch_size, channels))
+        return tuple(stages)
+
+    @property
     def asks_spatial(self) -> bool:
         """Whether the curriculum asks for, and pays for, the central images."""
         return self.curriculum == "mix" or "spatial" in self.curriculum_stages
@@ -381,6 +394,13 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
         if self.central_images == "mean":
             return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
         return ModeImages(image_shape=self.image_shape, num_bins=self.bins, **self.spatial_settings)
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """A mixture trains in the steps of the public images."""
+        if self.mix_public_images:
+            return super().ordinary_training
+        return (*super().ordinary_training, OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
 
     @property
     def warm_up_facts(self) -> dict[str, Any]:
