@@ -15,6 +15,7 @@ from .methods.command_line import Help, OneSentence
 
 COMMANDS = {
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
+    "completion": "Print what makes a shell complete commands and flags.",
     "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
@@ -49,7 +50,7 @@ def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     parser = OneSentence(
         prog="diffusers-dp", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Differentially private image synthesis.\n\ncommands:\n"
-        + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
+        + "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items()),
         epilog="`diffusers-dp COMMAND --help` lists what a command takes.",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")

@@ -19,7 +19,7 @@ def test_help_has_a_line_for_each_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
     said = capsys.readouterr().out.splitlines()
-    assert all(f"  {name:<10}{text}" in said for name, text in cli.COMMANDS.items())
+    assert all(f"  {name:<12}{text}" in said for name, text in cli.COMMANDS.items())
 
 
 LINES = [
@@ -45,3 +45,21 @@ def test_a_typo_is_refused_before_torch_is_loaded():
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout.split()) == (0, ["2"] * len(LINES)), ended.stderr
     assert ended.stderr.count("--targt_epsilon") == len(LINES)
+
+
+def completed(script, *words):
+    line = f'COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _diffusers_dp; echo "${{COMPREPLY[@]}}"'
+    told = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True)
+    return told.stdout.split()
+
+
+def test_a_shell_completes_commands_methods_and_flags(capsys):
+    cli.main(["completion"])
+    script = capsys.readouterr().out
+    assert completed(script, "diffusers-dp", "pl") == ["plan"]
+    assert set(completed(script, "diffusers-dp", '""')) == set(cli.COMMANDS)
+    assert completed(script, "diffusers-dp", "train", "dp_fe") == ["dp_feta"]
+    assert completed(script, "diffusers-dp", "train", "dp_feta", "--mix") == ["--mix_public_images"]
+    assert completed(script, "diffusers-dp", "train", "dpdm", "--mix_p") == []
+    assert completed(script, "diffusers-dp", "sample", "x", "--num_im") == ["--num_images"]
+    assert completed(script, "diffusers-dp", "audit", "mech") == ["mechanism"]
