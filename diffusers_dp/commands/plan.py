@@ -87,7 +87,8 @@ def run(args: argparse.Namespace) -> None:
     if plan.sampling is not None:
         from ..runs.diffusion_run import count_trained  # loads torch
 
-        print(describe_step(plan, plan.sampling, count_trained(config, facts)), flush=True)
+        if number := count_trained(config, facts):  # 0 where no model is named yet, or the method has its own
+            print(describe_step(plan, plan.sampling, number), flush=True)
     if not args.no_timing:
         script = import_module(f"diffusers_dp.training.{config.registered().script_name}")
         print(how_long(config, facts, plan, getattr(script, "build", None)))
@@ -179,7 +180,7 @@ def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
         *cells,
         f"{plan.sampling.expected_batch_size:.1f}",
         str(plan.rows["dp_sgd"].steps),
-        f"{plan.signal_to_noise(num_parameters):.4f}",
+        f"{plan.signal_to_noise(num_parameters):.4f}" if num_parameters else "-",
     ]
 
 

@@ -5,11 +5,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from ..data.images import PublicFacts
-from ..distributed.memory import peak_bytes
+from ..distributed.memory import is_out_of_memory, peak_bytes
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
 from ..gradients.step import add_noise
 from ..methods.flags import OrdinaryTraining
@@ -102,7 +103,7 @@ def forecast(
         noise_multiplicity=multiplicity, at_most=images, processes_here=count,
     )  # fmt: skip
     at_once = min(at_once, images)
-    one, two = (peak_bytes(lambda number=number: step(number), device) for number in (1, 2))
+    one, two = (peak_bytes(partial(step, number), device) for number in (1, min(2, at_once)))
     weights = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
     rows = facts.num_images * (math.prod(facts.image_shape) + (4 * math.prod(shape) if trained.row_shape else 0))
     threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
@@ -152,8 +153,13 @@ def _seconds(step: Callable[[int], None], images: int, at_once: int, device: tor
     one = several = _timed(step, 1, device)
     number = 1
     while several < LONG_ENOUGH and number < at_once:
+        try:
+            several = _timed(step, min(2 * number, at_once), device)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            break  # a run halves what it computes at once
         number = min(2 * number, at_once)
-        several = _timed(step, number, device)
     each = max(0.0, several - one) / (number - 1) if number > 1 else one
     return one + (images - 1) * each
 

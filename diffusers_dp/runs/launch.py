@@ -68,7 +68,7 @@ def run_method(
         def check() -> None:
             trained = make(config, facts, processes.device)
             preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
-            if isinstance(config, DPSGDConfig):
+            if isinstance(config, DPSGDConfig) and trained is not None:
                 settings = config.forecast_settings
                 print(forecast(facts, plan, trained, processes.device, count=processes.count, **settings), flush=True)
 

@@ -59,7 +59,7 @@ def test_a_shell_completes_commands_methods_and_flags(capsys):
     assert completed(script, "diffusers-dp", "pl") == ["plan"]
     assert set(completed(script, "diffusers-dp", '""')) == set(cli.COMMANDS)
     assert completed(script, "diffusers-dp", "train", "dp_fe") == ["dp_feta"]
-    assert completed(script, "diffusers-dp", "train", "dp_feta", "--mix") == ["--mix_public_images"]
+    assert completed(script, "diffusers-dp", "train", "dp_feta", "--mix_p") == ["--mix_public_images"]
     assert completed(script, "diffusers-dp", "train", "dpdm", "--mix_p") == []
     assert completed(script, "diffusers-dp", "sample", "x", "--num_im") == ["--num_images"]
     assert completed(script, "diffusers-dp", "audit", "mech") == ["mechanism"]

@@ -81,6 +81,9 @@ def test_how_long_it_takes_is_told_of_methods_with_dp_sgd(capsys):
     text = output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES, "--classifier_width", "8", timing=True)
     assert re.search(r"^how long, measured here \(c\w+, .*\): [\d.]+ \w+ in all, of which DP-SGD 9 steps", text, re.M)
     assert re.search(r"^memory: about [\d.]+ GB .*; disk: about [\d.e-]+ GB", text, re.MULTILINE)
+    assert "signal to noise" not in text, "its networks are not counted"
+    swept = output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES, "--sweep", "seed=1")
+    assert swept.splitlines()[1].split()[-1] == "-"
     assert "how long" not in output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES)
     latent = output(capsys, "--method", "dp_lora", *SMALL, *OTHER_IMAGES, timing=True)
     assert "not measured without --pretrained_model_name_or_path" in latent

@@ -60,6 +60,16 @@ def test_more_than_a_day_is_warned_of(clock):
     ]  # fmt: skip
 
 
+def test_too_much_at_once_is_not_tried_again(monkeypatch):
+    def timed(step, number, device):
+        if number > 4:
+            raise torch.OutOfMemoryError("no")
+        return number / 100
+
+    monkeypatch.setattr(module, "_timed", timed)
+    assert module._seconds(None, 64, 64, torch.device("cpu")) == pytest.approx(0.64)
+
+
 def test_a_step_is_really_taken():
     start = time.perf_counter()
     found = forecast_of("--max_train_steps", "1", "--train_batch_size", "4", "--noise_multiplicity", "1")
