@@ -4,6 +4,7 @@
 # make audit-deps   known vulnerabilities of what is installed (needs a network); what could not be audited is no pass
 # make sbom   write sbom.cdx.json, a CycloneDX list of what is installed
 # make hashes   write requirements-hashed.txt anew, from setup.cfg and constraints.txt
+# make docs   build the documentation site in site/
 # make lint   style, types and packaging; rewrites nothing
 #
 # PYTHON     the interpreter that makes .venv:             make test PYTHON=python3.12
@@ -24,12 +25,13 @@ MUTANT_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 SUPPLY := .venv/.supply
+DOCS := .venv/.docs
 # Every flag that `accelerate launch` would otherwise warn about choosing itself, and as many threads as torch would
 # take on its own: left alone, `accelerate launch` runs a process on one thread.
 LAUNCH = $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
 	--num_cpu_threads_per_process $$($(BIN)/python -c 'import torch; print(torch.get_num_threads())')
 
-.PHONY: demo test test-slow mutants lint audit-deps sbom hashes
+.PHONY: demo test test-slow mutants lint docs audit-deps sbom hashes
 
 demo: $(STAMP)
 	@if [ -e runs/demo ]; then mv runs/demo "runs/demo.$$(date +%s)" && echo "An earlier runs/demo, with its ledger, is now $$(ls -d runs/demo.* | tail -1)."; fi
@@ -54,6 +56,9 @@ lint: $(STAMP)
 	found = {"diffusers_dp.pipelines", "diffusers_dp.training", *setuptools.find_packages(include=["diffusers_dp", "diffusers_dp.*"])}; \
 	raise SystemExit(f"setup.cfg: [options] packages and the folders differ in {sorted(named ^ found)}" if named != found else 0)'
 
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 audit-deps: $(SUPPLY)
 	$(BIN)/python .ci/audit_deps.py
 
@@ -64,6 +69,10 @@ sbom: $(SUPPLY)
 hashes: $(SUPPLY)
 	$(BIN)/uv pip compile setup.cfg --extra app --extra tensorboard --extra wandb --constraints constraints.txt --universal --python-version 3.10 \
 	  --generate-hashes --no-annotate --custom-compile-command "make hashes" --quiet --output-file requirements-hashed.txt
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install -e ".[docs]" -c constraints.txt $(PIP_ARGS)
+	@touch $@
 
 $(SUPPLY): $(STAMP)
 	$(BIN)/python -m pip install -e ".[supply]" -c constraints.txt $(PIP_ARGS)

@@ -6,15 +6,17 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from typing import NoReturn
+from types import ModuleType
 
 from . import __version__
 from .distributed.launcher import let_threads_sleep
-from .errors import DiffusersDPError, Interrupted
+from .errors import DiffusersDPError, Interrupted, UsageError
+from .methods.command_line import Help, OneSentence
 
 
 COMMANDS = {
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
+    "completion": "Print what makes a shell complete commands and flags.",
     "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
@@ -26,44 +28,14 @@ COMMANDS = {
 }
 
 
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Tells defaults, where there is one."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False) else super()._get_help_string(action)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Refuses in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        _say_once(f"error: {message}; `{self.prog} --help` lists what can be given.")
-        sys.exit(2)
-
-
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
-    parser = _Parser(
-        prog="diffusers-dp", formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Differentially private image synthesis.\n\ncommands:\n"
-        + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
-        epilog="`diffusers-dp COMMAND --help` lists what a command takes.",
-    )  # fmt: skip
-    parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     let_threads_sleep()
-    argv = sys.argv[1:] if argv is None else argv
-    name = parser.parse_args(argv[:1]).command
-    command = import_module(f".commands.{name}", __package__)
-    arguments = _Parser(
-        prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=_Help, allow_abbrev=False
-    )
-    command.add_arguments(arguments)
-    args, others = arguments.parse_known_args(argv[1:])
-    if "training_flags" in args:  # the command hands them on to `load_config`
-        args.training_flags = others
-    elif others:
-        arguments.error(f"unrecognized arguments: {' '.join(others)}")
+    try:
+        command, args = _parse(sys.argv[1:] if argv is None else argv)
+    except UsageError as error:
+        _say_once(f"error: {error}")
+        sys.exit(error.exit_code)
     try:
         command.run(args)
     except (DiffusersDPError, Interrupted) as error:
@@ -73,6 +45,30 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _say_once("interrupted: what is finished stays, and the same command goes on from there.")
         sys.exit(130)
+
+
+def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
+    """The command that is asked for, and its arguments. Raises `UsageError`."""
+    parser = OneSentence(
+        prog="diffusers-dp", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Differentially private image synthesis.\n\ncommands:\n"
+        + "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items()),
+        epilog="`diffusers-dp COMMAND --help` lists what a command takes.",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
+    name = parser.parse_args(argv[:1]).command
+    command = import_module(f".commands.{name}", __package__)
+    arguments = OneSentence(
+        prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=Help, allow_abbrev=False
+    )
+    command.add_arguments(arguments)
+    args, others = arguments.parse_known_args(argv[1:])
+    if "training_flags" in args:  # the command hands them on to `load_config`
+        args.training_flags = others
+    elif others:
+        arguments.error(f"unrecognized arguments: {' '.join(others)}")
+    return command, args
 
 
 def _say_once(sentence: str) -> None:

@@ -177,21 +177,8 @@ def _draw(pipeline: DPImagePipeline, count: int) -> np.ndarray:
 
 
 @private_files()
-def main(flags: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="diffusers-dp audit release", allow_abbrev=False, description=__doc__)
-    parser.add_argument("release", help="Folder of a release, or Hub id.")
-    parser.add_argument("--members", required=True, help="Dataset that was trained on (Hub id or folder).")
-    parser.add_argument("--holdout", required=True, help="Dataset of the same kind that was not.")
-    parser.add_argument("--train_split", default="train", help="Split of both.")
-    parser.add_argument("--image_column", default="image", help="Column of the images.")
-    parser.add_argument("--label_column", help="Column of the classes; unset: 'label' if there is one.")
-    parser.add_argument("--max_images", type=int, default=2000, help="Of each dataset, from its start.")
-    parser.add_argument("--num_draws", type=int, default=10, help="Noises for each image and noise level.")
-    parser.add_argument(
-        "--num_samples", type=int, default=500, help="Images drawn for the comparison with neighbours."
-    )
-    parser.add_argument("--output_dir", type=Path, help="Unset: the folder that holds the release.")
-    args = parser.parse_args(flags)
+def main(args: argparse.Namespace) -> None:
+    """What `diffusers-dp audit release` does with its flags."""
     for name in ("max_images", "num_draws", "num_samples"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")

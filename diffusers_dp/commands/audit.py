@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..methods.command_line import Help, OneSentence
 from ..methods.registry import METHODS
 from ..release.hub import intact_receipt
 
@@ -41,9 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Exits with 0 (VALID), 4 (INCONCLUSIVE), or 2 after one sentence (flags that cannot be)."""
     if args.tier == "release":
+        given = _release_parser().parse_args(args.flags)
         from ..audit.release import main
 
-        return main(args.flags)
+        return main(given)
     own, training = _parser(args.tier).parse_known_args(args.flags)
     if own.attach is not None:
         intact_receipt(own.attach, "--attach")  # before the audit, which takes long
@@ -66,8 +68,27 @@ def run(args: argparse.Namespace) -> None:
     sys.exit(0 if audit.verdict == "VALID" else 4)
 
 
+def _release_parser() -> argparse.ArgumentParser:
+    parser = OneSentence(
+        prog="diffusers-dp audit release", description=TIERS["release"], formatter_class=Help, allow_abbrev=False
+    )
+    parser.add_argument("release", help="Folder of a release, or Hub id.")
+    parser.add_argument("--members", required=True, help="Dataset that was trained on (Hub id or folder).")
+    parser.add_argument("--holdout", required=True, help="Dataset of the same kind that was not.")
+    parser.add_argument("--train_split", default="train", help="Split of both.")
+    parser.add_argument("--image_column", default="image", help="Column of the images.")
+    parser.add_argument("--label_column", help="Column of the classes; unset: 'label' if there is one.")
+    parser.add_argument("--max_images", type=int, default=2000, help="Of each dataset, from its start.")
+    parser.add_argument("--num_draws", type=int, default=10, help="Noises for each image and noise level.")
+    parser.add_argument(
+        "--num_samples", type=int, default=500, help="Images drawn for the comparison with neighbours."
+    )
+    parser.add_argument("--output_dir", type=Path, help="Unset: the folder that holds the release.")
+    return parser
+
+
 def _parser(tier: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneSentence(
         prog=f"diffusers-dp audit {tier}", description=TIERS[tier], allow_abbrev=False,
         epilog="All other flags are those of the training, --config among them.",
     )  # fmt: skip

@@ -8,6 +8,7 @@ Nothing is written but the picture that is asked for.
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 from ..data.images import PublicFacts, public_facts
@@ -20,6 +21,7 @@ from ..methods.config import (
     load_config,
     nearest,
 )
+from ..runs.launch import how_long
 from ..runs.plan import Plan, plan_run
 
 
@@ -52,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD. Of one plan, so not with "
         "--sweep.",
     )
+    parser.add_argument(
+        "--no_timing", action="store_true", help="Leave out how long it takes here, which is measured in some seconds."
+    )
     parser.set_defaults(training_flags=[])  # the command line's other flags
 
 
@@ -82,7 +87,11 @@ def run(args: argparse.Namespace) -> None:
     if plan.sampling is not None:
         from ..runs.diffusion_run import count_trained  # loads torch
 
-        print(describe_step(plan, plan.sampling, count_trained(config, facts)))
+        if number := count_trained(config, facts):  # 0 where no model is named yet, or the method has its own
+            print(describe_step(plan, plan.sampling, number), flush=True)
+    if not args.no_timing:
+        script = import_module(f"diffusers_dp.training.{config.registered().script_name}")
+        print(how_long(config, facts, plan, getattr(script, "build", None)))
     if args.picture is not None:
         from .plan_picture import draw_plan
 
@@ -171,7 +180,7 @@ def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
         *cells,
         f"{plan.sampling.expected_batch_size:.1f}",
         str(plan.rows["dp_sgd"].steps),
-        f"{plan.signal_to_noise(num_parameters):.4f}",
+        f"{plan.signal_to_noise(num_parameters):.4f}" if num_parameters else "-",
     ]
 
 

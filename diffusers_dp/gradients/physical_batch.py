@@ -8,7 +8,7 @@ from torch import nn
 
 from ..distributed.memory import free_bytes, peak_bytes
 from ..randomness.private_generator import PrivateGenerator
-from .step import RowLoss, clipped_gradient_sum
+from .step import Gradients, RowLoss, clipped_gradient_sum
 
 
 # Of a CPU's memory that is free now: the rest is for the noise, the optimiser's step, and whoever else is there.
@@ -16,6 +16,33 @@ USABLE = 0.5
 # Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments, and what is lost between
 # blocks of memory.
 RESERVE = 6
+
+
+def blank_images(
+    number: int, image_shape: Sequence[int], labelled: bool, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Blank images, labels of the first class, and which images count: all but one, as in a truncated sample."""
+    labels = torch.zeros(number, dtype=torch.long, device=device) if labelled else None
+    return torch.zeros(number, *image_shape, device=device), labels, torch.arange(number, device=device) > 0
+
+
+def blank_step(
+    model: nn.Module,
+    row_loss: RowLoss,
+    number: int,
+    *,
+    image_shape: Sequence[int],
+    labelled: bool,
+    noise_multiplicity: int,
+    device: torch.device,
+) -> Gradients:
+    """The clipped gradient sum of so many blank images. Arguments are those of `largest_physical_batch`."""
+    images, labels, counted = blank_images(number, image_shape, labelled, device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        return clipped_gradient_sum(
+            model, row_loss, [(images, labels, counted, None)],
+            max_grad_norm=1.0, noise_multiplicity=noise_multiplicity, generator=PrivateGenerator(),
+        )  # fmt: skip
 
 
 def largest_physical_batch(
@@ -50,14 +77,10 @@ def largest_physical_batch(
     device = torch.device(device)
 
     def step(images: int) -> None:
-        blank = torch.zeros(images, *image_shape, device=device)
-        labels = torch.zeros(images, dtype=torch.long, device=device) if labelled else None
-        counted = torch.arange(images, device=device) > 0  # a truncated Poisson sample has blanks as well
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            clipped_gradient_sum(
-                model, row_loss, [(blank, labels, counted, None)],
-                max_grad_norm=1.0, noise_multiplicity=noise_multiplicity, generator=PrivateGenerator(),
-            )  # fmt: skip
+        blank_step(
+            model, row_loss, images, image_shape=image_shape, labelled=labelled,
+            noise_multiplicity=noise_multiplicity, device=device,
+        )  # fmt: skip
 
     if device.type == "cuda":
         reserve = [torch.empty(RESERVE, *p.shape, device=device) for p in model.parameters()]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
+from .command_line import parser_of
 from .data_checks import refuse_columns_without_a_dataset
 from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
@@ -178,22 +179,15 @@ def config_class_of(
 
 def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> dict[str, Any]:
     """Returns only the flags that were given, so that a recipe can supply the others."""
-    from transformers import HfArgumentParser  # takes a second, and needs no torch
-
-    flags = fields(config_class)
-    groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
-    parser = HfArgumentParser(
-        groups,
-        prog=f"{config_class.registered().script_name}.py",
-        description=f"Trains an image model on sensitive images with {config_class.registered().title}, "
-        "under one total (epsilon, delta).",
-        allow_abbrev=False,
-        exit_on_error=False,
-    )
-    parser.set_defaults(**{flag.name: flag.default for flag in flags})  # a method may have its own
-    names = [flag.name for flag in flags]
+    method = config_class.registered()
+    parser = parser_of(
+        config_class, prog=f"{method.script_name}.py",
+        description=f"Trains an image model on sensitive images with {method.title}, under one total epsilon.",
+    )  # fmt: skip
+    names = [flag.name for flag in fields(config_class)]
     # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
     namespace = argparse.Namespace(**dict.fromkeys(names, _UNSET))
+    argv = [_underscored(word) for word in argv]
     try:
         namespace, unknown = parser.parse_known_args(argv, namespace)
     except argparse.ArgumentError as error:
@@ -205,6 +199,12 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> 
         name = unknown[0].split("=")[0]
         raise UsageError(f"{name} is not a flag; the nearest is --{nearest(name.lstrip('-'), names)}.")
     return {name: value for name, value in vars(namespace).items() if value is not _UNSET}
+
+
+def _underscored(word: str) -> str:
+    """A flag with the dashes that some are used to, as it is spelt here."""
+    name, equals, value = word.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value if name.startswith("--") else word
 
 
 def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any]:

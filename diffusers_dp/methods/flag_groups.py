@@ -26,9 +26,10 @@ DIGITS_RESOLUTION = 8
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 
 
-def flag(default: Any, text: str) -> Any:
-    """A field of a group of flags, with its default and its help text."""
-    return field(default=default, metadata={"help": text})
+def flag(default: Any, text: str, *, rare: bool = False) -> Any:
+    """A field of a group of flags, with its default and its help text. One that few runs need is `rare`: `--help_all`
+    shows it."""
+    return field(default=default, metadata={"help": text, "rare": rare})
 
 
 def run_folder(default: str) -> Any:
@@ -45,10 +46,10 @@ class DataFlags:
     dataset_name: str | None = flag(
         None, "Hub id or local dataset folder. Without this and --train_data_dir: the embedded scikit-learn digits."
     )
-    dataset_config_name: str | None = flag(None, "Configuration of the dataset, where it has several.")
-    train_split: str = flag("train", "Split of --dataset_name to train on.")
+    dataset_config_name: str | None = flag(None, "Configuration of the dataset, where it has several.", rare=True)
+    train_split: str = flag("train", "Split of --dataset_name to train on.", rare=True)
     train_data_dir: str | None = flag(None, "Folder that holds one folder of images per class; needs --class_names.")
-    image_column: str = flag("image", "Column of --dataset_name that holds the images.")
+    image_column: str = flag("image", "Column of --dataset_name that holds the images.", rare=True)
     label_column: str | None = flag(
         None, "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional."
     )
@@ -68,7 +69,7 @@ class DataFlags:
     )
     num_train_units: int | None = flag(None, "N, the declared, public number of units of --unit_column.")
     max_images_per_unit: int | None = flag(
-        None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8."
+        None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8.", rare=True
     )
     num_train_images: int | None = flag(
         None,
@@ -80,6 +81,7 @@ class DataFlags:
         MAX_IMAGE_PIXELS,
         "An image of more pixels (width times height, read from its header) is not decoded and contributes nothing, "
         "like a damaged one.",
+        rare=True,
     )
     value_range: str | None = flag(
         None,
@@ -90,6 +92,7 @@ class DataFlags:
         0,
         "Images held out of the split, never trained on; chosen by position with a fixed public seed, so that an "
         "absent file (not an unreadable one) moves the choice.",
+        rare=True,
     )
 
 
@@ -109,14 +112,18 @@ class PrivacyFlags:
         False,
         "Take a --target_delta of 1/N or more, though it allows to publish some records outright; "
         "plan, card, page and `verify` then say so.",
+        rare=True,
     )
-    accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.")
+    accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True)
     evaluation_reserve: float | None = flag(
         None,
         "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy "
         "answer (accuracy, moments) stands in its receipt and card; unset: nothing is left, and nothing is asked.",
+        rare=True,
     )
-    num_evaluation_images: int = flag(5000, "Images drawn for that question; without --evaluation_reserve none are.")
+    num_evaluation_images: int = flag(
+        5000, "Images drawn for that question; without --evaluation_reserve none are.", rare=True
+    )
     dataset_id: str | None = flag(
         None,
         "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one "
@@ -143,6 +150,7 @@ class DPSGDFlags:
         0,
         "DP-SGD steps that the noise is calibrated for beyond --max_train_steps, so that as many may be lost to "
         "interruptions before a run ends early; spent only when lost.",
+        rare=True,
     )
     train_batch_size: int | None = flag(
         None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N)."
@@ -151,26 +159,29 @@ class DPSGDFlags:
         None,
         "Poisson sample rate q in place of --train_batch_size: a decimal or a fraction such as 1/14; "
         "the gradient sum is divided by floor(qN).",
+        rare=True,
     )
     truncated_poisson: bool = flag(
         False,
         "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has "
         "the same shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
+        rare=True,
     )
     noise_bands: str = flag(
         "1",
         "Steps over which DP-SGD's noise is correlated, so that it cancels in their sum: 1 | 4 | 8 | 16, or 'auto' "
         "for the one with the least computed error. As many groups of images take turns. With b bands, b - 1 vectors "
         "like the model stay in memory.",
+        rare=True,
     )
     noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
     max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
-    lr_scheduler: str = flag("constant", f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.")
-    lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.")
-    ema_decay: float = flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.")
+    lr_scheduler: str = flag("constant", f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.", rare=True)
+    lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.", rare=True)
+    ema_decay: float = flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.", rare=True)
     max_physical_batch_size: str = flag(
         "64",
         "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no "
@@ -180,6 +191,7 @@ class DPSGDFlags:
         False,
         "Form gradients per image in fixed ways, not in those that are fastest on this machine (a second or two of "
         "timing on random numbers at the start); the same answer to rounding.",
+        rare=True,
     )
     mixed_precision: str | None = flag(
         None,
@@ -228,10 +240,12 @@ class ScatteringFlags:
 
     _argument_group_name = "scattering"
 
-    scattering_levels: int = flag(2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.")
-    scattering_angles: int = flag(6, "Angles L of the wavelets.")
+    scattering_levels: int = flag(
+        2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.", rare=True
+    )
+    scattering_angles: int = flag(6, "Angles L of the wavelets.", rare=True)
     scattering_length_scale: float | None = flag(
-        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 2^(J + 1)."
+        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 2^(J + 1).", rare=True
     )
 
     def scattering(
@@ -267,20 +281,24 @@ class ModelFlags:
         "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps, linear schedule); unset: that of the "
         "pre-trained model, else edm (train_dp_diffusion.py: ddpm).",
     )
-    sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].")
+    sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].", rare=True)
     sigma_min: float = flag(
         0.002,
         "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings its "
         "own.",
+        rare=True,
     )
-    p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.")
-    p_std: float = flag(0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.")
-    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.")
+    p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.", rare=True)
+    p_std: float = flag(
+        0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.", rare=True
+    )
+    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.", rare=True)
     timestep_mixture: str | None = flag(
         None,
         "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
         "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the "
         "noise levels with edm; unset: evenly.",
+        rare=True,
     )
     augmentations: str = flag(
         "",
@@ -305,10 +323,12 @@ class RunFlags:
     seed: int = flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
     dry_run: bool = flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
     skip_preflight: bool = flag(
-        False, "Leave out the pre-flight: some seconds in which the mechanism is audited on stand-in records."
+        False,
+        "Leave out the pre-flight: some seconds in which the mechanism is audited on stand-in records.",
+        rare=True,
     )
     resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.")
-    num_inference_steps: int = flag(20, "Sampling steps for samples.png.")
+    num_inference_steps: int = flag(20, "Sampling steps for samples.png.", rare=True)
 
 
 @dataclass

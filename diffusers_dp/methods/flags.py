@@ -50,6 +50,21 @@ class PublicTraining:
         return {"steps": self.num_steps, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
 
 
+@dataclass(frozen=True)
+class OrdinaryTraining:
+    """
+    Training before DP-SGD, for the time that it takes.
+
+    Args:
+        num_steps, batch_size (`int`): Of Adam.
+        generator_channels (`int`, *optional*): Of a one-step generator; without, the model that DP-SGD trains.
+    """
+
+    num_steps: int
+    batch_size: int
+    generator_channels: int | None = None
+
+
 @dataclass
 class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     """
@@ -103,6 +118,12 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     def public_training(self) -> PublicTraining | None:
         """What the model learns from public images, where the method can and flags name some."""
         return None
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """What is trained before DP-SGD."""
+        public = self.public_training
+        return () if public is None else (OrdinaryTraining(public.num_steps, public.batch_size),)
 
     @property
     def public_images(self) -> DataSource | None:
@@ -222,6 +243,15 @@ class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
             "checkpoints_total_limit", "physical_batch_size",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def forecast_settings(self) -> dict[str, Any]:
+        """What decides how long it takes, as `runs.forecast` takes it."""
+        return {
+            "stages": self.ordinary_training,
+            "physical_batch_size": self.physical_batch_size,
+            "checkpoints_total_limit": self.checkpoints_total_limit,
+        }
 
     @property
     def precision(self) -> str:

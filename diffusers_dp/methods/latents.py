@@ -31,12 +31,13 @@ class LatentFlags:
         "(safetensors) to begin with; no code of it is run.",
     )
     pretrained_model_revision: str | None = flag(
-        None, "Branch, tag or commit of it on the Hub; the release always names the commit."
+        None, "Branch, tag or commit of it on the Hub; the release always names the commit.", rare=True
     )
     base_overlap: str = flag(
         "unknown",
         "What you know about sensitive images among those that the pipeline learned from, for card and receipt: "
         f"{' | '.join(OVERLAPS)}. The guarantee covers nothing that it learned there.",
+        rare=True,
     )
     train: str = flag(
         "lora",
@@ -58,15 +59,17 @@ class LatentFlags:
         "encoded once.",
     )
     draw_posterior: bool = flag(
-        False, "Draw each training row's latent from its posterior; else it is the posterior's mean."
+        False, "Draw each training row's latent from its posterior; else it is the posterior's mean.", rare=True
     )
-    encoding_batch_size: int = flag(8, "Images that the autoencoder encodes at a time.")
+    encoding_batch_size: int = flag(8, "Images that the autoencoder encodes at a time.", rare=True)
     gradient_checkpointing: bool = flag(
-        False, "Compute activations of the network again in the backward pass: less memory, more time."
+        False, "Compute activations of the network again in the backward pass: less memory, more time.", rare=True
     )
-    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.")
+    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.", rare=True)
     timestep_mixture: str | None = flag(
-        None, "Intervals of diffusion time from 0 to 1000 with weights, as train_dp_diffusion.py's; unset: evenly."
+        None,
+        "Intervals of diffusion time from 0 to 1000 with weights, as train_dp_diffusion.py's; unset: evenly.",
+        rare=True,
     )
 
 
@@ -164,12 +167,14 @@ class SaliencyFlags:
     _argument_group_name = "saliency (query)"
 
     saliency_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the question; unset: calibrated to --saliency_budget_share."
+        None, "Noise multiplier of the question; unset: calibrated to --saliency_budget_share.", rare=True
     )
     saliency_budget_share: float = flag(0.02, "Share of the composed RDP that it may spend.")
     num_salient: int = flag(8, "Matrices that are chosen, and get low-rank ones.")
     saliency_times: str = flag(
-        "0.2,0.5,0.8", "Diffusion times in (0, 1) at which gradients are looked at, with noise of a public seed."
+        "0.2,0.5,0.8",
+        "Diffusion times in (0, 1) at which gradients are looked at, with noise of a public seed.",
+        rare=True,
     )
 
 

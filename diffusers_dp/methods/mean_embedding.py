@@ -41,21 +41,23 @@ class MeanEmbeddingFlags:
 
     features: str = flag("rff", f"Features of an image, which make the method: one of {' | '.join(FEATURES)}.")
     features_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the question; unset: what the whole budget asks for."
+        None, "Noise multiplier of the question; unset: what the whole budget asks for.", rare=True
     )
     generator: str = flag(
         "one_step",
         "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
         "release is then a diffusion model that learned its images.",
     )
-    generator_channels: int = flag(32, "Base channels of the residual generator.")
+    generator_channels: int = flag(32, "Base channels of the residual generator.", rare=True)
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
-    generator_batch_size: int = flag(200, "Images that the generator draws per step.")
-    generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.")
-    num_generated_images: int = flag(20_000, "Images that the residual generator draws for the diffusion model.")
+    generator_batch_size: int = flag(200, "Images that the generator draws per step.", rare=True)
+    generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.", rare=True)
+    num_generated_images: int = flag(
+        20_000, "Images that the residual generator draws for the diffusion model.", rare=True
+    )
     diffusion_steps: int = flag(700, "Steps of that model on them.")
-    diffusion_batch_size: int = flag(128, "Images of such a step.")
-    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.")
+    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
+    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
 
 
 @dataclass
@@ -265,17 +267,18 @@ class PerceptualFlags:
         "convolutions.",
     )  # fmt: skip
     feature_resolution: int | None = flag(
-        None, "Side length that images are resized to for the networks; unset: their own."
+        None, "Side length that images are resized to for the networks; unset: their own.", rare=True
     )
     moments: int = flag(1, "1: the mean of the features; 2: that of their squares as well, a second question.")
     second_moments_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the second question, in place of its share of the budget."
+        None, "Noise multiplier of the second question, in place of its share of the budget.", rare=True
     )
-    second_moments_budget_share: float = flag(0.5, "Its share of the composed RDP.")
+    second_moments_budget_share: float = flag(0.5, "Its share of the composed RDP.", rare=True)
     moving_average_learning_rate: float | None = flag(
         None,
         "Fit to a moving average of the differences, by Adam with this learning rate, as batches are small for many "
         "features (GFMN); unset: to those of each batch.",
+        rare=True,
     )
 
 
@@ -288,13 +291,17 @@ class StoppingFlags:
     stopping_network: str | None = flag(
         None, "Another public network, whose features choose among the generators on the way; unset: the last one."
     )
-    stopping_layers: str = flag("", "Its layers, as --feature_layers.")
+    stopping_layers: str = flag("", "Its layers, as --feature_layers.", rare=True)
     stopping_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of each of the two stopping questions, in place of their share of the budget."
+        None,
+        "Noise multiplier of each of the two stopping questions, in place of their share of the budget.",
+        rare=True,
     )
-    stopping_budget_share: float = flag(0.02, "Share of the composed RDP of the two stopping questions together.")
-    stopping_steps: int = flag(100, "Steps between two generators to choose among.")
-    num_stopping_images: int = flag(2000, "Images that each of them draws to be compared.")
+    stopping_budget_share: float = flag(
+        0.02, "Share of the composed RDP of the two stopping questions together.", rare=True
+    )
+    stopping_steps: int = flag(100, "Steps between two generators to choose among.", rare=True)
+    num_stopping_images: int = flag(2000, "Images that each of them draws to be compared.", rare=True)
 
 
 @dataclass

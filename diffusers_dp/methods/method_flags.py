@@ -16,7 +16,7 @@ from ..queries.semantic import PublicClassifier, SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
 from .flag_groups import ScatteringFlags, flag, parse_range, parse_rate, run_folder, split_list
-from .flags import DiffusionConfig, PublicTraining
+from .flags import DiffusionConfig, OrdinaryTraining, PublicTraining
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -41,16 +41,16 @@ class SpatialFlags:
     _argument_group_name = "central images (queries and warm-up)"
 
     spatial_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share."
+        None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share.", rare=True
     )
     spatial_budget_share: float = flag(0.01, "Share of the composed RDP that the central images may spend.")
     num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
     spatial_sample_rate: str = flag(
-        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10."
+        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10.", rare=True
     )
     spatial_steps: int = flag(200, "Warm-up steps on the central images.")
-    spatial_batch_size: int = flag(50, "Batch size of the warm-up on the central images.")
-    spatial_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the central images.")
+    spatial_batch_size: int = flag(50, "Batch size of the warm-up on the central images.", rare=True)
+    spatial_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the central images.", rare=True)
 
     @property
     def spatial_rate(self) -> float:
@@ -76,34 +76,41 @@ class FrequencyFlags:
     _argument_group_name = "frequency features (query and warm-up)"
 
     frequency_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share."
+        None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share.", rare=True
     )
     frequency_budget_share: float = flag(0.02, "Share of the composed RDP that the frequency features may spend.")
     auxiliary_features: str = flag(
         "rff",
         "Features that the auxiliary images are fitted to: 'rff', random Fourier features of pixels, as in the paper; "
         "'scattering', those of wavelets beside them.",
+        rare=True,
     )
     num_frequency_features: int = flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
     frequency_length_scale: float | None = flag(
         None,
         "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
         "4; the paper's runs use sqrt(105).",
+        rare=True,
     )
     auxiliary: str = flag(
         "generator",
         "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another "
         "diffusion model in its place (diffusion); or the model itself, through its sampler (none).",
+        rare=True,
     )
-    auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.")
+    auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.", rare=True)
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
-    frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.")
-    frequency_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
+    frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.", rare=True)
+    frequency_learning_rate: float = flag(
+        1e-3, "Learning rate of the warm-up on the auxiliary generator's images.", rare=True
+    )
     generator_steps: int = flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
-    generator_batch_size: int = flag(200, "Images that the auxiliary generator draws per step.")
-    generator_learning_rate: float = flag(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
-    generator_channels: int = flag(32, "Base channels of the auxiliary generator.")
-    num_auxiliary_images: int = flag(3000, "Images drawn from the fitted generator for the warm-up.")
+    generator_batch_size: int = flag(200, "Images that the auxiliary generator draws per step.", rare=True)
+    generator_learning_rate: float = flag(
+        3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.", rare=True
+    )
+    generator_channels: int = flag(32, "Base channels of the auxiliary generator.", rare=True)
+    num_auxiliary_images: int = flag(3000, "Images drawn from the fitted generator for the warm-up.", rare=True)
 
 
 @dataclass
@@ -114,7 +121,9 @@ class CentralImageFlags:
 
     central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.")
     num_bins: int | None = flag(
-        None, "With --central_images mode: bins of each value's histogram; unset: 2 for grey images, else 16."
+        None,
+        "With --central_images mode: bins of each value's histogram; unset: 2 for grey images, else 16.",
+        rare=True,
     )
 
 
@@ -127,15 +136,19 @@ class PublicDataFlags:
     public_dataset_name: str | None = flag(
         None, "Hub id or local folder of public images, other than the sensitive ones."
     )
-    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.")
+    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.", rare=True)
     public_data_dir: str | None = flag(
         None, "Folder of public images in place of --public_dataset_name, with one folder of images per class."
     )
-    public_split: str = flag("train", "Split of --public_dataset_name.")
-    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.")
-    public_label_column: str | None = flag(None, "Column of it that holds the class; unset: 'label' if there is one.")
+    public_split: str = flag("train", "Split of --public_dataset_name.", rare=True)
+    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.", rare=True)
+    public_label_column: str | None = flag(
+        None, "Column of it that holds the class; unset: 'label' if there is one.", rare=True
+    )
     public_class_names: str | None = flag(
-        None, "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders."
+        None,
+        "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders.",
+        rare=True,
     )
 
     @property
@@ -176,12 +189,14 @@ class PublicFlags:
         "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is "
         "run.",
     )
-    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
     public_steps: int = flag(400, "Pre-training steps on the public images.")
-    public_batch_size: int = flag(128, "Batch size of the pre-training.")
-    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.")
-    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.")
-    public_timestep_mixture: str | None = flag(None, "--timestep_mixture of the pre-training; unset: the same.")
+    public_batch_size: int = flag(128, "Batch size of the pre-training.", rare=True)
+    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.", rare=True)
+    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.", rare=True)
+    public_timestep_mixture: str | None = flag(
+        None, "--timestep_mixture of the pre-training; unset: the same.", rare=True
+    )
 
 
 @dataclass
@@ -196,8 +211,8 @@ class SemanticFlags:
         "Folder or Hub id of a public image classifier of transformers (safetensors), whose classes are those of the "
         "public images; unset: the model learns from all of them.",
     )
-    semantic_classes_per_class: int = flag(5, "Public classes that stand for each sensitive one.")
-    semantic_noise_multiplier: float = flag(50.0, "Noise multiplier of the question which those are.")
+    semantic_classes_per_class: int = flag(5, "Public classes that stand for each sensitive one.", rare=True)
+    semantic_noise_multiplier: float = flag(50.0, "Noise multiplier of the question which those are.", rare=True)
 
 
 @dataclass
@@ -272,6 +287,19 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
     def curriculum_stages(self) -> tuple[str, ...]:
         """`--curriculum` as its stages, in order; empty for `none`."""
         return CURRICULA[self.curriculum]
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """Without the fits of `--auxiliary diffusion` and `none`."""
+        stages = [*super().ordinary_training]
+        if self.asks_spatial:
+            stages.append(OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
+        if self.asks_frequency:
+            stages.append(OrdinaryTraining(self.frequency_steps, self.frequency_batch_size))
+            if self.auxiliary == "generator":
+                channels = self.generator_channels
+                stages.append(OrdinaryTraining(self.generator_steps, self.generator_batch_size, channels))
+        return tuple(stages)
 
     @property
     def asks_spatial(self) -> bool:
@@ -366,6 +394,13 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
         if self.central_images == "mean":
             return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
         return ModeImages(image_shape=self.image_shape, num_bins=self.bins, **self.spatial_settings)
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """A mixture trains in the steps of the public images."""
+        if self.mix_public_images:
+            return super().ordinary_training
+        return (*super().ordinary_training, OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
 
     @property
     def warm_up_facts(self) -> dict[str, Any]:

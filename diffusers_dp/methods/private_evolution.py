@@ -47,7 +47,7 @@ class EvolutionFlags:
     )
     vote_threshold: float = flag(2.0, "Standard deviations of the noise that are taken off every noisy vote.")
     votes_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of each question; unset: what the whole budget asks for."
+        None, "Noise multiplier of each question; unset: what the whole budget asks for.", rare=True
     )
     images_per_class: int | None = flag(
         None, "Images of each class in the release, children of the last generation; unset: --candidates_per_class."
@@ -65,8 +65,12 @@ class EmbeddingFlags:
     embedding_network: str | None = flag(
         None, "Folder or Hub id of a public vision network of transformers (safetensors), such as DINOv2's."
     )
-    embedding_layers: str = flag("", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.")
-    embedding_resolution: int | None = flag(None, "Side length that images are resized to for it; unset: their own.")
+    embedding_layers: str = flag(
+        "", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.", rare=True
+    )
+    embedding_resolution: int | None = flag(
+        None, "Side length that images are resized to for it; unset: their own.", rare=True
+    )
 
 
 @dataclass
@@ -81,7 +85,9 @@ class ProposerFlags:
         f"{', '.join(VARIATION_NAMES)}.",
     )
     public_margin: int = flag(
-        0, "Black pixels around each public image, which is made smaller by them: for digits that fill their frame."
+        0,
+        "Black pixels around each public image, which is made smaller by them: for digits that fill their frame.",
+        rare=True,
     )
     font_dir: str | None = flag(
         None, "Folder of fonts (.ttf, .otf) for --generator text; unset: those that come with Python's packages."
@@ -91,8 +97,8 @@ class ProposerFlags:
         "Hub id or folder of the public pipeline of a UNet2DModel (safetensors) for --generator pipeline; no code of "
         "it is run.",
     )
-    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.")
-    generator_inference_steps: int = flag(20, "Its sampling steps.")
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
+    generator_inference_steps: int = flag(20, "Its sampling steps.", rare=True)
 
 
 @dataclass
@@ -107,8 +113,8 @@ class ResultFlags:
         "releases together cost what the first one does.",
     )
     diffusion_steps: int = flag(700, "Steps of that model.")
-    diffusion_batch_size: int = flag(128, "Images of such a step.")
-    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.")
+    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
+    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
 
 
 @dataclass

@@ -23,7 +23,7 @@ class PSGFlags:
     classifier_width: int = flag(32, f"Channels of the random networks, a multiple of {GROUPS}.")
     steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
     network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.")
-    network_learning_rate: float = flag(0.01, "Learning rate of these steps.")
+    network_learning_rate: float = flag(0.01, "Learning rate of these steps.", rare=True)
 
 
 @dataclass

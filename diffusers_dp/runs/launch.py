@@ -10,7 +10,8 @@ from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
 from ..distributed.launcher import RANKS, is_launched, let_threads_sleep, number_of, tell
 from ..errors import DiffusersDPError, Interrupted
-from ..methods.config import TrainingConfig, load_config
+from ..methods.config import DPSGDConfig, TrainingConfig, load_config
+from ..methods.latents import LatentConfig
 from ..release.push import prepare_push
 from .folder import RunFolder
 from .plan import Plan, plan_run
@@ -58,18 +59,43 @@ def run_method(
     processes = early or _start(config)
     from ..gradients import tune
     from .diffusion_run import model_to_audit, run_of
+    from .forecast import forecast
 
     tune(config.tunes_engine)
     if not config.skip_preflight:
         make = build or model_to_audit
-        processes.on_first(lambda: preflight(
-            facts, plan, make(config, facts, processes.device),
-            leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16",
-        ))  # fmt: skip
+
+        def check() -> None:
+            trained = make(config, facts, processes.device)
+            preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
+            if isinstance(config, DPSGDConfig) and trained is not None:
+                settings = config.forecast_settings
+                print(forecast(facts, plan, trained, processes.device, count=processes.count, **settings), flush=True)
+
+        processes.on_first(check)
     folder = RunFolder(config.output_dir)
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():
         method(run_of(config)(config, facts, plan, processes, folder))
+
+
+def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Build | None" = None) -> str:
+    """What the pre-flight says of seconds, memory and disk, for `diffusers-dp plan`. Arguments are those of
+    `run_method`."""
+    if not isinstance(config, DPSGDConfig):
+        return f"how long: not measured, for {config.registered().title} has no steps of DP-SGD."
+    if isinstance(config, LatentConfig) and config.pretrained_model_name_or_path is None:
+        return "how long: not measured without --pretrained_model_name_or_path."
+    import torch
+
+    from ..gradients import tune
+    from .diffusion_run import model_to_audit
+    from .forecast import forecast
+
+    tune(config.tunes_engine)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    trained = (build or model_to_audit)(config, facts, device)
+    return str(forecast(facts, plan, trained, device, **config.forecast_settings))
 
 
 def launch(main: Callable[[], None]) -> None:

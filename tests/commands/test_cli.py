@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from diffusers_dp import __version__, cli
+from diffusers_dp.methods.config import CONFIGS
 
 
 def test_the_version_and_the_module():
@@ -18,4 +19,47 @@ def test_help_has_a_line_for_each_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
     said = capsys.readouterr().out.splitlines()
-    assert all(f"  {name:<10}{text}" in said for name, text in cli.COMMANDS.items())
+    assert all(f"  {name:<12}{text}" in said for name, text in cli.COMMANDS.items())
+
+
+LINES = [
+    *(f"train {name}" for name in CONFIGS),
+    "plan",
+    "methods",
+    "audit release x --members a --holdout b",
+    "verify x",
+    "sign x --key k",
+]
+LINES += ["evaluate --images x", "push x --hub_model_id a/b", "sample x --num_images 1 --output_dir y"]
+
+
+def test_a_typo_is_refused_before_torch_is_loaded():
+    """In one process, for all commands and methods."""
+    code = (
+        "import sys; from diffusers_dp import cli\n"
+        f"for line in {LINES}:\n"
+        "    try: cli.main([*line.split(), '--targt_epsilon', '1'])\n"
+        "    except SystemExit as end: print(end.code)\n"
+        "assert not {'torch', 'transformers', 'diffusers'} & set(sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["2"] * len(LINES)), ended.stderr
+    assert ended.stderr.count("--targt_epsilon") == len(LINES)
+
+
+def completed(script, *words):
+    line = f'COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _diffusers_dp; echo "${{COMPREPLY[@]}}"'
+    told = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True)
+    return told.stdout.split()
+
+
+def test_a_shell_completes_commands_methods_and_flags(capsys):
+    cli.main(["completion"])
+    script = capsys.readouterr().out
+    assert completed(script, "diffusers-dp", "pl") == ["plan"]
+    assert set(completed(script, "diffusers-dp", '""')) == set(cli.COMMANDS)
+    assert completed(script, "diffusers-dp", "train", "dp_fe") == ["dp_feta"]
+    assert completed(script, "diffusers-dp", "train", "dp_feta", "--mix_p") == ["--mix_public_images"]
+    assert completed(script, "diffusers-dp", "train", "dpdm", "--mix_p") == []
+    assert completed(script, "diffusers-dp", "sample", "x", "--num_im") == ["--num_images"]
+    assert completed(script, "diffusers-dp", "audit", "mech") == ["mechanism"]

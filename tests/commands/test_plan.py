@@ -36,8 +36,8 @@ def empty_folder(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} <= {"picture.png", "set"}
 
 
-def output(capsys, *argv):
-    cli.main(["plan", *argv])
+def output(capsys, *argv, timing=False):
+    cli.main(["plan", *argv, *([] if timing else ["--no_timing"])])
     return capsys.readouterr().out
 
 
@@ -75,6 +75,19 @@ def test_everything_is_told(capsys):
     )
     assert parameters > 1000
     assert f"at most: {100 / (sigma * math.sqrt(parameters)):.4f} = 100.0 C / ({sigma:.4f} C sqrt(" in text
+
+
+def test_how_long_it_takes_is_told_of_methods_with_dp_sgd(capsys):
+    text = output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES, "--classifier_width", "8", timing=True)
+    assert re.search(r"^how long, measured here \(c\w+, .*\): [\d.]+ \w+ in all, of which DP-SGD 9 steps", text, re.M)
+    assert re.search(r"^memory: about [\d.]+ GB .*; disk: about [\d.e-]+ GB", text, re.MULTILINE)
+    assert "signal to noise" not in text, "its networks are not counted"
+    swept = output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES, "--sweep", "seed=1")
+    assert swept.splitlines()[1].split()[-1] == "-"
+    assert "how long" not in output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES)
+    latent = output(capsys, "--method", "dp_lora", *SMALL, *OTHER_IMAGES, timing=True)
+    assert "not measured without --pretrained_model_name_or_path" in latent
+    assert "has no steps of DP-SGD" in output(capsys, "--method", "dp_merf", *SMALL[:4], *OTHER_IMAGES, timing=True)
 
 
 @pytest.mark.slow

@@ -348,7 +348,7 @@ def test_physical_batch_sizes():
 
 def help_of(config_class, capsys):
     with pytest.raises(SystemExit) as stop:
-        load_config(["--help"], config_class)
+        load_config(["--help_all"], config_class)
     assert stop.value.code == 0
     return capsys.readouterr().out
 

@@ -1,0 +1,111 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The flags of a configuration on a command line, and their help. Nothing heavier than argparse is loaded, so that a
+typo is refused at once."""
+
+import argparse
+import types
+from dataclasses import Field, fields
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from ..errors import UsageError
+
+
+#: Groups of flags that come first, in the order in which a user decides; the method's own follow in theirs.
+FIRST = ("data", "privacy", "run", "DP-SGD")
+#: Groups of which `--help` shows nothing.
+LATER = ("Hub", "run of DP-SGD")
+SHORT_HELP = "Show the flags that most runs need, and exit."
+LONG_HELP = "Show all flags, and exit."
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Tells the default of a flag that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        told = action.default is None or action.default is False or action.default == ""
+        return action.help if told else super()._get_help_string(action)
+
+
+class OneSentence(argparse.ArgumentParser):
+    """Refuses in one sentence, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; `{self.prog} --help` lists what can be given.")
+
+
+class _PrintHelp(argparse.Action):
+    """`--help`, and `--help_all`."""
+
+    def __init__(self, *args: Any, long: "argparse.ArgumentParser", **kwargs: Any):
+        super().__init__(*args, nargs=0, default=argparse.SUPPRESS, **kwargs)
+        self.shown = long
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        self.shown.print_help()
+        parser.exit()
+
+
+def parser_of(config_class: type[Any], *, prog: str, description: str) -> argparse.ArgumentParser:
+    """
+    Args:
+        config_class (`type`): A dataclass that inherits from groups of flags. A group has an `_argument_group_name`.
+        prog, description (`str`): Of the help.
+
+    Returns:
+        `argparse.ArgumentParser`: Of all its flags; it raises `argparse.ArgumentError`.
+    """
+    short = _build(config_class, prog, f"{description} {LONG_HELP.split(',')[0]}: --help_all.", short=True)
+    parser = _build(config_class, prog, description, short=False)
+    for each in (short, parser):
+        each.add_argument("-h", "--help", action=_PrintHelp, long=short, help=SHORT_HELP)
+        each.add_argument("--help_all", action=_PrintHelp, long=parser, help=LONG_HELP)
+    return parser
+
+
+def _build(config_class: type[Any], prog: str, description: str, *, short: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog, usage="%(prog)s [--config RECIPE] [--FLAG VALUE ...]", description=description,
+        formatter_class=Help, allow_abbrev=False, add_help=False, exit_on_error=False,
+    )  # fmt: skip
+    hints = get_type_hints(config_class)
+    defaults = {flag.name: flag.default for flag in fields(config_class)}  # a method may have its own
+    for group in _groups(config_class):
+        shown = [flag for flag in fields(group) if not (short and _is_rare(group, flag))]
+        if not shown:
+            continue
+        section = parser.add_argument_group(group._argument_group_name)
+        for flag in shown:
+            _add(section, flag, hints[flag.name], defaults[flag.name])
+    return parser
+
+
+def _groups(config_class: type[Any]) -> list[Any]:
+    groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
+    order = [*FIRST, None, *LATER]
+
+    def place(group: Any) -> int:
+        name = group._argument_group_name
+        return order.index(name if name in order else None)
+
+    return sorted(groups, key=place)
+
+
+def _is_rare(group: Any, flag: Field) -> bool:
+    return group._argument_group_name in LATER or flag.metadata.get("rare", False)
+
+
+def _add(section: Any, flag: Field, hint: Any, default: Any) -> None:
+    optional = get_origin(hint) in (Union, types.UnionType)
+    kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
+    text = flag.metadata.get("help", "").replace("%", "%%")
+    value: dict[str, Any] = {"type": kind, "metavar": "TEXT" if kind is str else "NUMBER"}
+    if kind is bool:
+        value = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}
+    section.add_argument(f"--{flag.name}", default=default, help=text, **value)
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise argparse.ArgumentTypeError(f"'{text}' is neither true nor false")
+    return _WORDS[text.lower()]

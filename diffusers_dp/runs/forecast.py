@@ -1,0 +1,184 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""How long a run takes on this machine, and how much memory and disk: measured on blank images in a few seconds."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from ..data.images import PublicFacts
+from ..distributed.memory import is_out_of_memory, peak_bytes
+from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
+from ..gradients.step import add_noise
+from ..methods.flags import OrdinaryTraining
+from ..models import FeatureGenerator
+from ..randomness.private_generator import PrivateGenerator
+from .dp_sgd import Trained
+from .plan import Plan
+
+
+LONG_ENOUGH = 0.3  # seconds of one call, from which on more images at once tell nothing new
+COPIES = 6  # of the trained weights in memory: themselves, gradient, noise, Adam's two moments, their average
+STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
+A_DAY = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take, but for reading images and drawing samples.
+
+    Args:
+        where (`str`): The machine, in words.
+        step_seconds (`float`), steps (`int`): Of DP-SGD.
+        other_seconds (`float`): Of ordinary training before it.
+        memory_bytes (`int`): Of the weights, and of the images that are computed at once.
+        disk_bytes (`int`): Of decoded images, checkpoints and release.
+    """
+
+    where: str
+    step_seconds: float
+    steps: int
+    other_seconds: float
+    memory_bytes: int
+    disk_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        return self.step_seconds * self.steps + self.other_seconds
+
+    def __str__(self) -> str:
+        others = f" and {in_words(self.other_seconds)} of training before it" if self.other_seconds else ""
+        lines = [
+            f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which DP-SGD {self.steps:,} "
+            f"steps of {self.step_seconds:.3g} s{others}; reading images and drawing samples come on top",
+            f"memory: about {self.memory_bytes / 1e9:.2g} GB beside the libraries; disk: about "
+            f"{self.disk_bytes / 1e9:.2g} GB for decoded images, checkpoints and release",
+        ]
+        if self.seconds > A_DAY:
+            lines.append(
+                "warning: that is more than a day; take a GPU, more processes, a smaller network, "
+                "or fewer --max_train_steps."
+            )
+        return "\n".join(lines)
+
+
+def forecast(
+    facts: PublicFacts,
+    plan: Plan,
+    trained: Trained,
+    device: torch.device | str,
+    *,
+    stages: Sequence[OrdinaryTraining] = (),
+    physical_batch_size: int | None = None,
+    checkpoints_total_limit: int = 2,
+    count: int = 1,
+) -> Forecast:
+    """
+    Args:
+        trained (`Trained`): New; it keeps its weights.
+        stages (sequence of `OrdinaryTraining`): What comes before DP-SGD.
+        physical_batch_size (`int`, *optional*), checkpoints_total_limit (`int`): As in `DPSGDSettings`.
+        count (`int`, defaults to 1): Processes that share the work.
+    """
+    device, sampling, row = torch.device(device), plan.sampling, plan.rows["dp_sgd"]
+    assert sampling is not None  # where there is DP-SGD
+    multiplicity = row.query["noise_multiplicity"]
+    shape, labelled = trained.row_shape or facts.image_shape, facts.class_names is not None
+    images = sampling.truncated_batch_size or sampling.expected_batch_size * sampling.images_per_unit
+    images = max(1, math.ceil(images / count))
+
+    def step(number: int) -> None:
+        total = blank_step(
+            trained.model, trained.loss, number, image_shape=shape, labelled=labelled,
+            noise_multiplicity=multiplicity, device=device,
+        )  # fmt: skip
+        add_noise(total, std=1.0, normaliser=1.0, generator=PrivateGenerator())
+
+    step(1)  # what is chosen and allocated once
+    at_once = physical_batch_size or largest_physical_batch(
+        trained.model, trained.loss, image_shape=shape, labelled=labelled, device=device,
+        noise_multiplicity=multiplicity, at_most=images, processes_here=count,
+    )  # fmt: skip
+    at_once = min(at_once, images)
+    one, two = (peak_bytes(partial(step, number), device) for number in (1, min(2, at_once)))
+    weights = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
+    rows = facts.num_images * (math.prod(facts.image_shape) + (4 * math.prod(shape) if trained.row_shape else 0))
+    threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return Forecast(
+        where=f"{device.type}, {threads}, {count} process{'' if count == 1 else 'es'}",
+        step_seconds=_seconds(step, images, at_once, device),
+        steps=row.steps,
+        other_seconds=_ordinary(stages, facts, trained, device, count),
+        memory_bytes=COPIES * weights + one + (at_once - 1) * max(0, two - one),
+        disk_bytes=rows + (STORED_COPIES * (checkpoints_total_limit + 1) + 1) * weights,
+    )
+
+
+def _ordinary(
+    stages: Sequence[OrdinaryTraining], facts: PublicFacts, trained: Trained, device: torch.device, count: int
+) -> float:
+    """Seconds of training that reads nothing private."""
+    seconds = 0.0
+    for stage in stages:
+        batch = max(1, math.ceil(stage.batch_size / count))
+        if stage.generator_channels is None:
+            labelled = facts.class_names is not None
+
+            def step(number: int) -> None:
+                rows, labels, _ = blank_images(number, facts.image_shape, labelled, device)
+                trained.loss(trained.model, rows, labels, PrivateGenerator()).mean().backward()
+        else:
+            classes = len(facts.class_names or ("",))
+            generator = FeatureGenerator(facts.image_shape, classes, stage.generator_channels).to(device)
+
+            def step(number: int) -> None:
+                drawn = generator(
+                    torch.zeros(number, generator.config.latent_dim, device=device),
+                    torch.zeros(number, dtype=torch.long, device=device),
+                )
+                drawn.square().mean().backward()
+
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            step(1)
+            seconds += stage.num_steps * _seconds(step, batch, batch, device)
+    trained.model.zero_grad()
+    return seconds
+
+
+def _seconds(step: Callable[[int], None], images: int, at_once: int, device: torch.device) -> float:
+    """Of one step on so many images: that on one, and as much more for each as a call with several tells."""
+    one = several = _timed(step, 1, device)
+    number = 1
+    while several < LONG_ENOUGH and number < at_once:
+        try:
+            several = _timed(step, min(2 * number, at_once), device)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            break  # a run halves what it computes at once
+        number = min(2 * number, at_once)
+    each = max(0.0, several - one) / (number - 1) if number > 1 else one
+    return one + (images - 1) * each
+
+
+def _timed(step: Callable[[int], None], number: int, device: torch.device) -> float:
+    """The shortest of three: a busy machine slows single calls down, and makes none quicker."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        step(number)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def in_words(seconds: float) -> str:
+    """A span of time in the unit that a person would take."""
+    for unit, size in (("days", A_DAY), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} seconds"

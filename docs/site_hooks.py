@@ -1,0 +1,88 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What mkdocs does not do by itself: pages that lie outside docs/, links to source code, and formulas without a
+script.
+
+Texts are written to be read in the repository, too, so that their links go to files. On the site a link to a page goes
+to the page, and one to code is its name alone.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Pages from elsewhere in the repository, by their name on the site.
+OUTSIDE = {
+    "training.md": "training/README.md",
+    "security.md": "SECURITY.md",
+    "examples.md": "examples/README.md",
+    "changes.md": "CHANGELOG.md",
+}
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+_CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+(?:\n[^$\n]+)?)\$", re.DOTALL)
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    for name, path in OUTSIDE.items():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    name = page.file.src_uri
+    source = ROOT / OUTSIDE.get(name, f"docs/{name}")
+
+    def link(found: re.Match) -> str:
+        return _linked(found[1], found[2], source.parent, Path(name).parent)
+
+    # A link's text may hold code, so that links come first; formulas stand outside of code.
+    parts = _CODE.split(_LINK.sub(link, markdown))
+    return "".join(part if part.startswith("`") else _FORMULA.sub(_mathml, part) for part in parts)
+
+
+def on_page_content(html: str, *, page: Any, **_: Any) -> str:
+    """Types in docstrings are written as Diffusers does, "`str`, *optional*", and shown as they are meant."""
+    if page.file.src_uri != "api.md":
+        return html
+    return re.sub(
+        r"<code>([^<]*)</code>",
+        lambda found: f"<code>{found[1].replace('`', '').replace('*optional*', 'optional')}</code>",
+        html,
+    )
+
+
+def on_post_build(*, config: Any) -> None:
+    """The theme would ask another site for a script, where pages are opened from a disk; they do without."""
+    for script in Path(config.site_dir, "assets", "javascripts").glob("bundle.*.js"):
+        text = script.read_text(encoding="utf-8")
+        script.write_text(
+            text.replace("https://unpkg.com/iframe-worker/shim", "data:text/javascript,"), encoding="utf-8"
+        )
+
+
+def _linked(text: str, target: str, folder: Path, page_folder: Path) -> str:
+    if "://" in target or target.startswith(("#", "mailto:")):
+        return f"[{text}]({target})"
+    path, hash_sign, anchor = target.partition("#")
+    there = (folder / path).resolve()
+    relative = there.relative_to(ROOT).as_posix()
+    pages = {outside: page for page, outside in OUTSIDE.items()}
+    if relative in pages:
+        page = pages[relative]
+    elif relative.startswith("docs/"):
+        page = relative.removeprefix("docs/")
+    elif there.exists():
+        return text
+    else:
+        return f"[{text}]({target})"  # which is reported as broken
+    up = "../" * len(page_folder.parts)
+    return f"[{text}]({up}{page}{hash_sign}{anchor})"
+
+
+def _mathml(found: re.Match) -> str:
+    return convert((found[1] or found[2]).replace("\n", " "), display="block" if found[1] else "inline")

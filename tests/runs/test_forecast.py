@@ -1,0 +1,76 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""How long a run takes here: in proportion to what there is to do, and said before it begins."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from diffusers_dp.commands.plan import read
+from diffusers_dp.runs import forecast as module
+from diffusers_dp.runs.diffusion_run import model_to_audit
+from diffusers_dp.runs.forecast import forecast, in_words
+from diffusers_dp.runs.plan import plan_run
+
+
+FLAGS = "--accountant rdp --class_names a,b --num_channels 1 --resolution 8 --block_out_channels 8 --num_train_images"
+
+
+def forecast_of(*flags, images="64", **settings):
+    config, facts = read([*FLAGS.split(), images, *flags], "dpdm")
+    trained = model_to_audit(config, facts, "cpu")
+    before = {name: value.clone() for name, value in trained.module.state_dict().items()}
+    state = torch.get_rng_state()
+    found = forecast(facts, plan_run(config, facts), trained, "cpu", **config.forecast_settings | settings)
+    assert torch.equal(state, torch.get_rng_state()), "the public stream goes on where it was"
+    assert all(torch.equal(value, before[name]) for name, value in trained.module.state_dict().items())
+    assert all(parameter.grad is None for parameter in trained.module.parameters())
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A call on n rows takes n seconds, and 1 s more."""
+    monkeypatch.setattr(module, "_timed", lambda step, number, device: number + 1.0)
+    monkeypatch.setattr(module, "LONG_ENOUGH", 5.0)
+
+
+def test_time_is_in_proportion_to_images_steps_and_processes(clock):
+    few = forecast_of("--max_train_steps", "3", "--train_batch_size", "10")
+    assert (few.step_seconds, few.seconds) == (pytest.approx(11), pytest.approx(33))
+    assert forecast_of("--max_train_steps", "6", "--train_batch_size", "40").seconds == pytest.approx(6 * 41)
+    halved = forecast_of("--max_train_steps", "3", "--train_batch_size", "10", count=2)
+    assert halved.step_seconds == pytest.approx(6) and "2 processes" in str(halved)
+
+
+def test_disk_holds_every_image_and_checkpoint(clock):
+    small, large = forecast_of(images="100"), forecast_of(images="1100")
+    assert large.disk_bytes - small.disk_bytes == 1000 * 64
+    assert forecast_of("--checkpoints_total_limit", "9", images="100").disk_bytes > small.disk_bytes
+    assert small.memory_bytes > 0
+
+
+def test_more_than_a_day_is_warned_of(clock):
+    short = forecast_of("--max_train_steps", "1")
+    assert "warning" not in str(short)
+    assert "warning: that is more than a day" in str(replace(short, steps=10**5))
+    assert [in_words(seconds) for seconds in (2.0, 120.0, 7200.0, 2e5)] == [
+        "2.0 seconds", "2.0 minutes", "2.0 hours", "2.3 days",
+    ]  # fmt: skip
+
+
+def test_too_much_at_once_is_not_tried_again(monkeypatch):
+    def timed(step, number, device):
+        if number > 4:
+            raise torch.OutOfMemoryError("no")
+        return number / 100
+
+    monkeypatch.setattr(module, "_timed", timed)
+    assert module._seconds(None, 64, 64, torch.device("cpu")) == pytest.approx(0.64)
+
+
+def test_a_step_is_really_taken():
+    start = time.perf_counter()
+    found = forecast_of("--max_train_steps", "1", "--train_batch_size", "4", "--noise_multiplicity", "1")
+    assert 0 < found.step_seconds < time.perf_counter() - start

@@ -1,0 +1,67 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The documentation site, and the links of all texts."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from support.places import ROOT
+
+
+TEXTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "training/README.md", ROOT / "examples/README.md"]
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+def slugs(path):
+    """Of a text's headings, as GitHub and mkdocs make them; they differ in apostrophes alone."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    named, heads = re.findall(r'<a (?:id|name)="([^"]+)"', text), re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {*named} | {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", path.read_text(encoding="utf-8"))):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        there = path.parent / name if name else path
+        assert there.exists(), target
+        assert not anchor or there.suffix != ".md" or anchor in slugs(there), target
+
+
+def test_every_page_is_in_the_contents():
+    def pages(entries):
+        for entry in entries:
+            for value in entry.values():
+                yield from pages(value) if isinstance(value, list) else [value]
+
+    named = set(pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert named == written | {"training.md", "security.md", "examples.md", "changes.md"}
+
+
+def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path):
+    for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
+        pytest.importorskip(package, reason="`make docs` installs what builds the site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert (built.returncode, built.stderr) == (0, "")
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        html = page.read_text(encoding="utf-8")
+        fetched = re.findall(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(http[^\" >]+)", html)
+        fetched += re.findall(
+            r"<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|icon)[^>]*\bhref=\"?(http[^\" >]+)", html
+        )
+        assert not fetched, page
+    assert "iframe-worker" not in next(tmp_path.glob("assets/javascripts/bundle.*.js")).read_text(encoding="utf-8")
+    assert "<math" in (tmp_path / "guarantee.html").read_text(encoding="utf-8")
+    assert "noisy_gradient" in (tmp_path / "api.html").read_text(encoding="utf-8")
