@@ -135,8 +135,8 @@ def samples(released: Released) -> str:
     shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
     words = f"{what}. A row for each class, from the top: {shown}." if names else f"{what}."
     return (
-        f'<figure class="dp-samples"><figcaption class="dp-faint">{escape(words)}</figcaption>'
-        f'<img src="{data_uri(picture, "image/png")}" alt="{escape(words)}"></figure>'
+        f'<figure class="dp-samples"><img src="{data_uri(picture, "image/png")}" '
+        f'alt="Images of {escape(released.name)}"><figcaption class="dp-faint">{escape(words)}</figcaption></figure>'
     )
 
 
