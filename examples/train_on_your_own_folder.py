@@ -34,13 +34,12 @@ for name, brightness in (("benign", 80), ("malignant", 170)):
 
 # %% [markdown]
 # First a dry run: it prints what will be asked of the images, how much noise that takes and what it costs, and reads
-# no image. Leave out the small numbers for a real run: with `--config training/recipes/feta_pro/folder_cpu.yaml` in
+# no image. Leave out the small numbers for a real run: with `--config folder_cpu` in
 # their place it takes from minutes to hours.
 
 # %%
-repository = Path(__file__).resolve().parents[1] if "__file__" in globals() else Path.cwd()
 command = [
-    sys.executable, str(repository / "training" / "train_feta_pro.py"),
+    sys.executable, "-m", "diffusers_dp", "train", "feta_pro",
     "--train_data_dir", str(scans), "--class_names", "benign,malignant", "--output_dir", str(run),
     "--resolution", "8", "--num_channels", "1", "--target_epsilon", "8",
     "--max_train_steps", "3", "--spatial_steps", "5", "--frequency_steps", "5", "--generator_steps", "5",

@@ -10,14 +10,13 @@ import gradio as gr
 from ..errors import DiffusersDPError, UsageError
 from . import budget, views
 from .downloads import archive_name, dataset_zip, images_zip
-from .drawing import SOLVERS, Drawn, Preview, read_order
+from .drawing import SOLVERS, Drawn, Preview, Released, read_order
 from .limits import OPENED_AT_ONCE, QUEUE_LENGTH, SECONDS_KEPT
 from .shelf import Shelf
 
 
 INTRO = """# Images under differential privacy
-Choose a model that was trained on images nobody may see, or a data set that was made of them. First read what it
-promises, then draw from it, or browse it: neither costs more privacy."""
+Read what a release promises, then draw from it: that costs no more privacy."""
 HOW_PRIVATE = """## How private is this?
 **What epsilon says.** Imagine two models: one trained with your image, one without it. Epsilon bounds how
 differently they can behave: every event is at most e<sup>epsilon</sup> times as likely under one as under the
@@ -33,16 +32,27 @@ page. Not from those who trained it.
 
 **What it does not say.** That the images are good or fair; that what is true of all images together stays secret;
 that the trainer was honest: a receipt shows that its numbers fit together and to the files."""
-# The link is made by Python, in memory; the browser saves it.
-SAVE = """(html) => {
+# The link is made by Python, in memory; the browser saves it, unless another model was chosen meanwhile.
+SAVE = """(html, name) => {
   const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
-  if (link) { document.body.append(link); link.click(); link.remove(); } }"""
+  if (link && link.dataset.model !== (name || "")) return "";
+  if (link) { document.body.append(link); link.click(); link.remove(); }
+  return html; }"""
+# A card of the gallery says which model it is by its name. The list's value is what counts.
+CARDS = """const mark = () => { for (const card of element.querySelectorAll("[data-name]"))
+    card.setAttribute("aria-pressed", card.dataset.name === document.querySelector("#model input")?.value); };
+  element.addEventListener("click", (event) => { const card = event.target.closest("[data-name]");
+    if (card) { window.dpChosen = card.dataset.name; trigger("click"); } });
+  window.dpMark = mark; watch("value", mark);"""
+CHOSEN = "() => window.dpChosen"
+MARKED = "() => { setTimeout(() => window.dpMark?.(), 50); }"
 PICTURE_IN_WORDS = """What the picture says: a **stage** is one kind of question to the training images, and a
 **noise multiplier** how much noise each answer got, in units of what a single image can change. **Shares** are
 measured by RDP, which adds up over the stages; epsilon does not, so a small share can stand beside an epsilon that
 is not small. **RDP** and **PLD** are two ways to compute epsilon, of which PLD is closer. One image **zeroed out**
 means that it contributed nothing, as if it had not been there."""
 NOTHING_YET = "Nothing is drawn yet."
+NOTHING_COMPARED = "Nothing is compared yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
 # In the browser, at once: what was said of another model does not stay while this one is checked.
 CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture comes with the model.')!r}, ...BUTTONS]"
@@ -50,40 +60,50 @@ CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture com
 ANSWERED = """(found, name) => { if (!found || found.name !== (name || "")) return [];
   const classes = {__type__: "update", choices: found.classes.map((text) => [text, text]), value: [],
     visible: found.visible};
-  return [found.guarantee, classes, ...BUTTONS]; }"""
+  return [found.guarantee, found.samples, classes, ...BUTTONS]; }"""
 
 
 def build_page(shelf: Shelf) -> gr.Blocks:
     """The page over these models. Drawing, verifying and planning go one at a time, in the order of asking."""
     with gr.Blocks(title="Images under differential privacy", analytics_enabled=False) as page:
-        gr.Markdown(INTRO)
         hint = "From the list, or type a Hub id" + (" or a folder." if shelf.folders_by_visitors else ".")
         names = list(shelf.names)
-        model = gr.Dropdown(
-            names,
-            value=names[0] if names else None,
-            label="Model",
-            info=hint,
-            allow_custom_value=True,
-            elem_id="model",
-        )
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=3, min_width=300):
+                gr.Markdown(INTRO, elem_id="intro")
+            with gr.Column(scale=2, min_width=300):
+                model = gr.Dropdown(
+                    names,
+                    value=names[0] if names else None,
+                    label="Model",
+                    info=hint,
+                    allow_custom_value=True,
+                    elem_id="model",
+                )
+        gallery = gr.HTML("", elem_id="gallery", padding=False, visible=len(names) > 1, js_on_load=CARDS)
         facts = gr.HTML(views.note("Reading the receipt ..."), elem_id="guarantee", padding=False)
         with gr.Tabs():
             with gr.Tab("Draw", id="draw"):
                 controls, buttons, drawn, drawing = _draw_tab(shelf, model)
             with gr.Tab("Compare", id="compare"):
-                compare = _compare_tab(shelf, model, controls)
-            with gr.Tab("How private is this?", id="private") as private:
+                compare, compared, comparing = _compare_tab(shelf, model, controls)
+            with gr.Tab("How private?", id="private") as private:
                 picture = _private_tab()
         buttons = [*buttons, compare]
         found = gr.JSON(visible=False)
+        gallery.click(None, None, [model], js=CHOSEN)
+        if len(names) > 1:
+            page.load(_cards(shelf), None, [gallery], api_visibility="private", show_progress="hidden")
 
         # The browser takes the listeners of one event in this order, each when the one before is done.
         model.change(
-            None, None, [facts, picture, *buttons], js=_for_all(buttons, CHECKING, "false"), cancels=[drawing]
-        )
-        # What one model drew does not stand below the guarantee of another.
-        model.change(lambda: (views.note(NOTHING_YET), None), None, drawn, api_visibility="private", queue=False)
+            None, None, [facts, picture, *buttons], js=_for_all(buttons, CHECKING, "false"),
+            cancels=[*drawing, comparing],
+        )  # fmt: skip
+        model.change(None, None, None, js=MARKED)
+        # What one model drew, and what was saved of it, does not stand below the guarantee of another.
+        nothing = (views.note(NOTHING_YET), None, "", views.note(NOTHING_COMPARED))
+        model.change(lambda: nothing, None, [*drawn, compared], api_visibility="private", queue=False)
         for event in (page.load, model.change):
             opening = event(
                 _open(shelf), [model], [found], api_name="open" if event is model.change else None,
@@ -92,8 +112,9 @@ def build_page(shelf: Shelf) -> gr.Blocks:
                 trigger_mode="always_last" if event is model.change else None,
             )  # fmt: skip
             opening.then(
-                None, [found, model], [facts, controls[0], *buttons], js=_for_all(buttons, ANSWERED, "found.ready")
-            )
+                None, [found, model], [facts, drawn[0], controls[0], *buttons],
+                js=_for_all(buttons, ANSWERED, "found.ready"),
+            )  # fmt: skip
         for event in (private.select, model.change):
             event(
                 _budget_of(shelf), [model], [picture], api_visibility="private", concurrency_id="plan",
@@ -111,19 +132,29 @@ def _for_all(buttons: list[Any], script: str, interactive: str) -> str:
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's own, with the fonts of the visitor's system (none is fetched) and small print that can be read."""
-    own = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    """Gradio's own, with the fonts of the visitor's system (none is fetched) and words of at least 4.5 to 1 against
+    what lies behind them."""
+    own = gr.themes.Default(
+        primary_hue="blue", secondary_hue="blue", font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+    )  # fmt: skip
     quiet, quiet_dark = "*neutral_600", "*neutral_300"
+    button, pressed = "*primary_700", "*primary_800"
     return own.set(
         body_text_color_subdued=quiet, body_text_color_subdued_dark=quiet_dark,
         block_info_text_color=quiet, block_info_text_color_dark=quiet_dark,
+        block_title_text_color=quiet, block_label_text_color=quiet, block_label_text_color_dark=quiet_dark,
+        input_placeholder_color=quiet, input_placeholder_color_dark=quiet_dark,
+        button_primary_background_fill=button, button_primary_background_fill_dark=button,
+        button_primary_background_fill_hover=pressed, button_primary_background_fill_hover_dark=pressed,
+        link_text_color="*primary_700", link_text_color_dark="*primary_300",
     )  # fmt: skip
 
 
-def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], list[Any], Any]:
-    """What is asked for, the buttons that need a model, what was drawn, and the drawing."""
+def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+    """What is asked for, the buttons that need a model, what was drawn, and the events that another model ends."""
     most = shelf.limits
-    with gr.Row():
+    with gr.Row(elem_id="draw-tab"):
         with gr.Column(scale=1, min_width=280):
             classes = gr.Dropdown(
                 [], value=[], multiselect=True, allow_custom_value=True, label="Classes", elem_id="classes",
@@ -142,10 +173,10 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], l
             solver = gr.Radio(
                 [(text, name) for name, text in SOLVERS.items()], value="dpm", label="Solver", elem_id="solver"
             )
+        with gr.Column(scale=3, min_width=300, elem_id="drawing"):
             with gr.Row():
                 draw = gr.Button("Draw", variant="primary", interactive=False, elem_id="draw", min_width=100)
                 stop = gr.Button("Stop", elem_id="stop", min_width=100)
-        with gr.Column(scale=3, min_width=300):
             result = gr.HTML(views.note(NOTHING_YET), elem_id="result", padding=False)
             kept = gr.State(None, time_to_live=SECONDS_KEPT)
             with gr.Row():
@@ -156,20 +187,24 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], l
     drawing = draw.click(
         _draw(shelf),
         [model, *controls],
-        [result, kept],
+        [result, kept, link],
         api_name="draw",
         concurrency_id="work",
         show_progress="hidden",
     )
     stop.click(None, cancels=[drawing])
+    ended = [drawing]
     for button, pack, name in ((as_zip, images_zip, "images"), (as_dataset, dataset_zip, "dataset")):
-        button.click(_save(pack, name), [kept], [link], api_visibility="private", show_progress="hidden").then(
-            None, [link], None, js=SAVE
+        saving = button.click(
+            _save(pack, name), [kept, model], [link], api_visibility="private", show_progress="hidden"
         )
-    return controls, [draw, as_zip, as_dataset], [result, kept], drawing
+        saving.then(None, [link, model], [link], js=SAVE)
+        ended.append(saving)
+    return controls, [draw, as_zip, as_dataset], [result, kept, link], ended
 
 
-def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> gr.Button:
+def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> tuple[gr.Button, gr.HTML, Any]:
+    """The button, what it shows, and the comparing."""
     gr.Markdown("Both models draw the same classes from the same seeds, with the settings of the tab *Draw*.")
     names = list(shelf.names)
     other = gr.Dropdown(
@@ -177,8 +212,8 @@ def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> gr.Bu
         info="The first is the one above.",
     )  # fmt: skip
     compare = gr.Button("Compare", variant="primary", interactive=False, elem_id="compare")
-    result = gr.HTML(views.note("Nothing is compared yet."), elem_id="comparison", padding=False)
-    compare.click(
+    result = gr.HTML(views.note(NOTHING_COMPARED), elem_id="comparison", padding=False)
+    comparing = compare.click(
         _compare(shelf),
         [model, other, *controls],
         [result],
@@ -186,7 +221,7 @@ def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> gr.Bu
         concurrency_id="work",
         show_progress="hidden",
     )
-    return compare
+    return compare, result, comparing
 
 
 def _private_tab() -> gr.HTML:
@@ -229,7 +264,7 @@ def _said(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
     def answer(name: str) -> dict[str, Any]:
-        said = {"name": name or "", "classes": [], "visible": True, "ready": False}
+        said = {"name": name or "", "classes": [], "visible": True, "ready": False, "samples": views.note(NOTHING_YET)}
         if not name:
             return {**said, "guarantee": views.note("No model is chosen.")}
         try:
@@ -240,6 +275,7 @@ def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
         return {
             **said,
             "guarantee": views.guarantee(released),
+            "samples": views.samples(released),
             "classes": names,
             "visible": bool(names),
             "ready": True,
@@ -248,19 +284,34 @@ def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
     return answer
 
 
-def _draw(shelf: Shelf) -> Callable[..., Iterator[tuple[Any, Any]]]:
-    def answer(name: str, *values: Any) -> Iterator[tuple[Any, Any]]:
+def _cards(shelf: Shelf) -> Callable[[], Iterator[str]]:
+    """One after the other, for the Hub may have to be asked."""
+
+    def answer() -> Iterator[str]:
+        cards: list[Released | str] = []
+        for name in shelf.names:
+            try:
+                cards.append(shelf.open(name))
+            except DiffusersDPError:  # its sentence stands on the page once it is chosen
+                cards.append(name)
+            yield views.gallery(cards)
+
+    return answer
+
+
+def _draw(shelf: Shelf) -> Callable[..., Iterator[tuple[Any, Any, Any]]]:
+    def answer(name: str, *values: Any) -> Iterator[tuple[Any, Any, Any]]:
         try:
             order = read_order(values, shelf.limits)
             released = shelf.open(name)
-            yield views.note("Loading the model ..."), None
+            yield views.note("Loading the model ..."), None, ""
             for found in shelf.painter(released).watch(order):
                 if isinstance(found, Preview):
-                    yield views.preview(found), gr.skip()
+                    yield views.preview(found), gr.skip(), gr.skip()
                 else:
-                    yield views.images(found), found
+                    yield views.images(found), found, gr.skip()
         except DiffusersDPError as error:
-            yield views.error(str(error)), None
+            yield views.error(str(error)), None, ""
 
     return answer
 
@@ -286,12 +337,12 @@ def _column(drawn: Drawn) -> str:
     return views.images(drawn, title=drawn.released.name, facts=views.short_guarantee(drawn.released))
 
 
-def _save(pack: Callable[[Drawn], bytes], name: str) -> Callable[[Drawn | None], str]:
+def _save(pack: Callable[[Drawn], bytes], name: str) -> Callable[[Drawn | None, str], str]:
     @_said
-    def answer(drawn: Drawn | None) -> str:
+    def answer(drawn: Drawn | None, model: str) -> str:
         if drawn is None:
             raise UsageError(NOTHING_DRAWN)
-        return views.saved(pack(drawn), archive_name(drawn, name), "application/zip")
+        return views.saved(pack(drawn), archive_name(drawn, name), "application/zip", model or "")
 
     return answer
 

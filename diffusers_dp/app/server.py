@@ -134,7 +134,8 @@ def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
             pwa=False,
             mcp_server=False,
             theme=theme(),
-            css=files("diffusers_dp").joinpath("templates", "app.css").read_text(encoding="utf-8"),
+            css=_template("app.css"),
+            js=_template("app.js"),
             footer_links=[],
             app_kwargs={"middleware": middleware(args)},
         )
@@ -145,6 +146,10 @@ def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
     if block:
         page.block_thread()
     return str(address)
+
+
+def _template(name: str) -> str:
+    return files("diffusers_dp").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def warm_up(shelf: Shelf) -> None:

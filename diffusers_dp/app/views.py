@@ -18,15 +18,18 @@ from ..release.plain_words import (
     guess_in_words,
     plain_guarantee,
     questions,
+    right_guesses,
     short_number,
     strength_of,
 )
 from ..verify import about_delta, consistency, publishes_records
 from .downloads import file_name
 from .drawing import Drawn, Preview, Released, names_of
+from .samples import samples_of, thumbnail_of
 
 
 UNSAID = "The receipt holds what no receipt of this library does, and there are no words for it."
+NAMES_SHOWN = 20  # of classes, below a picture
 DIAL = (0.1, 100.0)  # ends of the scale, which is logarithmic
 
 
@@ -80,6 +83,7 @@ def _words(receipt: dict[str, Any]) -> dict[str, Any]:
         "dial": dial(epsilon, words),
         "plain": plain_guarantee(receipt),
         "guess": guess_in_words(receipt),
+        "right": right_guesses(receipt),
         "rows": questions(receipt["events"]),
         "size": receipt["events"][0]["dataset_size"],
         "together": short_number(receipt["dataset"]["epsilon_of_all_releases"]["pld"]) if together else None,
@@ -119,6 +123,40 @@ def _point(turn: float, radius: float) -> tuple[float, float]:
 def _arc(start: float, end: float, radius: float = 82) -> str:
     (x, y), (to_x, to_y) = _point(start, radius), _point(end, radius)
     return f"M {x:.1f} {y:.1f} A {radius} {radius} 0 0 1 {to_x:.1f} {to_y:.1f}"
+
+
+def samples(released: Released) -> str:
+    """The picture that lies in a release that matches, before anything is drawn."""
+    picture = None if released.problems else samples_of(released.folder)
+    if picture is None:
+        return note("Nothing is drawn yet.")
+    what = "Some of the released images" if released.holds_images else "Drawn when the model was released"
+    names = released.class_names or ()
+    shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+    words = f"{what}. A row for each class, from the top: {shown}." if names else f"{what}."
+    return (
+        f'<figure class="dp-samples"><img src="{data_uri(picture, "image/png")}" '
+        f'alt="Images of {escape(released.name)}"><figcaption class="dp-faint">{escape(words)}</figcaption></figure>'
+    )
+
+
+def gallery(found: list[Released | str]) -> str:
+    """A card for each release, and for each name that could not be opened."""
+    return str(_template("app_gallery.html").render(cards=[_card(one) for one in found]))
+
+
+def _card(found: Released | str) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"name": found, "fact": "not opened"}
+    if found.problems:
+        return {"name": found.name, "fact": "does NOT match", "word": "weak"}
+    picture = samples_of(found.folder)
+    try:
+        word = strength_of(found.receipt).word
+        facts = {"word": word, "fact": f"epsilon {short_number(claimed(found.receipt))}, {word}"}
+    except UNSAYABLE:
+        facts = {"word": "weak", "fact": "no words for it"}
+    return {"name": found.name, "uri": picture and data_uri(thumbnail_of(picture), "image/png"), **facts}
 
 
 def preview(found: Preview) -> str:
@@ -167,12 +205,12 @@ def short_guarantee(released: Released) -> str:
         return UNSAID
 
 
-def saved(content: bytes, name: str, kind: str) -> str:
-    """A link that saves a file; the page follows it by itself."""
+def saved(content: bytes, name: str, kind: str, model: str) -> str:
+    """A link that saves a file; the page follows it by itself, as long as this model is the chosen one."""
     size = f"{len(content) / 1000:,.0f} kB" if len(content) < 1e6 else f"{len(content) / 1e6:,.1f} MB"
     return (
-        f'<p role="status"><a class="dp-saved" href="{data_uri(content, kind)}" download="{escape(name)}">'
-        f"{escape(name)}</a> "
+        f'<p role="status"><a class="dp-saved" data-model="{escape(model)}" download="{escape(name)}" '
+        f'href="{data_uri(content, kind)}">{escape(name)}</a> '
         f"({size}) goes to your downloads.</p>"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..accounting.ledger_file import check_dataset_id
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
-from ..methods.flag_groups import parse_range
+from ..methods.grey_values import parse_range
 from . import sample
 
 
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max_image_pixels", type=int, default=MAX_IMAGE_PIXELS, help="Images of more are not read, as in training."
     )
     parser.add_argument("--value_range", help="Declared black and white of images with more than 8 bits: 0,4095.")
+    parser.add_argument("--window", help="The same as center,width: 40,400.")
     parser.add_argument("--resize", action="store_true", help="Make images of other sizes and channels fit.")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, help="Of the images; unset: all that apply.")
     parser.add_argument(
@@ -122,7 +123,7 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} is {value}; give an integer of at least 1.")
     if min(args.utility_sizes or [2]) < 2:
         raise UsageError(f"--utility_sizes holds {min(args.utility_sizes)}; give integers of at least 2.")
-    parse_range(args.value_range)
+    parse_range(args.value_range, args.window)
     if args.validation_size < 0:
         raise UsageError(f"--validation_size is {args.validation_size}; give an integer of at least 0.")
     if args.cifar_networks and not {"wrn", "resnet", "resnext"} & set(args.classifiers or []):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..distributed.worker_pool import WorkerPool
 from ..errors import UsageError
-from ..methods.flag_groups import parse_range
+from ..methods.grey_values import parse_range
 from . import sample
 from .evaluate_flags import num_images_of
 
@@ -43,7 +43,7 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
         )
     if args.public_images is not None:
         sources["public"] = Source("--public_images", args.public_images, args.public_image_column, counted=True)
-    read = {"max_pixels": args.max_image_pixels, "value_range": parse_range(args.value_range)}
+    read = {"max_pixels": args.max_image_pixels, "value_range": parse_range(args.value_range, args.window)}
     return {name: replace(source, **read) for name, source in sources.items()}
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from .medical import is_medical, open_medical
+
 
 #: Above it an image is not decoded: 64 Mi pixels, more than nearly all cameras have; a decoder takes up to about a
 #: dozen bytes for each.
@@ -34,7 +36,7 @@ def decode_image(
 
     The colours of a palette are looked up, an alpha channel is dropped, of several frames the first counts. Images of
     16 and 32 bits per pixel are read as 0..65535, floating-point ones as 0..1, or as 0..255 where they exceed 1; where
-    a range is declared, as that.
+    a range is declared, as that. DICOM and NIfTI files are read in a declared range alone (`open_medical`).
 
     Args:
         source (`bytes`, `Path` or `PIL.Image.Image`, *optional*): The encoded image, its file, or an opened one.
@@ -52,7 +54,7 @@ def decode_image(
     channels, height, width = shape
     with _silence():
         try:
-            opened = source if isinstance(source, Image.Image) else _open(source, max_pixels)
+            opened = source if isinstance(source, Image.Image) else _open(source, max_pixels, value_range)
             image = _to_8_bits(opened, value_range)
             if image is None:
                 return None
@@ -83,7 +85,7 @@ def decode_as_it_is(
         return None
     with _silence():
         try:
-            opened = source if isinstance(source, Image.Image) else _open(source, max_pixels)
+            opened = source if isinstance(source, Image.Image) else _open(source, max_pixels, value_range)
             image = _to_8_bits(opened, value_range)
             if image is None:
                 return None
@@ -93,9 +95,11 @@ def decode_as_it_is(
             return None
 
 
-def _open(source: bytes | Path, max_pixels: int) -> Image.Image:
+def _open(source: bytes | Path, max_pixels: int, value_range: ValueRange | None) -> Image.Image:
     """Raises `ValueError` before anything is decoded where the header tells of too many pixels. Pillow's own limit,
     which it has for all that a process opens, gives way to ours."""
+    if is_medical(source):
+        return open_medical(source, max_pixels, value_range)
     before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
     try:
         with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:

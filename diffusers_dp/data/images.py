@@ -14,12 +14,12 @@ from tqdm.auto import tqdm
 
 from ..errors import UsageError
 from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
-from .decoding import IMAGE_SUFFIXES, MAX_IMAGE_PIXELS
+from .decoding import MAX_IMAGE_PIXELS
 from .decoding_workers import map_in_processes
 from .parts import Decoder, part_length, parts_of
 from .records import Records
 from .source import DataSource
-from .sources import DigitsSource, ImageSource, load_digits_split, open_source
+from .sources import DigitsSource, ImageSource, holds_one_image, load_digits_split, open_source
 
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 
 # Public and fixed: the validation images of a dataset are the same in every run, whatever --seed is.
 _VALIDATION_SEED = 0
-FOLDER = "images"  # of the cache
+FOLDER, READING = "images", "reading.json"  # of the cache
 # A process needs a second to start; fewer parts of the images are decoded before it has.
 PARTS_OF_A_PROCESS = 4
 
@@ -107,7 +107,7 @@ def public_facts(data: DataSource) -> PublicFacts:
     count = source.count()
     num_images = data.num_train_images
     if count == 0:
-        raise UsageError(f"{_source_words(data)} holds no images; name a source that does.")
+        raise UsageError(f"{_source_words(data)} holds no images{_suffixes(data)}; name a source that does.")
     if num_images is not None and count is not None and num_images + data.validation_size < count:
         raise UsageError(
             f"--num_train_images {num_images} and --validation_size {data.validation_size} together are less than the "
@@ -156,6 +156,7 @@ def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> 
         num_bytes = facts.num_images * (math.prod(facts.image_shape) + 17)
         with new_cache(folder, made_of, num_bytes) as temporary:
             _decode(data, facts, records, left_out, temporary)
+        _note_what_was_read(Path(cache_dir), source)
     return open_images(cache_dir, made_of)
 
 
@@ -179,6 +180,13 @@ def open_images(cache_dir: str | Path, made_of: str) -> ImageArrays:
         )
     _check_arrays(arrays, Path(cache_dir) / FOLDER)
     return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"), made_of)
+
+
+def _note_what_was_read(cache_dir: Path, source: ImageSource) -> None:
+    """For those who own the images: these numbers are private, and nobody else hears of them."""
+    readable = np.load(cache_dir / FOLDER / "readable.npy", mmap_mode="r")
+    found = {"unreadable_images": int((~readable).sum()), "ignored_files": source.ignored()}
+    (cache_dir / READING).write_text(json.dumps(found, sort_keys=True) + "\n")
 
 
 def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
@@ -226,7 +234,7 @@ def listing_of(data: DataSource, facts: PublicFacts) -> str:
     for file in [*source.files(), *source.descriptions()]:
         inside = isinstance(file, Path) and file.is_relative_to(root)
         name = str(file.relative_to(root)) if isinstance(file, Path) and inside else str(file)
-        one_image = isinstance(file, Path) and file.suffix.lower() in IMAGE_SUFFIXES
+        one_image = isinstance(file, Path) and holds_one_image(file)
         listed.append([name, *([] if one_image else _size_and_time(file)[:1])])
     flags = [data.dataset_config_name, data.train_split, data.unit_column, data.validation_size, facts.num_images]
     return hashlib.sha256(json.dumps([listed, flags]).encode()).hexdigest()
@@ -303,6 +311,13 @@ def validation_positions(capacity: int, size: int) -> np.ndarray:
 
 def _num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _suffixes(data: DataSource) -> str:
+    if data.train_data_dir is None:
+        return ""
+    what = ", ".join(data.image_suffixes) if data.image_suffixes else "pictures such as .png, .jpg and .tif"
+    return f" with the suffixes of --image_suffixes ({what}; .dcm and .nii have to be named)"
 
 
 def _source_words(data: DataSource) -> str:

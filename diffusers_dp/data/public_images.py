@@ -16,9 +16,9 @@ from tqdm.auto import tqdm
 
 from ..errors import UsageError
 from ..files.hub_errors import one_sentence
-from .decoding import IMAGE_SUFFIXES, decode_image
+from .decoding import decode_image
 from .source import DataSource
-from .sources import ImageSource, open_source
+from .sources import ImageSource, holds_one_image, open_source
 
 
 DIGITS, DIGITS_LICENCE = "scikit-learn's digits", "cc-by-4.0"  # of the UCI repository, which they come from
@@ -214,7 +214,7 @@ def _size(file: Path | str) -> int | None:
 def _identity(file: Path | str, sizes: set[int | None]) -> tuple[str, bool]:
     """What a file has in common with its copies, and whether it holds many images. It is read only where its size is
     in `sizes`."""
-    name, holds_many = str(file), Path(file).suffix.lower() not in IMAGE_SUFFIXES
+    name, holds_many = str(file), not holds_one_image(file)
     size = _size(file)
     if isinstance(file, Path) and size is not None and size in sizes:
         try:

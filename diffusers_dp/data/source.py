@@ -23,6 +23,8 @@ class DataSource:
         validation_size (`int`): Images that are held out.
         max_image_pixels (`int`): An image of more pixels is not decoded, and counts as damaged.
         value_range (`tuple[float, float]`, *optional*): Declared black and white of images with more than 8 bits.
+        image_suffixes (`tuple[str, ...]`, *optional*): Of files in `train_data_dir` that are images; unset: those of
+            pictures.
         declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
     """
 
@@ -40,6 +42,7 @@ class DataSource:
     validation_size: int = 0
     max_image_pixels: int = MAX_IMAGE_PIXELS
     value_range: ValueRange | None = None
+    image_suffixes: tuple[str, ...] | None = None
     declared_only: bool = False
 
     @property

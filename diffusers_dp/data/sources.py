@@ -3,6 +3,7 @@
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 
 from ..errors import UsageError, first_line
 from .decoding import IMAGE_SUFFIXES
+from .medical import PACKAGES, check_medical
 from .records import DatasetRecords, ListedRecords, Records
 from .source import DataSource
 
@@ -38,6 +40,9 @@ class ImageSource(Protocol):
     def descriptions(self) -> list[Path]:
         """Local files that hold no image and say what the images are, such as their labels."""
 
+    def ignored(self) -> dict[str, int]:
+        """How many files beside the images are not read, by suffix. Private, as the number of images is."""
+
 
 class MissingSplit(UsageError):
     """The data set is there, and has no split of that name."""
@@ -48,7 +53,8 @@ def open_source(data: DataSource) -> ImageSource:
     if data.uses_digits:
         return DigitsSource()
     if data.train_data_dir is not None:
-        return ClassFolderSource(data.train_data_dir, data.class_names or ())
+        check_medical(data.image_suffixes or (), data.value_range is not None)
+        return ClassFolderSource(data.train_data_dir, data.class_names or (), data.image_suffixes)
     if data.dataset_name is not None:
         return DatasetSource(data.dataset_name, data)
     raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
@@ -94,11 +100,14 @@ class DigitsSource:
     def descriptions(self) -> list[Path]:
         return []
 
+    def ignored(self) -> dict[str, int]:
+        return {}
+
 
 class ClassFolderSource:
     """A folder with one folder per class; a declared class without a folder has no images."""
 
-    def __init__(self, folder: str, class_names: tuple[str, ...]):
+    def __init__(self, folder: str, class_names: tuple[str, ...], suffixes: tuple[str, ...] | None = None):
         self.root = Path(folder).expanduser()
         self.names = class_names
         if not self.root.is_dir():
@@ -110,21 +119,26 @@ class ClassFolderSource:
                 f"--class_names does not list the folder(s) {', '.join(unknown)} of --train_data_dir; "
                 "add them to --class_names or move them away."
             )
-        if any(entry.is_file() and _is_image(entry) for entry in entries):
+        if any(entry.is_file() and _is_image(entry, suffixes) for entry in entries):
             raise UsageError("--train_data_dir holds images outside the class folders; move each into its class.")
-        self._files = sorted(
-            path
-            for entry in entries
-            if entry.is_dir()
-            for path in entry.rglob("*")
-            if _is_image(path) and not path.name.startswith(".") and path.is_file()
-        )
+        self._files, self._ignored = [], Counter[str]()
+        for path in (path for entry in entries if entry.is_dir() for path in entry.rglob("*")):
+            if path.name.startswith(".") or not path.is_file():
+                continue
+            if _is_image(path, suffixes):
+                self._files.append(path)
+            else:
+                self._ignored["".join(path.suffixes[-2:]).lower()] += 1
+        self._files.sort()
 
     def count(self) -> int:
         return len(self._files)
 
     def class_names(self) -> tuple[str, ...]:
         return self.names
+
+    def ignored(self) -> dict[str, int]:
+        return dict(self._ignored)
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
         places = [self.names.index(path.relative_to(self.root).parts[0]) for path in self._files]
@@ -198,6 +212,9 @@ class DatasetSource:
 
     def descriptions(self) -> list[Path]:
         return [Path(file) for file in self._files if _is_description(file) and "://" not in file]
+
+    def ignored(self) -> dict[str, int]:
+        return {}
 
     def _read_metadata(self) -> None:
         """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""
@@ -312,8 +329,13 @@ class DatasetSource:
         return declared if declared is not None else tuple(own or ())
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES
+def _is_image(path: Path, suffixes: tuple[str, ...] | None = None) -> bool:
+    return path.name.lower().endswith(suffixes or tuple(IMAGE_SUFFIXES))
+
+
+def holds_one_image(file: Path | str) -> bool:
+    """Whether a file is a picture, or a scan; others hold several, or describe them."""
+    return str(file).lower().endswith((*IMAGE_SUFFIXES, *PACKAGES))
 
 
 def _is_description(file: str) -> bool:

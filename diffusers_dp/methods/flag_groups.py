@@ -88,6 +88,15 @@ class DataFlags:
         "Declared grey values that become black and white, of images with more than 8 bits: 0,4095 for 12 bits; "
         "unset: 0,65535, and of floating-point images 0,1 or 0,255.",
     )
+    window: str | None = flag(
+        None, "The same as --value_range, as scanners say it: center,width, such as 40,400 (Hounsfield units)."
+    )
+    image_suffixes: str | None = flag(
+        None,
+        "Suffixes of files in --train_data_dir that are images, comma-separated; others are ignored. DICOM (.dcm) and "
+        "NIfTI (.nii,.nii.gz: the middle plane) need diffusers_dp[medical] and --window; unset: the usual ones of "
+        "pictures, such as .png, .jpg and .tif.",
+    )
     validation_size: int = flag(
         0,
         "Images held out of the split, never trained on; chosen by position with a fixed public seed, so that an "
@@ -375,25 +384,6 @@ class HubFlags:
 def split_list(text: str) -> tuple[str, ...]:
     """Splits a comma-separated flag; spaces around the items and empty items do not count."""
     return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def parse_range(text: str | None) -> tuple[float, float] | None:
-    """`--value_range` as numbers.
-
-    Raises:
-        UsageError: It is no such range.
-    """
-    if text is None:
-        return None
-    try:
-        black, white = (float(item) for item in split_list(text))
-        if not -math.inf < black < white < math.inf:
-            raise ValueError
-    except ValueError:
-        raise UsageError(
-            f"--value_range is '{text}'; give two numbers, black and then white, such as 0,4095."
-        ) from None
-    return black, white
 
 
 def parse_rate(text: str) -> Fraction:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..data.decoding import ValueRange
 from ..data.source import DataSource
 from ..queries.query import Query
 from ..randomness.timestep_mixture import TimestepMixture
@@ -20,9 +21,9 @@ from .flag_groups import (
     NetworkFlags,
     PrivacyFlags,
     RunFlags,
-    parse_range,
     split_list,
 )
+from .grey_values import parse_range, parse_suffixes
 from .registry import METHODS, Method
 
 
@@ -174,6 +175,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return None if self.class_names is None else split_list(self.class_names)
 
     @property
+    def declared_range(self) -> ValueRange | None:
+        """What is black and what is white, of images with more than 8 bits."""
+        return parse_range(self.value_range, self.window)
+
+    @property
     def data(self) -> DataSource:
         """The sensitive images."""
         names = (
@@ -183,7 +189,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return DataSource(
             **{name: getattr(self, name) for name in names},
             class_names=self.declared_class_names,
-            value_range=parse_range(self.value_range),
+            value_range=self.declared_range,
+            image_suffixes=parse_suffixes(self.image_suffixes),
             declared_only=self.dry_run and self.num_train_images is not None,
         )
 

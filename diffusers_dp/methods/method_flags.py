@@ -15,7 +15,7 @@ from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
 from ..schedulers.curricula import CURRICULA
-from .flag_groups import ScatteringFlags, flag, parse_range, parse_rate, run_folder, split_list
+from .flag_groups import ScatteringFlags, flag, parse_rate, run_folder, split_list
 from .flags import DiffusionConfig, OrdinaryTraining, PublicTraining
 
 
@@ -248,7 +248,7 @@ class PublicConfig(PublicDataFlags, PublicFlags, DiffusionConfig):
             return None
         mixture = self.public_timestep_mixture
         return PublicTraining(
-            self.public_source(self.image_shape, self.max_image_pixels, parse_range(self.value_range)),
+            self.public_source(self.image_shape, self.max_image_pixels, self.declared_range),
             self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
             self.mixture if mixture is None else TimestepMixture.parse(mixture, "public_timestep_mixture"),
         )  # fmt: skip

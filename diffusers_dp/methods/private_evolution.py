@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.votes import Votes
-from .flag_groups import NetworkFlags, flag, parse_range, run_folder, split_list
+from .flag_groups import NetworkFlags, flag, run_folder, split_list
 from .flags import TrainingConfig
 from .method_flags import PublicDataFlags
 
@@ -167,7 +167,7 @@ class PrivateEvolutionConfig(
             return None
         channels, height, width = self.image_shape
         shape = channels, height - 2 * self.public_margin, width - 2 * self.public_margin
-        return self.public_source(shape, self.max_image_pixels, parse_range(self.value_range))
+        return self.public_source(shape, self.max_image_pixels, self.declared_range)
 
     @property
     def evolution_facts(self) -> dict[str, Any]:

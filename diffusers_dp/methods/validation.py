@@ -18,10 +18,10 @@ from .flag_groups import (
     OBJECTIVES,
     TRACKERS,
     NetworkFlags,
-    parse_range,
     parse_rate,
 )
 from .flags import DiffusionConfig, DPSGDConfig, TrainingConfig
+from .grey_values import parse_range, parse_suffixes
 from .method_flags import (
     AUXILIARIES,
     CENTRAL_IMAGES,
@@ -153,7 +153,9 @@ def validate(config: TrainingConfig) -> None:
         value = getattr(config, name, None)
         if value is not None and value < least:
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
-    parse_range(config.value_range)
+    parse_range(config.value_range, config.window)
+    if parse_suffixes(config.image_suffixes) and config.train_data_dir is None:
+        raise UsageError("--image_suffixes is of files in --train_data_dir; give that, or leave it out.")
     for name in _POSITIVE:
         value = getattr(config, name, None)
         if name == "target_epsilon" and not config.has_guarantee:

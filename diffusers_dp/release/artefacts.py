@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 from huggingface_hub import ModelCard, ModelCardData, RepoCard
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from ..files.canonical import canonical_json
 from ..pipelines import DPImagePipeline, pipeline_dp_image
@@ -24,6 +24,8 @@ from .plain_words import plain_guarantee, questions
 TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
 TILE_GAP = 2
 IMAGES_PER_CLASS = 10  # of the sample grid
+NAME_SIZE, LONGEST_NAME = 14, 24  # pixels of a letter, and letters of a class's name, beside the sample grid
+CLASSES_NAMED = 30  # on the card
 
 
 class Artefact(Protocol):
@@ -117,15 +119,21 @@ def model_card(data: ModelCardData, receipt: dict[str, Any], labels: dict[int, s
         guarantee=guarantee(receipt),
         plain=plain_guarantee(receipt),
         labels=labels,
+        named=class_list(_names(labels)),
         arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
         **more,
     )
 
 
+def class_list(names: Sequence[str]) -> str:
+    """The classes in a card's words."""
+    return ", ".join(names[:CLASSES_NAMED]) + (", ..." if len(names) > CLASSES_NAMED else "")
+
+
 def sample_grid(
     pipeline: DPImagePipeline, num_per_class: int, seed: int, num_inference_steps: int = 20
 ) -> Image.Image:
-    """Images drawn from a model, one row per class; 8 rows of 8 if it is unconditional.
+    """Images drawn from a model, one row per class with its name; 8 rows of 8 if it is unconditional.
 
     Each image is magnified by a whole number to at least 56 pixels, without smoothing. The rows are drawn one after
     the other; silence the pipeline's progress bar beforehand if need be.
@@ -142,17 +150,22 @@ def sample_grid(
     generator = torch.Generator().manual_seed(seed)
     arguments = {"generator": generator, "num_inference_steps": num_inference_steps}
     if pipeline.num_classes is None:
-        rows = [pipeline(batch_size=8, **arguments).images for _ in range(8)]
-    else:
-        rows = [
-            pipeline(batch_size=num_per_class, class_labels=label, **arguments).images
-            for label in range(pipeline.num_classes)
-        ]
-    return grid_of(rows)
+        return grid_of([pipeline(batch_size=8, **arguments).images for _ in range(8)])
+    rows = [
+        pipeline(batch_size=num_per_class, class_labels=label, **arguments).images
+        for label in range(pipeline.num_classes)
+    ]
+    return grid_of(rows, _names(pipeline.config.id2label))
 
 
-def grid_of(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:
-    """Rows of as many images of one size and mode, each magnified by a whole number to at least 56 pixels."""
+def _names(labels: dict[Any, str] | None) -> list[str]:
+    """In the order of their ids, which JSON makes strings."""
+    return [] if labels is None else [labels[number] for number in sorted(labels, key=int)]
+
+
+def grid_of(rows: Sequence[Sequence[Image.Image]], names: Sequence[str] = ()) -> Image.Image:
+    """Rows of as many images of one size and mode, each magnified by a whole number to at least 56 pixels. Names of
+    the rows, if any, stand left of them."""
     first = rows[0][0]
     zoom = math.ceil(TILE_SIZE / min(first.size))
     width, height = first.width * zoom, first.height * zoom
@@ -162,7 +175,21 @@ def grid_of(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:
         for column, image in enumerate(images):
             tile = image.resize((width, height), Image.Resampling.NEAREST)
             grid.paste(tile, (column * (width + TILE_GAP), row * (height + TILE_GAP)))
-    return grid
+    return _named(grid, names, height) if len(names) == len(rows) else grid
+
+
+def _named(grid: Image.Image, names: Sequence[str], height: int) -> Image.Image:
+    font = ImageFont.load_default(NAME_SIZE)
+    lines = [" ".join(name.split()) for name in names]
+    shown = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..." for name in lines]
+    margin = math.ceil(max(font.getlength(name) for name in shown)) + NAME_SIZE
+    named = Image.new(grid.mode, (margin + grid.width, grid.height), "white")
+    named.paste(grid, (margin, 0))
+    draw = ImageDraw.Draw(named)
+    for row, name in enumerate(shown):
+        middle = row * (height + TILE_GAP) + height // 2
+        draw.text((margin - NAME_SIZE // 2, middle), name, fill="black", font=font, anchor="rm")
+    return named
 
 
 def add_statement(release: Path, statement: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..verify import guarantee
 from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
-from .artefacts import IMAGES_PER_CLASS, add_statement, grid_of, write_text
+from .artefacts import IMAGES_PER_CLASS, add_statement, class_list, grid_of, write_text
 from .dataset_card import size_category
 from .image_tables import image_table
 from .plain_words import plain_guarantee, questions
@@ -91,6 +91,7 @@ class DatasetArtefact:
             data, template_str=template, receipt=receipt, questions=questions(receipt["events"]),
             unit=receipt["unit_of_privacy"], guarantee=guarantee(receipt), purpose=self.purpose,
             plain=plain_guarantee(receipt, "these images"), num_images=len(self.images), labels=self.class_names,
+            named=class_list(self.class_names or ()),
         )  # fmt: skip
 
     def _sample_grid(self) -> Image.Image:
@@ -100,7 +101,8 @@ class DatasetArtefact:
             found = [(self.labels == label).nonzero().squeeze(1) for label in range(len(self.class_names or ()))]
             columns = max(1, min(IMAGES_PER_CLASS, *map(len, found)))
             rows = [[_picture(image) for image in self.images[own[:columns]].cpu().numpy()] for own in found]
-            return grid_of([row for row in rows if row])
+            names = [name for name, row in zip(self.class_names or (), rows) if row]
+            return grid_of([row for row in rows if row], names)
         columns = min(IMAGES_PER_CLASS, len(pictures))
         return grid_of([pictures[i : i + columns] for i in range(0, len(pictures) - columns + 1, columns)])
 

@@ -24,6 +24,11 @@ class Strength:
     meaning: str
 
 
+#: Said beside a share of right guesses that nobody would call moderate.
+WHY_MODERATE = (
+    "It is called moderate because the attacks that are known are right far less often: the word weighs them, the "
+    "number does not."
+)
 #: Upper bounds of epsilon for the words; the tiers of Ponomareva et al. 2023, "How to DP-fy ML", Section 5.2.
 STRONG, MODERATE = 1.0, 10.0
 
@@ -115,14 +120,20 @@ def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
 
 def guess_in_words(receipt: dict[str, Any]) -> str:
     """What the guarantee leaves to somebody who guesses."""
-    unit, right = receipt["unit_of_privacy"], best_guess(claimed(receipt), receipt["delta"])
+    unit = receipt["unit_of_privacy"]
     what = "an image" if unit == "image" else f"what belongs to one {unit}"
-    # Rounded up, and never to certainty.
-    percent = "more than 99.9" if right > 0.999 else f"up to {math.ceil(round(right * 1000, 6)) / 10:g}"
-    return (
+    said = (
         f"Somebody who flips a coin to say whether {what} was used is right 50 times in 100. This proof leaves room "
-        f"for an attack on the model that is right {percent} times in 100."
+        f"for an attack on the model that is right {right_guesses(receipt)}."
     )
+    return f"{said} {WHY_MODERATE}" if strength_of(receipt).word == "moderate" else said
+
+
+def right_guesses(receipt: dict[str, Any]) -> str:
+    """`best_guess` in words, rounded up, and never to certainty."""
+    right = best_guess(claimed(receipt), receipt["delta"])
+    percent = "more than 99.9" if right > 0.999 else f"up to {math.ceil(round(right * 1000, 6)) / 10:g}"
+    return f"{percent} times in 100"
 
 
 def questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

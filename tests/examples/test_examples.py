@@ -2,6 +2,7 @@
 """Every example runs, as a script and cell by cell as a notebook; the two are one text."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -15,14 +16,6 @@ from support.places import ROOT, module_of
 notebooks = module_of(ROOT / "examples" / "notebooks.py")
 SCRIPTS = {path.stem: path for path in notebooks.scripts()}
 
-# Runs the code cells of a notebook one after the other, in one namespace, as a kernel would.
-KERNEL = """
-import json, sys
-namespace = {"__name__": "__main__"}
-for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
-    if cell["cell_type"] == "code":
-        exec(compile("".join(cell["source"]), cell["id"], "exec"), namespace)
-"""
 MADE = {
     "train_on_your_own_folder": "example_of_training/run/release/privacy_receipt.json",
     "sample_images": "example_of_sampling/image-3.png",
@@ -30,6 +23,7 @@ MADE = {
     "verify_a_stranger_s_model": "example_of_verifying/edited/privacy_receipt.json",
     "plan_a_budget": "example_of_planning/budget.png",
     "your_own_model": "example_of_own_model/run/release/privacy_receipt.json",
+    "patients": "example_of_patients/run/release/privacy_receipt.json",
 }
 
 
@@ -41,10 +35,13 @@ def test_each_quickstart_is_there():
 def test_the_notebook_is_that_of_the_script(name):
     """`python examples/notebooks.py` writes them."""
     notebook = SCRIPTS[name].with_suffix(".ipynb")
-    assert notebook.read_text(encoding="utf-8") == notebooks.to_text(notebooks.notebook_of(SCRIPTS[name].read_text()))
+    written = json.loads(notebook.read_text(encoding="utf-8"))
+    kept = notebooks.notebook_of(SCRIPTS[name].read_text())
+    notebooks.keep_outputs(kept, written)
+    assert kept == written and notebook.read_text(encoding="utf-8") == notebooks.to_text(written)
 
 
-LONGEST = ("train_on_your_own_folder", "plan_a_budget", "make_a_private_dataset")
+LONGEST = ("train_on_your_own_folder", "plan_a_budget", "make_a_private_dataset", "patients")
 # A notebook is the script's text: one runs each time, the others with the slow tests, and with them the scripts that
 # train and calibrate most.
 RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name in LONGEST else []) for name in MADE] + [
@@ -54,9 +51,9 @@ RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name in LONGEST e
 
 @pytest.mark.parametrize(("name", "kind"), RUNS)
 def test_it_runs(name, kind, honest, tmp_path, tmp_path_factory):
-    """In a folder with a release where `make demo` puts one."""
-    shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
-    (tmp_path / "training").symlink_to(ROOT / "training")
+    """In a folder with a release where `make demo` puts one; a slow notebook in an empty one."""
+    if kind == "script" or name == "sample_images":
+        shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
     before = contents(tmp_path)
     done = run_example(name, kind, tmp_path, tmp_path_factory.mktemp("said"))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -97,8 +94,8 @@ def run_example(name, kind, folder, said):
     script = SCRIPTS[name]
     if kind == "script":
         return forked.run(script, folder=said, cwd=folder)
-    (said / "kernel.py").write_text(KERNEL)
-    return forked.run(said / "kernel.py", script.with_suffix(".ipynb"), folder=said, cwd=folder)
+    (said / "kernel.py").write_text(notebooks.KERNEL)
+    return forked.run(said / "kernel.py", script.with_suffix(".ipynb"), said / "said.json", folder=said, cwd=folder)
 
 
 def test_the_space_is_complete():
@@ -114,7 +111,22 @@ def test_the_space_is_complete():
     assert "DIFFUSERS_DP_RELEASES" in text
 
 
-def test_notebooks_hold_no_outputs():
+def test_notebooks_keep_outputs_and_no_path_of_ours():
     for script in SCRIPTS.values():
-        for cell in json.loads(script.with_suffix(".ipynb").read_text())["cells"]:
-            assert not cell.get("outputs") and cell.get("execution_count") is None
+        text = script.with_suffix(".ipynb").read_text(encoding="utf-8")
+        assert not re.search(r"/(home|root|tmp|work|Users)/", text), script.name
+        for cell in notebooks.code_of(json.loads(text)):
+            assert all(found["output_type"] in ("stream", "display_data") for found in cell["outputs"])
+
+
+def test_a_notebook_is_run_in_an_empty_folder_and_keeps_what_it_said(tmp_path):
+    script = "# %%\nfrom pathlib import Path\nprint(Path.cwd(), len(list(Path().iterdir())))\n# %%\n"
+    script += "import subprocess\nsubprocess.run(['echo', 'from a program'])\n1 + 1\n"
+    notebook = notebooks.notebook_of(script)
+    notebooks.run(notebook)
+    first, second = (cell["outputs"] for cell in notebooks.code_of(notebook))
+    assert first[0]["text"] == [". 0\n"]
+    assert second[0]["text"] == ["from a program\n"] and second[1]["data"] == {"text/plain": ["2"]}
+    other = notebooks.notebook_of(script.replace("1 + 1", "1 + 2"))
+    notebooks.keep_outputs(other, notebook)
+    assert [cell["execution_count"] for cell in notebooks.code_of(other)] == [1, None]

@@ -4,9 +4,25 @@
 from .fault import Fault
 
 
-CACHE, PARTS, DATA = (f"diffusers_dp/{name}.py" for name in ("data/cache", "data/parts", "data/images"))
+CACHE, PARTS, DATA, MEDICAL = (
+    f"diffusers_dp/{name}.py" for name in ("data/cache", "data/parts", "data/images", "data/medical")
+)
 
 IMAGES = (
+    Fault(
+        "a scan without a declared window is read in one of its own",
+        MEDICAL,
+        '        raise ValueError("Without a declared window there is no black and no white.")',
+        "        window = (0.0, 4095.0)",
+        ("data/test_medical.py::TestDicom::test_no_window_no_image_and_none_of_too_many_pixels",),
+    ),
+    Fault(
+        "how many scans are damaged is said aloud",
+        DATA,
+        '    (cache_dir / READING).write_text(json.dumps(found, sort_keys=True) + "\\n")',
+        '    print(found)\n    (cache_dir / READING).write_text(json.dumps(found, sort_keys=True) + "\\n")',
+        ("data/test_medical.py::TestFolders::test_a_broken_scan_is_a_blank_and_its_number_stays_private",),
+    ),
     Fault(
         "a half-written cache is read",
         CACHE,

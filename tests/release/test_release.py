@@ -197,6 +197,17 @@ class TestSampleGrid:
         row = pipe(batch_size=4, class_labels=0, generator=torch.Generator().manual_seed(0)).images
         assert np.array_equal(np.asarray(grid)[3:56:7, 61:114:7], np.asarray(row[1]))
 
+    def test_names_of_classes_stand_left_of_the_same_images(self):
+        pipe = DPImagePipeline(make_unet(3), EDMDPMSolverMultistepScheduler())
+        pipe.set_progress_bar_config(disable=True)
+        bare = np.asarray(sample_grid(pipe, num_per_class=2, seed=0))
+        pipe.register_to_config(id2label={"2": "c" * 500, "0": "a", "1": "two\nlines"})
+        grid = np.asarray(sample_grid(pipe, num_per_class=2, seed=0))
+        margin = grid.shape[1] - bare.shape[1]
+        assert np.array_equal(grid[:, margin:], bare) and 100 < margin < 300
+        dark = [(grid[row : row + 56, :margin] < 128).any(0).sum() for row in (0, 58, 116)]
+        assert 0 < dark[0] < dark[1] < dark[2]
+
     def test_unconditional_is_eight_by_eight(self):
         pipe = DPImagePipeline(make_unet(None, patch_size=2), EDMDPMSolverMultistepScheduler(), patch_size=2)
         pipe.set_progress_bar_config(disable=True)

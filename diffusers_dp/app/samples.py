@@ -1,0 +1,43 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The picture that lies in a release, made small enough for a page. A stranger's file: only PNG is decoded, and none
+of too many pixels."""
+
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from .drawing import to_png
+
+
+NAME = "samples.png"
+MOST_BYTES, MOST_PIXELS = 2**26, 2**25
+WIDTH, HEIGHT = 1200, 1200  # of what is shown; rows below are left out
+THUMBNAIL = 174  # pixels of the picture's upper right corner, which has no names of classes
+
+
+@cache
+def samples_of(folder: Path) -> bytes | None:
+    """A PNG of the first rows, or nothing where the release has no picture that can be shown."""
+    try:
+        path = folder / NAME
+        if path.stat().st_size > MOST_BYTES:
+            return None
+        with Image.open(path, formats=("PNG",)) as image:
+            if image.width * image.height > MOST_PIXELS:
+                return None
+            image.load()
+        shown = image.convert("L" if image.mode in ("1", "L") else "RGB")
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+    if shown.width > WIDTH:
+        shown = shown.resize((WIDTH, max(1, round(shown.height * WIDTH / shown.width))), Image.Resampling.LANCZOS)
+    return to_png(shown.crop((0, 0, shown.width, min(shown.height, HEIGHT))))
+
+
+def thumbnail_of(samples: bytes) -> bytes:
+    """A square PNG of some images."""
+    with Image.open(BytesIO(samples), formats=("PNG",)) as image:
+        side = min(image.width, image.height, THUMBNAIL)
+        return to_png(image.crop((image.width - side, 0, image.width, side)))
