@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
 from .data_checks import refuse_columns_without_a_dataset
+from .dp_gan import DPGANConfig
 from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
 from .latents import LATENTS, TRAINED
@@ -28,6 +29,7 @@ __all__ = [
     "DPDMConfig",
     "DPDiffusionConfig",
     "DPFETAConfig",
+    "DPGANConfig",
     "DPSGDConfig",
     "FETAProConfig",
     "SamplingFacts",
@@ -53,6 +55,7 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
         *EMBEDDINGS,
         PrivateEvolutionConfig,
         PSGConfig,
+        DPGANConfig,
     )  # fmt: skip
 }
 #: Flags that choose a method by their value.
