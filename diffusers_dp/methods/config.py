@@ -17,7 +17,7 @@ from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
 from .latents import LATENTS, TRAINED
 from .mean_embedding import EMBEDDINGS, FEATURES
-from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
+from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig, PGEDPSGDConfig
 from .private_evolution import PrivateEvolutionConfig
 from .psg import PSGConfig
 from .recipes import find_recipe, method_of_recipe
@@ -32,6 +32,7 @@ __all__ = [
     "DPGANConfig",
     "DPSGDConfig",
     "FETAProConfig",
+    "PGEDPSGDConfig",
     "SamplingFacts",
     "TrainingConfig",
     "config_class_of",
@@ -56,6 +57,7 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
         PrivateEvolutionConfig,
         PSGConfig,
         DPGANConfig,
+        PGEDPSGDConfig,
     )  # fmt: skip
 }
 #: Flags that choose a method by their value.

@@ -145,6 +145,12 @@ _ALL = (
         "discriminator's scores of real images leave the door nowhere.",
     ),
     Method(
+        "pge_dpsgd", "PGE with DP-SGD", "Private Gradient Estimation, its sampler; DPDM's training",
+        "proven_with_assumptions", "training/train_pge_dpsgd.py", (_DP_SGD,),
+        "Scores of noisy images are learned by DP-SGD, exactly as DPDM learns them; Hamiltonian sampling from them is "
+        "post-processing. Nothing of PGE's own claim is used.",
+    ),
+    Method(
         "pge", "PGE", "Private Gradient Estimation, Theorem 1", "no_guarantee",
         None, (),
         "Randomised response protects a random projection vector, while images enter the loss in the clear, without "

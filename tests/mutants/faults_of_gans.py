@@ -11,25 +11,26 @@ GANS = (
         "the discriminator's scores of real images decide how often the generator learns",
         ADVERSARY,
         "        return LOSSES[kind](-scores if real else scores)\n",
-        "        if real:\n            model.steps = getattr(model, 'steps', 0) + int((scores > 0).sum())\n"
+        "        if real:\n"
+        "            model.seen = getattr(model, 'seen', 0) + int((scores > 0).sum())\n"
         "        return LOSSES[kind](-scores if real else scores)\n",
         (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
         old_too="        self.gan.steps_since += 1\n",
-        new_too="        self.gan.steps_since += getattr(self.gan.discriminator, 'steps', 0) or 1\n",
+        new_too="        self.gan.steps_since += getattr(self.gan.discriminator, 'seen', 0) or 1\n",
     ),
     Fault(
         "the discriminator's scores of real images are logged",
         ADVERSARY,
         "        scores = model(images, labels)\n        return",
-        "        scores = model(images, labels)\n        print(scores.detach().mean()) if real else None\n        return",
+        "        scores = model(images, labels)\n        print(scores.sum().item()) if real else 0\n        return",
         (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
     ),
     Fault(
         "fakes inside the clipped vector of real rows too",
         ADVERSARY,
         "        return LOSSES[kind](-scores if real else scores)\n",
-        "        if real:\n            return LOSSES[kind](-scores) + LOSSES[kind](model(torch.randn_like(images), labels))\n"
-        "        return LOSSES[kind](scores)\n",
+        "        fakes = model(torch.randn_like(images), labels)\n"
+        "        return LOSSES[kind](-scores) + LOSSES[kind](fakes) if real else LOSSES[kind](scores)\n",
         (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
     ),
     Fault(

@@ -27,7 +27,8 @@ from support.runs import PowerCut, cut_power_at, files, independent_epsilon, loa
 TINY = (
     "--block_out_channels 4,8 --discriminator_channels 4 --discriminator_steps 2 --generator_batch_size 6 "
     "--max_train_steps 4 --train_batch_size 8 --checkpointing_steps 2 --skip_preflight --resolution 8 "
-    f"--num_channels 1 --class_names left,empty,right --num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1"
+    f"--num_channels 1 --class_names left,empty,right --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1"
 ).split()
 FACTS = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
 
