@@ -212,8 +212,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output_dir", type=Path, default=Path("runs/pge"))
     args = parser.parse_args(argv)
     print(WARNING, file=sys.stderr, flush=True)
-    if args.neighbours < 2:
-        parser.error("--neighbours is less than 2; give 2 or more.")
+    most = min(args.batch_size, args.attack_records)
+    if not 2 <= args.neighbours <= most:
+        parser.error(
+            f"--neighbours is {args.neighbours}; give 2 to {most}, as many as --batch_size, --attack_records."
+        )
     torch.manual_seed(args.seed)
     figures, network = {}, None
     if not args.attack_only:
