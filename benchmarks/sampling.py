@@ -4,12 +4,14 @@ solver and steps.
     python benchmarks/sampling.py runs/mnist_cpu/release --num_images 10000 -- --dataset_name path/to/mnist \\
         --resolution 28 --num_channels 1
     python benchmarks/sampling.py runs/demo/release --num_images 2000
+    python benchmarks/sampling.py RELEASE --settings heun:18 heun:10 hmc:18/2 hmc:7 dpm:35 dpm:19 -- ...
     python benchmarks/sampling.py RELEASE --num_images 60000 --batch_size 6000 \\
         --settings heun:1000 dpm:30 dpm:20 -- ...   (on a GPU)
 
 Every setting draws the same number of images with each of `--seeds`, from the same noise; a CNN is trained on them
 with a fixed procedure (that of `demo_accuracy.py`) and scored on the dataset's real test images. Training flags after
-`--` name the dataset. The first setting is what the others are compared with: Heun with 100 steps, 199 evaluations.
+`--` name the dataset. `hmc:7` is `sampler="hmc"` at 7 noise levels, with 3 leapfrog steps at each; `hmc:18/2` has 2.
+The first setting is what the others are compared with: Heun with 100 steps, 199 evaluations.
 One JSON line for each setting and seed is appended to `--output`, and what is there is not drawn again: an interrupted
 run goes on.
 """
@@ -37,6 +39,10 @@ SETTINGS = (
     "heun:18",
     "heun:10",
     "heun:6",
+    "hmc:67",
+    "hmc:18/2",
+    "hmc:7",
+    "hmc:6/2",
     "dpm:30",
     "dpm:20",
     "dpm:15",
@@ -91,22 +97,33 @@ def draw(
     pipeline: DPImagePipeline, setting: str, seed: int, args: argparse.Namespace
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
     """8-bit images, their labels in turns, and the seconds that drawing took."""
-    solver, steps = setting.split(":")
+    how = arguments(setting)
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(args.num_images) % pipeline.num_classes
     start = time.perf_counter()
     images = [
-        pipeline(
-            class_labels=part, generator=generator, solver=solver, num_inference_steps=int(steps), output_type="pt"
-        ).images.cpu()
+        pipeline(class_labels=part, generator=generator, output_type="pt", **how).images.cpu()
         for part in tqdm(labels.split(args.batch_size), desc=f"{setting}, seed {seed}", unit="batch", leave=False)
     ]
     return torch.cat(images).mul(255).round().byte(), labels, time.perf_counter() - start
 
 
+def arguments(setting: str) -> dict:
+    """Of the pipeline's call: SOLVER:STEPS, or hmc:STEPS/LENGTH."""
+    solver, _, steps = setting.partition(":")
+    steps, _, length = steps.partition("/")
+    if solver == "hmc":
+        return {"sampler": "hmc", "num_inference_steps": int(steps), "trajectory_length": int(length or 3)}
+    return {"solver": solver, "num_inference_steps": int(steps)}
+
+
 def evaluations(setting: str) -> int:
-    solver, steps = setting.split(":")
-    return 2 * int(steps) - 1 if solver == "heun" else int(steps)
+    """How often the model is called for an image."""
+    how = arguments(setting)
+    steps = how["num_inference_steps"]
+    if "trajectory_length" in how:
+        return (steps - 1) * how["trajectory_length"] + 1
+    return 2 * steps - 1 if how["solver"] == "heun" else steps
 
 
 def summarise(rows: list[dict], first: str) -> None:

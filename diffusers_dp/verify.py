@@ -59,6 +59,7 @@ PIPELINES = (
     "3dc8a9c59ac13cd874bd7344f843e02ad4397ffd152421c6902fdf0c6b45ce6a",
     "5d99e31fe7b0b7460de01125c80b4e90f63a939a9f9ab6a46e1c1d3c589b083c",
     "e4dda6907ec35e9fb782fd57f318d6e08c4a129aa4b9dfbb4e1a9c02063695dd",
+    "01b925b71f645b1032726e754ce13275a41f5985a05fc2d859f6ea74525cb1f5",
 )
 #: What a base may be made of: in folders of components, and no pickle, no program, no way out of the folder.
 BASE_FILE = re.compile(

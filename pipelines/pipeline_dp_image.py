@@ -121,6 +121,9 @@ class DPImagePipeline(DiffusionPipeline):
         s_churn: float,
         output_type: str,
         callback_on_step_end_tensor_inputs: list[str],
+        sampler: str = "solver",
+        trajectory_length: int = 3,
+        leapfrog_step: float = 1.0,
     ) -> int:
         """Refuses what cannot be sampled.
 
@@ -156,6 +159,18 @@ class DPImagePipeline(DiffusionPipeline):
             )
         if s_churn != 0 and solver != "heun":
             raise ValueError("`s_churn` needs `solver='heun'`.")
+        if sampler not in ("solver", "hmc"):
+            raise ValueError(f"`sampler` has to be 'solver' or 'hmc', but is {sampler!r}.")
+        if sampler == "hmc" and not hasattr(self.scheduler, "precondition_outputs"):
+            raise ValueError(
+                "`sampler` has to be 'solver': 'hmc' needs EDM's noise levels, and this model has others."
+            )
+        if sampler == "hmc" and solver != "dpm":
+            raise ValueError(f"`solver={solver!r}` has no effect with `sampler='hmc'`: leave it out.")
+        if trajectory_length < 1:
+            raise ValueError(f"`trajectory_length` has to be at least 1, but is {trajectory_length}.")
+        if not 0 < leapfrog_step < 2:
+            raise ValueError(f"`leapfrog_step` has to be above 0 and below 2, but is {leapfrog_step}.")
         if output_type not in ("pil", "np", "pt"):
             raise ValueError(f"`output_type` has to be 'pil', 'np' or 'pt', but is {output_type!r}.")
         unknown = [name for name in callback_on_step_end_tensor_inputs if name not in self._callback_tensor_inputs]
@@ -229,6 +244,57 @@ class DPImagePipeline(DiffusionPipeline):
         conditional, unconditional = output.chunk(2)
         return unconditional + guidance_scale * (conditional - unconditional)
 
+    def denoise(
+        self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None, guidance_scale: float
+    ) -> torch.Tensor:
+        """`D(x; sigma)` of an EDM scheduler, of the shape and type of `sample`."""
+        model_input = self.scheduler.precondition_inputs(sample, sigma)
+        timestep = self.scheduler.precondition_noise(sigma)
+        model_output = self.predict(model_input, timestep, class_labels, guidance_scale).to(sample.dtype)
+        return self.scheduler.precondition_outputs(sample, model_output, sigma)
+
+    def hmc_step(
+        self,
+        latents: torch.Tensor,
+        step: int,
+        class_labels: torch.Tensor | None,
+        guidance_scale: float,
+        generator: torch.Generator | list[torch.Generator] | None,
+        trajectory_length: int,
+        leapfrog_step: float,
+    ) -> torch.Tensor:
+        """One trajectory of Hamiltonian dynamics (PGE, Equations 9 to 11), at the noise level that follows `step`.
+
+        The noise is brought down to that level first. Fresh momentum `c ~ N(0, I)` then moves the images along
+        `score(x; sigma) = (D(x; sigma) - x) / sigma^2` by leapfrog steps of length `l = leapfrog_step * sigma`:
+        `c += l / 2 * score; x += l c; c += l / 2 * score`, halves merged. The last one would change the momentum alone
+        and is left out. The first takes the denoised image of the level before, so that a trajectory calls the UNet as
+        often as it has leapfrog steps. Nothing is rejected: a score has no known energy to compare.
+
+        Args:
+            latents (`torch.Tensor` of shape `[B, C, H, W]`): Their noise has standard deviation `sigmas[step]`.
+            step (`int`): The index into `scheduler.sigmas`.
+
+        Returns:
+            `torch.Tensor` of shape `[B, C, H, W]`: At noise level `sigmas[step + 1]`; the denoised image where that is
+            0.
+        """
+        sigmas = self.scheduler.sigmas.to(latents.device)
+        sigma, next_sigma = sigmas[step], sigmas[step + 1]
+        denoised = self.denoise(latents, sigma, class_labels, guidance_scale)
+        if next_sigma == 0:
+            return denoised
+        latents = denoised + next_sigma / sigma * (latents - denoised)
+        length = leapfrog_step * next_sigma
+        momentum = randn_tensor(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
+        for number in range(trajectory_length):
+            if number > 0:
+                denoised = self.denoise(latents, next_sigma, class_labels, guidance_scale)
+            part = length if number > 0 else length / 2
+            momentum = momentum + part * (denoised - latents) / next_sigma**2
+            latents = latents + length * momentum
+        return latents
+
     def heun_step(
         self,
         latents: torch.Tensor,
@@ -252,10 +318,7 @@ class DPImagePipeline(DiffusionPipeline):
         """
 
         def slope(sample: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
-            model_input = self.scheduler.precondition_inputs(sample, sigma)
-            timestep = self.scheduler.precondition_noise(sigma)
-            model_output = self.predict(model_input, timestep, class_labels, guidance_scale).to(sample.dtype)
-            return (sample - self.scheduler.precondition_outputs(sample, model_output, sigma)) / sigma
+            return (sample - self.denoise(sample, sigma, class_labels, guidance_scale)) / sigma
 
         sigmas = self.scheduler.sigmas.to(latents.device)
         sigma, next_sigma = sigmas[step], sigmas[step + 1]
@@ -285,6 +348,9 @@ class DPImagePipeline(DiffusionPipeline):
         s_min: float = 0.0,
         s_max: float = float("inf"),
         s_noise: float = 1.0,
+        sampler: str = "solver",
+        trajectory_length: int = 3,
+        leapfrog_step: float = 1.0,
         output_type: str = "pil",
         return_dict: bool = True,
         callback_on_step_end: Callable[["DPImagePipeline", int, torch.Tensor, dict], dict[str, Any]] | None = None,
@@ -320,6 +386,15 @@ class DPImagePipeline(DiffusionPipeline):
                 Of `"heun"`: largest noise level at which fresh noise is added.
             s_noise (`float`, *optional*, defaults to 1.0):
                 Of `"heun"`: standard deviation of the fresh noise.
+            sampler (`str`, *optional*, defaults to `"solver"`):
+                `"solver"` goes down the noise levels by `solver`. `"hmc"` samples by Hamiltonian dynamics at each
+                noise level of an EDM `scheduler`, see `hmc_step`: the UNet is called `trajectory_length` times a step,
+                and once in the last.
+            trajectory_length (`int`, *optional*, defaults to 3):
+                Of `"hmc"`: leapfrog steps at each noise level, >= 1.
+            leapfrog_step (`float`, *optional*, defaults to 1.0):
+                Of `"hmc"`: length of such a step, as a part of the noise level; above 0, and below 2, where it gets
+                unstable.
             output_type (`str`, *optional*, defaults to `"pil"`):
                 `"pil"` (list of `PIL.Image.Image`; mode L for one channel), `"np"` (`np.ndarray` of shape
                 `[B, H, W, C]`) or `"pt"` (`torch.Tensor` of shape `[B, C, H, W]`), the latter two in [0, 1].
@@ -359,6 +434,9 @@ class DPImagePipeline(DiffusionPipeline):
             s_churn,
             output_type,
             callback_on_step_end_tensor_inputs,
+            sampler,
+            trajectory_length,
+            leapfrog_step,
         )
 
         # Noise comes before labels, so that a seed gives the same noise whether or not labels are drawn.
@@ -368,8 +446,8 @@ class DPImagePipeline(DiffusionPipeline):
         if self.is_one_step:
             num_inference_steps = 1
         self.scheduler.set_timesteps(num_inference_steps, device=self._execution_device)
-        if solver == "heun":
-            # Algorithm 2 differences close noise levels over many steps: keep its state in full precision.
+        if solver == "heun" or sampler == "hmc":
+            # Both take differences of close numbers over many steps: keep the state in full precision.
             latents = latents.float() * self.scheduler.sigmas[0]
         else:
             latents = latents * self.scheduler.init_noise_sigma
@@ -377,6 +455,10 @@ class DPImagePipeline(DiffusionPipeline):
         for i, t in enumerate(self.progress_bar(self.scheduler.timesteps)):
             if solver == "heun":
                 latents = self.heun_step(latents, i, labels, guidance_scale, generator, s_churn, s_min, s_max, s_noise)
+            elif sampler == "hmc":
+                latents = self.hmc_step(
+                    latents, i, labels, guidance_scale, generator, trajectory_length, leapfrog_step
+                )
             else:
                 model_input = self.scheduler.scale_model_input(latents, t)
                 model_output = self.predict(model_input, t, labels, guidance_scale)

@@ -39,6 +39,7 @@ def train(run: "Run") -> None:
     import torch
 
     from diffusers_dp.models import FeatureGenerator, OneStepGenerator
+    from diffusers_dp.runs.result_model import one_step_pipeline
 
     # 1. The questions, each answered once.
     config = run.config
@@ -47,7 +48,7 @@ def train(run: "Run") -> None:
 
     # 2. A generator whose images have nearly these features on average, or the best of those on the way.
     if config.generator == "one_step":
-        pipeline = one_step_pipeline(run)
+        pipeline = one_step_pipeline(run.facts, config.network, run.processes.device)
         chosen = fit(run, OneStepGenerator(pipeline.unet, pipeline.config.patch_size), embedding, answers)
     else:
         generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)
@@ -60,23 +61,6 @@ def train(run: "Run") -> None:
 
     # 3. The release.
     run.release_pipeline(pipeline, {"features": config.features, **config.matched[0].meaning, **chosen})
-
-
-def one_step_pipeline(run: "Run") -> "DPImagePipeline":
-    """An untrained UNet that makes an image of noise in one call."""
-    from diffusers import UNet2DModel
-
-    from diffusers_dp.models import one_step_scheduler, unet_config
-    from diffusers_dp.pipelines import DPImagePipeline
-
-    names, network = run.facts.class_names, run.config.network
-    unet = UNet2DModel(**unet_config(run.facts.image_shape, None if names is None else len(names), **network))
-    pipeline = DPImagePipeline(
-        unet.to(run.processes.device), one_step_scheduler(), patch_size=network["patch_size"],
-        id2label=None if names is None else dict(enumerate(names)),
-    )  # fmt: skip
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline
 
 
 def diffusion_pipeline(run: "Run", generator: "FeatureGenerator") -> "DPImagePipeline":

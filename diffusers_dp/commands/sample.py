@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 PARAMETERS_NAME = "sampling.json"
+HMC = "hmc"  # of `--solver`: the pipeline's `sampler`
 IMAGES_PER_SHARD = 500  # what an interruption may cost
 MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
 
@@ -66,7 +67,10 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"Several processes share the work: torchrun --nproc_per_node 4 -m diffusers_dp.cli {command} ..."
     parser.add_argument("--batch_size", type=int, default=250, help="Images at a time, up to a shard's.")
     parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
-    parser.add_argument("--solver", choices=("dpm", "heun"), default="dpm", help="heun calls the model twice a step.")
+    parser.add_argument(
+        "--solver", choices=("dpm", "heun", HMC), default="dpm",
+        help="heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), three times.",
+    )  # fmt: skip
     parser.add_argument("--guidance_scale", type=float, default=1.0, help="Classifier-free guidance; 1 is none.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of the images.")
     parser.add_argument("--base", help="Folder of the base, where the release is adapters of one; else from the Hub.")
@@ -253,11 +257,12 @@ def load(release: Path, flags: DrawingFlags) -> "tuple[DPImagePipeline, DrawingF
         receipt = json.loads((release / RECEIPT_NAME).read_bytes())
         flags = replace(flags, class_balance=released_balance(receipt, class_names(pipeline)))
     parse_balance(flags.class_balance, pipeline.num_classes)
+    if flags.solver != "dpm" and not hasattr(pipeline.scheduler, "precondition_outputs"):
+        raise UsageError(
+            f"--solver {flags.solver} needs a model with EDM's noise levels, and this one has DDPM's steps; leave it "
+            "out."
+        )
     if isinstance(pipeline.scheduler, DDIMScheduler):
-        if flags.solver == "heun":
-            raise UsageError(
-                "--solver heun needs a model with EDM's noise levels, and this one has DDPM's steps; leave it out."
-            )
         most = pipeline.scheduler.config.num_train_timesteps
         if flags.num_inference_steps > most and not pipeline.is_one_step:
             raise UsageError(f"--num_inference_steps is {flags.num_inference_steps}; this model has {most} at most.")
@@ -317,8 +322,9 @@ def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags
                 class_labels=None if labels is None else labels[start : start + flags.batch_size],
                 generator=generators(flags.seed, part),
                 num_inference_steps=flags.num_inference_steps,
-                solver=flags.solver,
+                solver="dpm" if flags.solver == HMC else flags.solver,
                 guidance_scale=flags.guidance_scale,
+                **({"sampler": HMC} if flags.solver == HMC else {}),
             ).images
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):

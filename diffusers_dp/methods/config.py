@@ -13,11 +13,12 @@ from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
 from .command_line import parser_of
 from .data_checks import refuse_columns_without_a_dataset
+from .dp_gan import DPGANConfig
 from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
 from .latents import LATENTS, TRAINED
 from .mean_embedding import EMBEDDINGS, FEATURES
-from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
+from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig, PGEDPSGDConfig
 from .private_evolution import PrivateEvolutionConfig
 from .psg import PSGConfig
 from .recipes import find_recipe, method_of_recipe
@@ -29,8 +30,10 @@ __all__ = [
     "DPDMConfig",
     "DPDiffusionConfig",
     "DPFETAConfig",
+    "DPGANConfig",
     "DPSGDConfig",
     "FETAProConfig",
+    "PGEDPSGDConfig",
     "SamplingFacts",
     "TrainingConfig",
     "config_class_of",
@@ -54,6 +57,8 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
         *EMBEDDINGS,
         PrivateEvolutionConfig,
         PSGConfig,
+        DPGANConfig,
+        PGEDPSGDConfig,
     )  # fmt: skip
 }
 #: Flags that choose a method by their value.

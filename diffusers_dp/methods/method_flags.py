@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ..data.decoding import ValueRange
 from ..data.source import DataSource
+from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.frequency import FrequencyFeatures
 from ..queries.mean_features import MeanFeatures
@@ -360,6 +361,18 @@ class DPDMConfig(DiffusionConfig):
 
     method: ClassVar[str] = "dpdm"
     output_dir: str = run_folder("runs/dpdm")
+
+
+@dataclass
+class PGEDPSGDConfig(DPDMConfig):
+    """All flags of `training/train_pge_dpsgd.py`: those of DPDM, whose training it is."""
+
+    method: ClassVar[str] = "pge_dpsgd"
+    output_dir: str = run_folder("runs/pge_dpsgd")
+
+    def check(self) -> None:
+        if self.objective == "ddpm":
+            raise UsageError("--objective ddpm has no scores at EDM's noise levels, which are sampled from: give edm.")
 
 
 @dataclass

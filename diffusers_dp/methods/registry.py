@@ -139,6 +139,18 @@ _ALL = (
         "DP-SGD's noisy gradients of random networks; synthetic images follow them, and no test image is looked at.",
     ),
     Method(
+        "dp_gan", "DP-GAN", "Xie et al. 2018; Bie et al. 2023, Private GANs, Revisited", "proven_with_assumptions",
+        "training/train_dp_gan.py", (_DP_SGD,),
+        "DP-SGD on the discriminator's real rows; generated rows and the generator are post-processing, and the "
+        "discriminator's scores of real images leave the door nowhere.",
+    ),
+    Method(
+        "pge_dpsgd", "PGE with DP-SGD", "Private Gradient Estimation, its sampler; DPDM's training",
+        "proven_with_assumptions", "training/train_pge_dpsgd.py", (_DP_SGD,),
+        "Scores of noisy images are learned by DP-SGD, exactly as DPDM learns them; Hamiltonian sampling from them is "
+        "post-processing. Nothing of PGE's own claim is used.",
+    ),
+    Method(
         "pge", "PGE", "Private Gradient Estimation, Theorem 1", "no_guarantee",
         None, (),
         "Randomised response protects a random projection vector, while images enter the loss in the clear, without "

@@ -85,6 +85,8 @@ _AT_LEAST = {
     "semantic_classes_per_class": 1,
     "steps_per_network": 1,
     "network_steps": 0,
+    "discriminator_channels": 1,
+    "discriminator_steps": 1,
     "num_votes": 1,
     "lookahead": 0,
     "images_per_class": 1,

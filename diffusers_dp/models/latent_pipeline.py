@@ -51,7 +51,7 @@ class LatentImagePipeline(DPImagePipeline):
         """As `DPImagePipeline`'s; `heun` is EDM's."""
         if arguments[5] == "heun":
             raise ValueError("`solver` has to be 'dpm': this model has steps of its own, and 'heun' needs EDM's.")
-        return super().check_inputs(*arguments)
+        return super().check_inputs(*arguments)  # which refuses `hmc` as well
 
     @torch.no_grad()
     def __call__(

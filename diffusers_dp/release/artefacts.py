@@ -58,6 +58,7 @@ class PipelineArtefact:
         seed (`int`, defaults to 0), num_inference_steps (`int`, defaults to 20): Of the images that `samples.png`
             shows.
         samples (`PIL.Image.Image`, *optional*): In their place.
+        sampler (`str`, defaults to `"solver"`): Of these images.
     """
 
     files: ClassVar[tuple[str, ...]] = PIPELINE_FILES
@@ -69,9 +70,10 @@ class PipelineArtefact:
         seed: int = 0,
         num_inference_steps: int = 20,
         samples: Image.Image | None = None,
+        sampler: str = "solver",
     ):
         self.pipeline = pipeline
-        self.samples = samples or sample_grid(pipeline, IMAGES_PER_CLASS, seed, num_inference_steps)
+        self.samples = samples or sample_grid(pipeline, IMAGES_PER_CLASS, seed, num_inference_steps, sampler)
 
     def save(self, release: Path) -> None:
         with tempfile.TemporaryDirectory(dir=release.parent) as saved:
@@ -131,7 +133,7 @@ def class_list(names: Sequence[str]) -> str:
 
 
 def sample_grid(
-    pipeline: DPImagePipeline, num_per_class: int, seed: int, num_inference_steps: int = 20
+    pipeline: DPImagePipeline, num_per_class: int, seed: int, num_inference_steps: int = 20, sampler: str = "solver"
 ) -> Image.Image:
     """Images drawn from a model, one row per class with its name; 8 rows of 8 if it is unconditional.
 
@@ -143,12 +145,13 @@ def sample_grid(
         num_per_class (`int`): Columns; without effect on an unconditional model.
         seed (`int`): Public: drawing images is post-processing.
         num_inference_steps (`int`, defaults to 20): Solver steps.
+        sampler (`str`, defaults to `"solver"`): See `DPImagePipeline`.
 
     Returns:
         `PIL.Image.Image`: Mode L for one channel, else RGB.
     """
     generator = torch.Generator().manual_seed(seed)
-    arguments = {"generator": generator, "num_inference_steps": num_inference_steps}
+    arguments = {"generator": generator, "num_inference_steps": num_inference_steps, "sampler": sampler}
     if pipeline.num_classes is None:
         return grid_of([pipeline(batch_size=8, **arguments).images for _ in range(8)])
     rows = [

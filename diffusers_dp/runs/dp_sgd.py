@@ -32,6 +32,8 @@ class Trained:
         backward (`Callable`, *optional*): From the noisy gradient of the model to that of the module, where they are
             two: sets `grad` of the module's parameters. It looks at noisy gradients and public data alone.
         row_shape (`tuple[int, int, int]`, *optional*): Of a row, where it is no image.
+        optimizer (`torch.optim.Optimizer`, *optional*): Of the module's weights; unset: Adam with the run's learning
+            rate. Its state is tensors only.
     """
 
     module: nn.Module
@@ -39,6 +41,7 @@ class Trained:
     loss: RowLoss
     backward: Callable[[Gradients], None] | None = None
     row_shape: tuple[int, int, int] | None = None
+    optimizer: torch.optim.Optimizer | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def run_dp_sgd(
     """
     module, processes = trained.module, images.processes
     processes.same_weights(module)
-    optimizer = torch.optim.Adam(module.parameters(), lr=settings.learning_rate)
+    optimizer = trained.optimizer or torch.optim.Adam(module.parameters(), lr=settings.learning_rate)
     ema = EMAModel(module.parameters(), decay=settings.ema_decay)
     step = 0
     if checkpoint is not None:

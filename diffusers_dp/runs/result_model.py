@@ -1,15 +1,17 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A diffusion model of images that noisy answers were made into: ordinary training, for as long as one likes."""
+"""A diffusion model of images that noisy answers were made into: ordinary training, for as long as one likes. And a
+generator as a release can hold it."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from diffusers import UNet2DModel
 
 from ..data.images import PublicFacts
 from ..distributed.processes import Processes
 from ..methods.flag_groups import ModelFlags
-from ..models import build_objective
+from ..models import build_objective, one_step_scheduler, unet_config
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline
 from .pretrained import new_model
@@ -74,3 +76,22 @@ def model_of_images(
         processes=processes, title="Diffusion model",
     )  # fmt: skip
     return build_pipeline(model, facts)
+
+
+def one_step_pipeline(
+    facts: PublicFacts, network: dict[str, Any], device: torch.device | str = "cpu"
+) -> DPImagePipeline:
+    """An untrained UNet that makes an image of noise in one call.
+
+    Args:
+        facts (`PublicFacts`): The shape and the classes of the images.
+        network (`dict`): As `models.unet_config` takes it.
+    """
+    names = facts.class_names
+    unet = UNet2DModel(**unet_config(facts.image_shape, None if names is None else len(names), **network))
+    pipeline = DPImagePipeline(
+        unet.to(device), one_step_scheduler(), patch_size=network["patch_size"],
+        id2label=None if names is None else dict(enumerate(names)),
+    )  # fmt: skip
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline

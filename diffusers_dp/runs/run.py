@@ -222,13 +222,16 @@ class TrainingRun(Generic[Config]):
         )  # fmt: skip
         self.done("DP-SGD")
 
-    def release_pipeline(self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None) -> None:
+    def release_pipeline(
+        self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None, *, sampler: str = "solver"
+    ) -> None:
         """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no
         release, for it would claim a guarantee.
 
         Args:
             pipeline (`DPImagePipeline`): With its final weights.
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
+            sampler (`str`, defaults to `"solver"`): Of the images that `samples.png` shows.
         """
         config, evaluation = self.config, self.evaluate(pipeline)
         if not self.processes.first_goes_on():
@@ -237,7 +240,9 @@ class TrainingRun(Generic[Config]):
             saved = save_without_guarantee(self.folder.output_dir, pipeline, config.registered())
             print(self.stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
             return
-        artefact = PipelineArtefact(pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps)
+        artefact = PipelineArtefact(
+            pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps, sampler=sampler
+        )
         pipeline.unet.to("cpu")
         self._publish(artefact, curriculum, evaluation)
 

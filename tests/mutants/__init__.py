@@ -7,6 +7,7 @@ from .faults_of_books import DATA_SETS, LEDGER_FAULTS, RELEASED
 from .faults_of_crashes import CRASHES
 from .faults_of_embeddings import EMBEDDINGS
 from .faults_of_evaluation import EVALUATION
+from .faults_of_gans import GANS
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
 from .faults_of_latents import LATENT_FAULTS, LATENT_RELEASES
@@ -32,6 +33,7 @@ FAULTS = (
     *DIVISORS,
     *EMBEDDINGS,
     *EVOLVED,
+    *GANS,
     *LATENT_FAULTS,
     *LATENT_RELEASES,
     *LEDGER_FAULTS,

@@ -266,6 +266,66 @@ class TestSolversOnGaussianData:
         assert not torch.allclose(churned, still, atol=1e-2)
 
 
+class TestHamiltonianDynamics:
+    @pytest.mark.parametrize(
+        ("length", "steps", "tolerance"), [(1, 100, 0.06), (2, 100, 0.05), (3, 100, 0.05), (3, 250, 0.03)]
+    )
+    def test_mean_and_std(self, length, steps, tolerance):
+        """Closer with more noise levels, of which the error is of first order."""
+        pipeline = gaussian_pipeline(MEANS[:1])
+        how = {"sampler": "hmc", "num_inference_steps": steps, "trajectory_length": length}
+        images = draw(pipeline, batch_size=256, **how) * 2 - 1
+        assert images.mean() == pytest.approx(-0.1, abs=0.006)
+        assert images.std() == pytest.approx(GaussianUNet.std, rel=tolerance)
+
+    def test_labels_and_guidance(self):
+        pipeline = gaussian_pipeline(MEANS, num_classes=3)
+        for scale, expected in ((1.0, 0.1), (2.0, 0.2)):
+            images = draw(pipeline, batch_size=256, class_labels=1, sampler="hmc", guidance_scale=scale) * 2 - 1
+            assert images.mean() == pytest.approx(expected, abs=0.012)
+
+    def test_a_trajectory_forgets_and_keeps_the_noise_level(self):
+        """A quarter of a period is three leapfrog steps of half a noise level: what comes out knows little of what
+        went in, has the noise of its level, and each step's momentum is fresh."""
+        pipeline = gaussian_pipeline(MEANS[:1])
+        pipeline.scheduler.set_timesteps(400)
+        start = 10 * torch.randn(256, 1, 8, 8, generator=torch.Generator().manual_seed(7))
+        level = int((pipeline.scheduler.sigmas - 10).abs().argmin())
+        start *= pipeline.scheduler.sigmas[level] / 10
+
+        def moved(seed, **how):
+            generator = torch.Generator().manual_seed(seed)
+            arguments = {"trajectory_length": 3, "leapfrog_step": 0.5, **how}
+            return pipeline.hmc_step(start, level, None, 1.0, generator, **arguments)
+
+        ends, sigma = moved(0), pipeline.scheduler.sigmas[level + 1]
+        assert ends.std() == pytest.approx(float(sigma), rel=0.06)
+        assert abs(torch.corrcoef(torch.stack([start.flatten(), ends.flatten()]))[0, 1]) < 0.15
+        assert not torch.allclose(ends, moved(1)) and torch.equal(ends, moved(0))
+        still = moved(0, trajectory_length=1, leapfrog_step=1e-4)
+        assert torch.corrcoef(torch.stack([start.flatten(), still.flatten()]))[0, 1] > 0.999
+
+    def test_as_many_evaluations_as_leapfrog_steps(self, monkeypatch):
+        pipeline, calls = gaussian_pipeline(MEANS[:1]), []
+        predict = pipeline.predict
+        monkeypatch.setattr(pipeline, "predict", lambda *inputs: calls.append(1) or predict(*inputs))
+        draw(pipeline, batch_size=1, sampler="hmc", num_inference_steps=5, trajectory_length=4)
+        assert len(calls) == 4 * 4 + 1
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({"sampler": "mala"}, "'solver' or 'hmc'"),
+            ({"solver": "heun"}, "has no effect with `sampler='hmc'`"),
+            ({"trajectory_length": 0}, "`trajectory_length` has to be at least 1"),
+            ({"leapfrog_step": 2.0}, "`leapfrog_step` has to be above 0 and below 2"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, given, words):
+        with pytest.raises(ValueError, match=words):
+            draw(gaussian_pipeline(MEANS[:1]), batch_size=1, **{"sampler": "hmc", **given})
+
+
 class TestStepsOfDDPMOnGaussianData:
     def pipeline(self, means, num_classes=None, kind="epsilon"):
         scheduler = DDIMScheduler(timestep_spacing="trailing", prediction_type=kind)

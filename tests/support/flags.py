@@ -5,8 +5,10 @@ from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.methods.flags import DiffusionConfig
 
 
-#: Methods that end with DP-SGD on a diffusion model.
-DIFFUSION_METHODS = [name for name, config in CONFIGS.items() if issubclass(config, DiffusionConfig)]
+#: Methods that end with DP-SGD on a diffusion model, each with a training of its own: `pge_dpsgd` has DPDM's.
+DIFFUSION_METHODS = [
+    name for name, config in CONFIGS.items() if issubclass(config, DiffusionConfig) and name != "pge_dpsgd"
+]
 
 #: Of FETA-Pro, on whatever images.
 TINY = (

@@ -1,0 +1,65 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""DP-GAN: DP-SGD on a discriminator, and a generator that learns from it. No torch."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from .flag_groups import NetworkFlags, flag, run_folder
+from .flags import DPSGDConfig
+
+
+#: What `--gan_loss` may be.
+GAN_LOSSES = ("logistic", "hinge")
+
+
+@dataclass
+class DPGANFlags:
+    """The generator, and the discriminator that teaches it."""
+
+    _argument_group_name = "GAN"
+
+    gan_loss: str = flag("logistic", f"Loss of the two networks: {' | '.join(GAN_LOSSES)}.")
+    discriminator_channels: int = flag(16, "Channels of the discriminator's first convolution.")
+    discriminator_steps: int = flag(5, "Discriminator steps for one of the generator.")
+    fake_accuracy_floor: float | None = flag(
+        None,
+        "Below this accuracy on generated images, twice as many discriminator steps follow for each of the generator; "
+        "unset: the same number throughout. Real images' scores are never looked at.",
+    )
+    generator_batch_size: int = flag(256, "Images that the generator draws per step.")
+    generator_learning_rate: float = flag(1e-3, "Learning rate of the generator; its course is that of DP-SGD's.")
+    adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.")
+
+
+@dataclass
+class DPGANConfig(DPGANFlags, NetworkFlags, DPSGDConfig):
+    """All flags of `training/train_dp_gan.py`."""
+
+    method: ClassVar[str] = "dp_gan"
+    output_dir: str = run_folder("runs/dp_gan")
+    noise_multiplicity: int = flag(1, "")
+    max_grad_norm: float = flag(1.0, "")
+    learning_rate: float = flag(1e-3, "")
+
+    @property
+    def gan_facts(self) -> dict[str, Any]:
+        """What the receipt says of the two networks."""
+        names = (
+            "gan_loss", "discriminator_channels", "discriminator_steps", "fake_accuracy_floor",
+            "generator_batch_size", "generator_learning_rate", "learning_rate", "adam_beta1", "ema_decay",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def check(self) -> None:
+        if self.gan_loss not in GAN_LOSSES:
+            raise UsageError(f"--gan_loss '{self.gan_loss}' is unknown; give one of {' | '.join(GAN_LOSSES)}.")
+        if self.noise_multiplicity != 1:
+            raise UsageError(
+                f"--noise_multiplicity {self.noise_multiplicity} draws the same row as often, for the discriminator's "
+                "loss draws nothing: leave it out."
+            )
+        for name, least in (("fake_accuracy_floor", 0.0), ("adam_beta1", 0.0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < 1:
+                raise UsageError(f"--{name} is {value}; give a number from 0 to below 1.")

@@ -1,0 +1,267 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""DP-GAN: a generator that learns from a discriminator, of which nothing but noisy gradients of real rows is seen."""
+
+import json
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from diffusers.training_utils import EMAModel
+
+from diffusers_dp import SensitiveImages, load_verified, verify
+from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.gradients.step import clip_factors
+from diffusers_dp.methods import dp_gan
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.dp_gan import DPGANConfig
+from diffusers_dp.models import adversary
+from diffusers_dp.models.adversary import LOSSES, AdversarialStep, Clamped
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
+from support.flags import NUM_IMAGES
+from support.runs import PowerCut, cut_power_at, files, independent_epsilon, load, read_ledger, write_images
+
+
+TINY = (
+    "--block_out_channels 4,8 --discriminator_channels 4 --discriminator_steps 2 --generator_batch_size 6 "
+    "--max_train_steps 4 --train_batch_size 8 --checkpointing_steps 2 --skip_preflight --resolution 8 "
+    f"--num_channels 1 --class_names left,empty,right --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1"
+).split()
+FACTS = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("dp_gan", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def built(script, *given, facts=FACTS):
+    """What is trained, and what follows from a noisy gradient."""
+    torch.manual_seed(0)
+    number = ["--num_train_images", str(facts.num_images)]
+    config = load_config([*TINY, "--dry_run", *given, *number], DPGANConfig)
+    trained = script.build(config, facts, "cpu")
+    return trained, trained.backward
+
+
+def silent(trained):
+    """Noisy gradients of nothing."""
+    return {name: torch.zeros_like(value) for name, value in trained.model.named_parameters()}
+
+
+def test_a_generator_is_released(script, flags, tmp_path):
+    """With the pre-flight audit; epsilon recomputed; one call an image."""
+    more = "--fake_accuracy_floor 0.6 --patch_size 2".split()
+    script.main([*[flag for flag in flags if flag != "--skip_preflight"], *more])
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    header, rows = read_ledger(run)
+    assert {row["stage"] for row in rows} == {"dp_sgd"}
+    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert files(release) == set(RELEASE_FILES) and verify.report(release) == 0
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    assert receipt["method"]["name"] == "DP-GAN" and receipt["curriculum"]["discriminator_steps"] == 2
+    pipeline = load_verified(release)
+    assert pipeline.is_one_step and pipeline(class_labels=["left", "right"], output_type="pt").images.shape[0] == 2
+
+
+def test_nothing_but_noisy_gradients_of_real_rows_is_used(script, flags, tmp_path, monkeypatch, capsys):
+    """The door computes on the images as ever, but what it answers is replaced. Then everything else is the same for
+    other images: weights, the number of discriminator steps, and what is said."""
+    monkeypatch.setattr(adversary, "GRACE", 1)
+    asked, original = [], SensitiveImages.noisy_gradient
+
+    def replaced(door, model, *others, **options):
+        original(door, model, *others, **options)
+        draws = torch.Generator().manual_seed(len(asked))
+        asked.append({name: torch.randn(p.shape, generator=draws) for name, p in model.named_parameters()})
+        return asked[-1]
+
+    monkeypatch.setattr(SensitiveImages, "noisy_gradient", replaced)
+    seen = []
+    for last in ("good", "absent"):
+        asked.clear()
+        run = tmp_path / f"run_{last}"
+        images = write_images(tmp_path / last, last)
+        if last == "absent":  # and all others but two
+            for path in sorted((tmp_path / last).rglob("*.png"))[2:]:
+                path.unlink()
+        more = ["--fake_accuracy_floor", "0.99", "--max_train_steps", "6"]
+        script.main([*flags, *images, "--output_dir", str(run), *more])
+        weights = load_verified(run / "release").unet.state_dict()
+        lines = capsys.readouterr().out.splitlines()
+        said = [re.sub(r"[\d.]+$", "", line) for line in lines if "run_" not in line]  # without seconds
+        checkpoint = json.loads((run / "private" / "checkpoint-6" / "state.json").read_text())
+        seen.append((weights, said, len(asked), checkpoint["step"]))
+    for name, value in seen[0][0].items():
+        assert torch.equal(value, seen[1][0][name]), name
+    assert seen[0][1:] == seen[1][1:]
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_a_real_row_is_judged_by_itself_and_leaves_no_trace(kind, script, capsys):
+    """Its loss is of its own score: no fake is in it, and nothing of it is kept or said."""
+    trained, _ = built(script, "--gan_loss", kind)
+    images, labels = torch.rand(5, 1, 8, 8) * 2 - 1, torch.tensor([0, 1, 2, 0, 1])
+    before = {name: value.clone() for name, value in trained.module.state_dict().items()}
+    attributes = [set(vars(module)) for module in trained.module.modules()]
+    losses = trained.loss(trained.model, images, labels, PrivateGenerator())
+    scores = trained.model(images, labels).double()
+    expected = (-scores).exp().log1p() if kind == "logistic" else (1 - scores).clamp_min(0)
+    assert torch.allclose(losses.double(), expected, atol=1e-6)
+    alone = [trained.loss(trained.model, images[[i]], labels[[i]], PrivateGenerator()) for i in range(5)]
+    assert torch.allclose(torch.cat(alone), losses, atol=1e-6)
+    assert attributes == [set(vars(module)) for module in trained.module.modules()] and capsys.readouterr().out == ""
+    assert all(torch.equal(value, before[name]) for name, value in trained.module.state_dict().items())
+
+
+def test_fakes_weigh_as_much_as_real_rows(script, monkeypatch):
+    """As many as a step expects, each clipped to the norm of a real one, and divided by the same constant: once."""
+    trained, step = built(script, "--max_grad_norm", "0.3")
+    drawn, original = [], AdversarialStep._fakes
+
+    def noted(self, number):
+        drawn.append(original(self, number))
+        return drawn[-1]
+
+    monkeypatch.setattr(AdversarialStep, "_fakes", noted)
+    real = {name: torch.randn_like(value) for name, value in trained.model.named_parameters()}
+    step(real)
+    ((images, labels),) = drawn
+    assert len(images) == 8 and not images.requires_grad
+    expected = {name: value.clone() for name, value in real.items()}
+    for image, label in zip(images, labels, strict=True):
+        loss = F.softplus(trained.model(image[None], label[None])).sum()
+        own = torch.autograd.grad(loss, list(trained.model.parameters()))
+        factor = clip_factors(sum(part.square().sum() for part in own), 0.3)
+        for name, part in zip(expected, own, strict=True):
+            expected[name] += factor * part / 8
+    for name, parameter in trained.model.named_parameters():
+        assert torch.allclose(parameter.grad, expected[name], atol=1e-6), name
+
+
+def test_the_generator_learns_every_few_steps_and_sits_out_the_others(script):
+    trained, step = built(script, "--discriminator_steps", "3")
+    generator, moved = trained.module.generator, []
+    for _ in range(7):
+        before = generator.conv_in.weight.clone()
+        step(silent(trained))
+        trained.optimizer.step()
+        moved.append(not torch.equal(before, generator.conv_in.weight))
+    assert moved == [False, False, True] * 2 + [False]
+    assert trained.optimizer.state[generator.conv_in.weight]["step"] == 2
+
+
+def test_more_discriminator_steps_when_fakes_pass(script, monkeypatch):
+    """Scores of fakes alone decide; a change is given time."""
+    monkeypatch.setattr(adversary, "GRACE", 3)
+    trained, step = built(script, "--discriminator_steps", "1", "--fake_accuracy_floor", "0.9")
+    gan, numbers = trained.module, []
+    gan.fake_accuracy.fill_(0.5)
+    for _ in range(7):
+        step(silent(trained))
+        numbers.append(int(gan.discriminator_steps))
+    assert numbers == [1, 1, 2, 2, 2, 2, 2]
+    gan.fake_accuracy.fill_(1.0)
+    for _ in range(6):
+        step(silent(trained))
+    assert int(gan.discriminator_steps) == 2
+    fixed, step = built(script, "--discriminator_steps", "1")
+    fixed.module.fake_accuracy.fill_(0.0)
+    for _ in range(6):
+        step(silent(fixed))
+    assert int(fixed.module.discriminator_steps) == 1
+
+
+def test_a_checkpoint_holds_both_networks_and_how_far_they_are(script, tmp_path):
+    """Restored, they go on as if nothing had happened, for the same coins."""
+
+    def advance(trained, number):
+        for index in range(number):
+            torch.manual_seed(index)
+            trained.backward({name: torch.randn_like(value) for name, value in trained.model.named_parameters()})
+            trained.optimizer.step()
+
+    first, _ = built(script, "--discriminator_steps", "2", "--fake_accuracy_floor", "0.6")
+    advance(first, 3)
+    position = {"rows": 0, "steps_reserved": 0}
+    averages = [EMAModel(trained.module.parameters(), decay=0.9) for trained in (first, first)]
+    saved = save_checkpoint(
+        tmp_path, 3, unet=first.module, ema=averages[0], optimizer=first.optimizer, ledger_position=position
+    )
+    second, _ = built(script, "--discriminator_steps", "2", "--fake_accuracy_floor", "0.6")
+    advance(second, 1)
+    load_checkpoint(saved, unet=second.module, ema=averages[1], optimizer=second.optimizer, ledger_position=position)
+    assert int(second.module.steps_since) == 1
+    advance(first, 4)
+    advance(second, 4)
+    for name, value in first.module.state_dict().items():
+        assert torch.equal(value, second.module.state_dict()[name]), name
+
+
+def test_a_stopped_run_goes_on(script, flags, tmp_path, monkeypatch):
+    """With correlated noise, as every method has it."""
+    flags = [*flags, "--noise_bands", "4"]
+    flags[flags.index("--train_batch_size") + 1] = "6"
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        cut_power_at(patch, script, 4)
+        script.main(flags)
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert verify.report(tmp_path / "run" / "release") == 0
+
+
+def test_it_learns_two_patterns(script):
+    """Without noise, from gradients of two classes of images: halves that are white."""
+    facts = PublicFacts(40, (1, 8, 8), ("top", "bottom"))
+    given = "--train_batch_size 20 --generator_batch_size 20 --generator_learning_rate 5e-3".split()
+    trained, step = built(script, *given, "--learning_rate", "3e-3", facts=facts)
+    labels = torch.arange(20) % 2
+    images = torch.full((20, 1, 8, 8), -1.0)
+    images[labels == 0, :, :4], images[labels == 1, :, 4:] = 1.0, 1.0
+    for _ in range(100):
+        losses = trained.loss(trained.model, images, labels, PrivateGenerator())
+        parts = torch.autograd.grad(losses.mean(), list(trained.model.parameters()))
+        step(dict(zip((name for name, _ in trained.model.named_parameters()), parts, strict=True)))
+        trained.optimizer.step()
+    drawn = step.generator.draw(labels).detach().mean(3).squeeze(1)
+    difference = drawn[:, :4].mean(1) - drawn[:, 4:].mean(1)
+    assert (difference[labels == 0] > 0.5).all() and (difference[labels == 1] < -0.5).all()
+
+
+def test_what_is_clamped_keeps_the_gradient_that_leads_back():
+    values = torch.tensor([-2.0, -2.0, 0.5, 2.0, 2.0], requires_grad=True)
+    clamped = Clamped.apply(values)
+    (clamped * torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0])).sum().backward()
+    assert clamped.tolist() == [-1, -1, 0.5, 1, 1] and values.grad.tolist() == [0, -1, 1, 1, 0]
+    assert tuple(LOSSES) == dp_gan.GAN_LOSSES
+
+
+def test_images_without_classes(script):
+    trained, step = built(script, facts=PublicFacts(NUM_IMAGES, (3, 8, 8), None))
+    for _ in range(2):
+        step(silent(trained))
+    assert trained.model.by_class is None and trained.module.generator.conv_in.weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--gan_loss", "wgan"], "--gan_loss 'wgan' is unknown; give one of logistic | hinge"),
+        (["--noise_multiplicity", "4"], "--noise_multiplicity 4 draws the same row as often"),
+        (["--fake_accuracy_floor", "1"], "--fake_accuracy_floor is 1.0; give a number from 0"),
+        (["--adam_beta1", "1"], "--adam_beta1 is 1.0"),
+        (["--discriminator_steps", "0"], "--discriminator_steps is 0"),
+        (["--discriminator_channels", "0"], "--discriminator_channels is 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, words, flags):
+    with pytest.raises(UsageError, match=words):
+        load_config([*flags, *given], DPGANConfig)

@@ -1,0 +1,40 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""PGE with DP-SGD: DPDM's training, and a release whose samples are drawn by Hamiltonian dynamics."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffusers_dp import load_verified, verify
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import CONFIGS, DPDMConfig, load_config
+from diffusers_dp.release.artefacts import IMAGES_PER_CLASS, sample_grid
+from support.flags import TINY_RUN
+from support.runs import load, read_ledger, write_images
+
+
+CONFIG = CONFIGS["pge_dpsgd"]
+
+
+def test_a_release_shows_what_the_sampler_draws(tmp_path, monkeypatch):
+    script = load("pge_dpsgd", monkeypatch)
+    script.main([*TINY_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
+    release = tmp_path / "run" / "release"
+    assert verify.report(release) == 0 and [row["stage"] for row in read_ledger(tmp_path / "run")[1]] == ["dp_sgd"]
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    assert receipt["method"]["name"] == "PGE with DP-SGD" and receipt["curriculum"] == {"sampler": "hmc"}
+    pipeline = load_verified(release)
+    pipeline.set_progress_bar_config(disable=True)
+    shown = np.asarray(Image.open(release / "samples.png"))
+    drawn = [np.asarray(sample_grid(pipeline, IMAGES_PER_CLASS, 0, 2, sampler)) for sampler in ("hmc", "solver")]
+    assert np.array_equal(shown, drawn[0]) and not np.array_equal(shown, drawn[1])
+
+
+def test_its_flags_are_those_of_dpdm():
+    given = ["--max_train_steps", "7", "--p_mean", "-0.4"]
+    ours, theirs = vars(load_config(given, CONFIG)), vars(load_config(given, DPDMConfig))
+    assert {name for name in ours if ours[name] != theirs[name]} == {"output_dir"} and ours.keys() == theirs.keys()
+    with pytest.raises(UsageError, match="--objective ddpm has no scores"):
+        load_config(["--objective", "ddpm"], CONFIG)

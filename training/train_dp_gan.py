@@ -1,0 +1,83 @@
+"""Train a one-step generator on sensitive images with DP-GAN, under one total (epsilon, delta), and release it.
+
+    accelerate launch training/train_dp_gan.py
+    accelerate launch training/train_dp_gan.py --dataset_name ylecun/mnist --config mnist_cpu
+    accelerate launch training/train_dp_gan.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
+
+Stages: DP-SGD on a discriminator, from which a generator learns -> release/. Only DP-SGD and the question of
+`--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first. The
+discriminator's gradient on real images is clipped and noised; that on generated images is added outside, with the same
+weight. The generator learns from the discriminator alone.
+
+Papers: "Differentially Private Generative Adversarial Network" (Xie et al. 2018); "Private GANs, Revisited" (Bie et
+al. 2023), with many discriminator steps for each of the generator.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.methods.config import DPGANConfig, resolve
+from diffusers_dp.runs.launch import launch, run_method
+
+
+if TYPE_CHECKING:
+    from diffusers_dp.pipelines import DPImagePipeline
+    from diffusers_dp.runs.dp_sgd import Trained
+    from diffusers_dp.runs.run import TrainingRun
+
+    Run = TrainingRun[DPGANConfig]
+
+
+def train(run: "Run") -> None:
+    from diffusers_dp.runs.result_model import one_step_pipeline
+
+    # 1. Noisy gradients move the discriminator, and every few steps it moves the generator.
+    pipeline = one_step_pipeline(run.facts, run.config.network, run.processes.device)
+    run.dp_sgd(adversaries(run.config, run.facts, pipeline, run.processes))
+
+    # 2. The release: the generator, with averaged weights.
+    run.release_pipeline(pipeline, run.config.gan_facts)
+
+
+def adversaries(config: Any, facts: Any, pipeline: "DPImagePipeline", processes: Any) -> "Trained":
+    """Both networks as what is trained; the loss is that of the discriminator's real rows."""
+    import torch
+
+    from diffusers_dp.models import OneStepGenerator
+    from diffusers_dp.models.adversary import AdversarialStep, Adversaries, Discriminator, row_loss
+    from diffusers_dp.runs.dp_sgd import Trained
+
+    classes = None if facts.class_names is None else len(facts.class_names)
+    discriminator = Discriminator(facts.image_shape, classes, config.discriminator_channels)
+    gan = Adversaries(pipeline.unet, discriminator, config.discriminator_steps).to(processes.device)
+    step = AdversarialStep(
+        gan, OneStepGenerator(pipeline.unet, pipeline.config.patch_size), classes, processes, kind=config.gan_loss,
+        max_grad_norm=config.max_grad_norm, normaliser=resolve(config, facts.num_units).normaliser,
+        generator_batch_size=config.generator_batch_size, accuracy_floor=config.fake_accuracy_floor,
+        physical_batch_size=config.physical_batch_size or config.generator_batch_size,
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(
+        [
+            {"params": gan.discriminator.parameters(), "lr": config.learning_rate},
+            {"params": gan.generator.parameters(), "lr": config.generator_learning_rate},
+        ],
+        betas=(config.adam_beta1, 0.999),
+    )
+    return Trained(gan, gan.discriminator, row_loss(config.gan_loss, real=True), step, optimizer=optimizer)
+
+
+def build(config: Any, facts: Any, device: Any) -> "Trained":
+    """New networks, for the pre-flight and `diffusers-dp audit run`."""
+    from diffusers_dp.distributed.processes import Processes
+    from diffusers_dp.runs.result_model import one_step_pipeline
+
+    return adversaries(config, facts, one_step_pipeline(facts, config.network, device), Processes())
+
+
+def main(argv: list[str] | None = None) -> None:
+    run_method(DPGANConfig, train, preflight, sys.argv[1:] if argv is None else argv, build=build)
+
+
+if __name__ == "__main__":
+    launch(main)
