@@ -141,8 +141,8 @@ def test_the_space_starts_from_the_wheel(honest, tmp_path):
         "runpy.run_path('app.py', run_name='__main__')"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "--server_port", str(port)], cwd=tmp_path / "space", env={**os.environ, **settings}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [sys.executable, "-c", code, "--server_port", str(port)], cwd=tmp_path / "space",
+        env={**os.environ, **settings}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         assert process.stdout.readline().startswith(str(tmp_path / "site"))
