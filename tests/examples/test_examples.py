@@ -2,8 +2,14 @@
 """Every example runs, as a script and cell by cell as a notebook; the two are one text."""
 
 import json
+import os
 import re
 import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -108,7 +114,44 @@ def test_the_space_is_complete():
     )
     assert facts["sdk_version"] == pins["gradio"] and facts["python_version"] == "3.11"
     assert "diffusers_dp[app]" in (folder / "requirements.txt").read_text()
-    assert "DIFFUSERS_DP_RELEASES" in text
+    assert "DIFFUSERS_DP_RELEASES" in text and (folder / "app.py").is_file()
+
+
+@pytest.mark.slow
+def test_the_space_starts_from_the_wheel(honest, tmp_path):
+    """In a folder that holds its three files and nothing of the repository, with no other copy of the package."""
+    pytest.importorskip("gradio", reason="Gradio is not installed")
+    source = tmp_path / "source"
+    left_out = shutil.ignore_patterns(".git", ".venv", "runs", "tests", "build", "*.egg-info")
+    shutil.copytree(ROOT, source, symlinks=True, ignore=left_out)
+    build = "from setuptools import build_meta; import sys; print(build_meta.build_wheel(sys.argv[1]))"
+    subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, capture_output=True, timeout=200
+    )
+    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "site")
+    shutil.copytree(ROOT / "examples" / "space", tmp_path / "space")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {
+        "PYTHONPATH": str(tmp_path / "site"), "DIFFUSERS_DP_RELEASES": str(honest), "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+    code = (
+        "import runpy, diffusers_dp\nprint(diffusers_dp.__file__, flush=True)\n"
+        "runpy.run_path('app.py', run_name='__main__')"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--server_port", str(port)], cwd=tmp_path / "space",
+        env={**os.environ, **settings}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        assert process.stdout.readline().startswith(str(tmp_path / "site"))
+        address = process.stdout.readline().partition("The page is at ")[2].strip()
+        assert b"Images under differential privacy" in urllib.request.urlopen(address).read()
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
 
 
 def test_notebooks_keep_outputs_and_no_path_of_ours():
