@@ -214,9 +214,7 @@ def main(argv: list[str] | None = None) -> None:
     print(WARNING, file=sys.stderr, flush=True)
     most = min(args.batch_size, args.attack_records)
     if not 2 <= args.neighbours <= most:
-        parser.error(
-            f"--neighbours is {args.neighbours}; give 2 to {most}, as many as --batch_size, --attack_records."
-        )
+        parser.error(f"--neighbours is {args.neighbours}; give 2 to {most}, see --batch_size and --attack_records.")
     torch.manual_seed(args.seed)
     figures, network = {}, None
     if not args.attack_only:

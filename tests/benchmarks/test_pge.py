@@ -27,8 +27,8 @@ from support.runs import load, write_images
 
 
 SHORT = (
-    "--epsilon 1 --neighbours 4 --train_steps 3 --hidden 8 --num_images 20 --sampling_steps 3 --trials 4 --pilots 2 --attack_steps 2 "
-    "--attack_records 6 --attack_hidden 4"
+    "--epsilon 1 --neighbours 4 --train_steps 3 --hidden 8 --num_images 20 --sampling_steps 3 --trials 4 --pilots 2 "
+    "--attack_steps 2 --attack_records 6 --attack_hidden 4"
 ).split()
 
 ASKED = "--skip_preflight --class_names left,empty,right --num_train_images 30 --target_epsilon 1".split()
