@@ -28,7 +28,7 @@ SUPPLY := .venv/.supply
 DOCS := .venv/.docs
 # Every flag that `accelerate launch` would otherwise warn about choosing itself, and as many threads as torch would
 # take on its own: left alone, `accelerate launch` runs a process on one thread.
-LAUNCH = OMP_WAIT_POLICY=PASSIVE $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+LAUNCH = $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
 	--num_cpu_threads_per_process $$($(BIN)/python -c 'import torch; print(torch.get_num_threads())')
 
 .PHONY: demo test test-slow mutants lint docs audit-deps sbom hashes

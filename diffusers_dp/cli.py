@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from . import __version__
+from .distributed.launcher import let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError
 from .methods.command_line import Help, OneSentence
 
@@ -29,6 +30,7 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
+    let_threads_sleep()
     try:
         command, args = _parse(sys.argv[1:] if argv is None else argv)
     except UsageError as error:

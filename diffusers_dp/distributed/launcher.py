@@ -27,6 +27,12 @@ def is_launched() -> bool:
     return any(name in SIZES or name.startswith("ACCELERATE_") for name in os.environ)
 
 
+def let_threads_sleep() -> None:
+    """Threads of torch that wait for each other leave their cores to others, unless the environment says how they
+    wait. Otherwise a step beside other jobs takes several times as long. To be called before torch is loaded."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def tell(error: DiffusersDPError | Interrupted) -> None:
     """The one sentence of an error on stderr, once where all processes raise the same, or end because one did."""
     everywhere = not _have_met() and number_of(LOCAL_RANKS, 0) > 0  # flags: all read the same

@@ -2,6 +2,7 @@
 """Images and their classes in parquet, as `datasets` writes them; read again with care, for they may be a stranger's.
 Nothing here loads torch."""
 
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_CLASSES, LONGEST_NAME = 100_000, 1_000
+ROWS_AT_ONCE = 16  # of a stranger's file, before their size is looked at
+MORE_THAN_PIXELS = 65_536  # bytes that a PNG file may have beyond twice those of its pixels
+PNG_SIGNATURE, PNG_COLOURS = b"\x89PNG\r\n\x1a\n", {1: 0, 3: 2}  # colour type by number of channels
 
 
 def image_table(
@@ -40,7 +44,8 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
     """The images of a release.
 
     Its files may be a stranger's: a row that names another file, or the address of one, in place of an image is
-    refused.
+    refused. So are files that unpack to more than the images that `model_index.json` describes, and pictures of
+    another size.
 
     Args:
         name (`str`): Of the release, for the message.
@@ -51,20 +56,18 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
     """
     import datasets
     import pyarrow as pa
-    from pyarrow import parquet
 
     index = dataset_index(folder)
     try:
         if index is None:
             raise ValueError
         names = _class_names(index["class_names"])
-        tables = [parquet.read_table(folder / shard) for shard in shard_names(index["num_shards"])]
-        table = pa.concat_tables(tables)
-        columns = ["image", *(() if names is None else ("label",))]
-        image = table.column("image").combine_chunks()
-        if table.column_names != columns or len(table) != index["num_images"]:
-            raise ValueError
-        if image.field("bytes").null_count or image.field("path").null_count != len(table):
+        number, shape = _whole(index["num_images"]), tuple(_whole(side) for side in index["image_shape"])
+        batches: list[pa.RecordBatch] = []
+        for shard in shard_names(index["num_shards"]):
+            batches += _read_shard(folder / shard, shape, names is not None, number - sum(map(len, batches)))
+        table = pa.Table.from_batches(batches)
+        if len(table) != number:
             raise ValueError
         features: dict[str, Any] = {"image": datasets.Image()}
         if names is not None:
@@ -76,6 +79,54 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
         return datasets.Dataset(datasets.table.InMemoryTable(described))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, pa.ArrowException):
         raise IntegrityError(f"'{name}' was not loaded: it holds no images of this library.") from None
+
+
+def _read_shard(path: Path, shape: tuple[int, ...], labelled: bool, most: int) -> "list[pa.RecordBatch]":
+    """At most so many rows of a file, a few at a time. A column that repeats one value is small in the file, and a
+    picture may say to be larger than its bytes: both are bounded before they are unpacked.
+
+    Raises `ValueError` where it holds something else.
+    """
+    from pyarrow import parquet
+
+    largest = 2 * shape[0] * shape[1] * shape[2] + MORE_THAN_PIXELS
+    with parquet.ParquetFile(path) as file:
+        about, found = file.metadata, file.schema_arrow
+        packed = {
+            about.row_group(group).column(column).compression
+            for group in range(about.num_row_groups)
+            for column in range(about.num_columns)
+        }
+        as_written = image_table([], [] if labelled else None, [] if labelled else None).schema
+        if not found.equals(as_written) or not packed <= {
+            "SNAPPY",
+            "UNCOMPRESSED",
+        }:  # at most 21 times
+            raise ValueError
+        if not about.num_rows <= most or path.stat().st_size > about.num_rows * largest + MORE_THAN_PIXELS:
+            raise ValueError
+        batches = []
+        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
+            image = batch.column("image")
+            if batch.nbytes > len(batch) * largest or image.field("path").null_count != len(batch):
+                raise ValueError
+            if not all(_is_png_of(picture.as_py(), shape) for picture in image.field("bytes")):
+                raise ValueError
+            batches.append(batch)
+    return batches
+
+
+def _is_png_of(picture: bytes | None, shape: tuple[int, ...]) -> bool:
+    """Whether a file begins as that of an image `[C, H, W]` of 8 bits."""
+    channels, height, width = shape
+    begins = PNG_SIGNATURE + struct.pack(">I4sIIBB", 13, b"IHDR", width, height, 8, PNG_COLOURS[channels])
+    return picture is not None and picture.startswith(begins)
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int or not 0 < number < 2**31:
+        raise ValueError
+    return number
 
 
 def class_names_of(images: "datasets.Dataset") -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
-from ..distributed.launcher import RANKS, is_launched, number_of, tell
+from ..distributed.launcher import RANKS, is_launched, let_threads_sleep, number_of, tell
 from ..errors import DiffusersDPError, Interrupted
 from ..methods.config import DPSGDConfig, TrainingConfig, load_config
 from ..methods.latents import LatentConfig
@@ -101,6 +101,7 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Bui
 
 def launch(main: Callable[[], None]) -> None:
     """Runs a training script: one sentence on stderr, and the exit code, where it ends early."""
+    let_threads_sleep()
     try:
         main()
     except (DiffusersDPError, Interrupted) as error:

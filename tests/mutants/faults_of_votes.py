@@ -104,8 +104,15 @@ EVOLVED = (
     Fault(
         "a stranger's data set opens a file of this machine",
         TABLES,
-        'if image.field("bytes").null_count or image.field("path").null_count != len(table):',
-        "if False:",
-        (f"{OF_A_RUN}test_a_release_of_images_is_no_model",),
+        ' or image.field("path").null_count != len(batch):',
+        ":",
+        ("release/test_dataset_release.py::test_what_unpacks_to_more_than_it_says_is_not_loaded",),
+    ),
+    Fault(
+        "a stranger's data set fills the memory with one picture many times",
+        TABLES,
+        "batch.nbytes > len(batch) * largest or ",
+        "",
+        ("release/test_dataset_release.py::test_what_unpacks_to_more_than_it_says_is_not_loaded",),
     ),
 )

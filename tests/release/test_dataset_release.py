@@ -6,9 +6,11 @@ import json
 import zipfile
 
 import datasets
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 
 from diffusers_dp import cli, load_verified, verify
 from diffusers_dp.app import views
@@ -92,6 +94,32 @@ def test_what_was_changed_is_not_loaded(release):
         files_to_push(release)
     index = release / "model_index.json"
     index.write_text(json.dumps({**dataset_index(release), "num_shards": 2}))
+    with pytest.raises(IntegrityError, match="holds no images of this library"):
+        load_verified(release, require_dp=False)
+
+
+@pytest.mark.parametrize(
+    "table, options",
+    [
+        ({"more": bytes(200_000)}, {"dictionary_pagesize_limit": 2**22}),  # one value for all rows
+        ({"picture": None}, {}),
+        ({"path": "/etc/hostname"}, {}),
+        ({"shape": (3, 8, 9)}, {}),
+        ({"shape": (1, 8, 8)}, {}),
+        ({"rows": 5}, {}),
+        ({}, {"compression": "zstd"}),  # which may unpack to a thousand times its size
+    ],
+)
+def test_what_unpacks_to_more_than_it_says_is_not_loaded(release, images, table, options):
+    """Files of a stranger whose `model_index.json` stayed as it was; the first shard has four rows."""
+    shape = table.get("shape", (3, 8, 8))
+    picture = dataset_release._png(torch.zeros(shape, dtype=torch.uint8).numpy()) + table.get("more", b"")
+    own = {"bytes": table.get("picture", picture), "path": table.get("path")}
+    shard, rows = release / dataset_files(3)[2], table.get("rows", 4)
+    assert load_verified(release, require_dp=False).num_rows == 9
+    as_it_was = parquet.read_table(shard).slice(0, 0)
+    columns = [pa.array([own] * rows, as_it_was.schema.field("image").type), pa.array([0] * rows, pa.int64())]
+    parquet.write_table(pa.Table.from_arrays(columns, schema=as_it_was.schema), shard, **options)
     with pytest.raises(IntegrityError, match="holds no images of this library"):
         load_verified(release, require_dp=False)
 

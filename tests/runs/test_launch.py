@@ -30,10 +30,11 @@ STARTS = {
 }  # fmt: skip
 #: Each as a program of its own would be, one after the other; then what they loaded.
 ALL_STARTS = """
-import contextlib, io, json, runpy, sys
+import contextlib, io, json, os, runpy, sys
 
 ends = []
 for program, flags in json.loads(sys.argv[1]):
+    os.environ.pop("OMP_WAIT_POLICY", None)
     said, sys.argv, code = io.StringIO(), [program, *flags], 0
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
@@ -43,13 +44,15 @@ for program, flags in json.loads(sys.argv[1]):
                 runpy.run_module(program, run_name="__main__")
         except SystemExit as end:
             code = end.code or 0
-    ends.append([code, said.getvalue(), sorted({"torch", "accelerate", "diffusers", "opacus"} & set(sys.modules))])
+    loaded = sorted({"torch", "accelerate", "diffusers", "opacus"} & set(sys.modules))
+    ends.append([code, said.getvalue(), loaded, os.environ["OMP_WAIT_POLICY"]])
 print(json.dumps(ends))
 """
 
 
 def test_what_ends_before_training_loads_no_torch(tmp_path):
-    """Help, a typo, a dry run, a plan that cannot be, a folder in use: of each script, and by `diffusers-dp train`."""
+    """Help, a typo, a dry run, a plan that cannot be, a folder in use: of each script, and by `diffusers-dp train`.
+    How threads wait is said before they exist."""
     (tmp_path / "taken" / "private" / "cache").mkdir(parents=True)
     programs = {name: (str(ROOT / path), []) for path, name in SCRIPTS.items()}
     programs["command"] = "diffusers_dp.cli", ["train", "dpdm"]
@@ -63,9 +66,9 @@ def test_what_ends_before_training_loads_no_torch(tmp_path):
         env={**environment, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for (name, what), (code, said, loaded) in zip(starts, json.loads(done.stdout), strict=True):
+    for (name, what), (code, said, loaded, waiting) in zip(starts, json.loads(done.stdout), strict=True):
         _, expected, words = STARTS[what]
-        assert (code, loaded) == (expected, []) and words in said, (name, what, said)
+        assert (code, loaded, waiting) == (expected, [], "PASSIVE") and words in said, (name, what, said)
         assert expected == 0 or said.count("error: ") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 

@@ -2,7 +2,7 @@
 """Tiny vision networks as transformers saves them."""
 
 import torch
-from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
+from transformers import ResNetConfig, ResNetForImageClassification, ResNetModel, ViTConfig, ViTModel
 
 
 def save_resnet(folder, seed=0, num_channels=3):
@@ -26,4 +26,14 @@ def save_vit(folder, seed=0):
         image_size=16, patch_size=8, num_channels=3, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=8,
     )).save_pretrained(folder)  # fmt: skip
+    return str(folder)
+
+
+def save_classifier(folder, num_labels):
+    torch.manual_seed(0)
+    ResNetForImageClassification(ResNetConfig(
+        num_channels=3, embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], layer_type="basic",
+        num_labels=num_labels,
+    )).save_pretrained(folder)  # fmt: skip
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\nA network.\n")
     return str(folder)

@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.methods.config import TrainingConfig, config_class_of, load_config
-from support.feature_networks import save_resnet
+from support.feature_networks import save_classifier, save_resnet
 from support.latents import stable_diffusion
 from support.places import ROOT
+from support.public_models import save as save_pipeline
 from support.runs import load
 
 
@@ -27,7 +28,9 @@ SHORT = {
     "spatial_batch_size": 2, "frequency_steps": 1, "frequency_batch_size": 2, "generator_steps": 1,
     "generator_batch_size": 10, "num_auxiliary_images": 10, "num_generated_images": 10, "diffusion_steps": 1,
     "diffusion_batch_size": 2, "num_stopping_images": 10, "stopping_steps": 1,
-    "num_inference_steps": 1, "max_physical_batch_size": 2,
+    "num_inference_steps": 1, "max_physical_batch_size": 2, "candidates_per_class": 4, "images_per_class": 2,
+    "lookahead": 1, "generator_inference_steps": 2, "steps_per_network": 1, "network_steps": 1,
+    "semantic_classes_per_class": 1,
 }  # fmt: skip
 
 
@@ -75,9 +78,16 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     labels = [i % len(names) for i in range(NUM_IMAGES)]
     flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
     flags += [f"--{flag}={value}" for flag, value in SHORT.items() if hasattr(config, flag)]
-    for network in ("feature_network", "stopping_network"):
+    for network in ("feature_network", "stopping_network", "embedding_network"):
         if getattr(config, network, None):
             flags += [f"--{network}", save_resnet(tmp_path / network)]
+    if getattr(config, "embedding_layers", ""):
+        flags += ["--embedding_layers", "pooler"]
+    if getattr(config, "semantic_query_network", None):
+        flags += ["--semantic_query_network", save_classifier(tmp_path / "classifier", len(names))]
+    if getattr(config, "generator", None) == "pipeline":
+        model = save_pipeline(tmp_path / "model", in_channels=channels, out_channels=channels, sample_size=side)
+        flags += ["--pretrained_model_name_or_path", model]
     if hasattr(config, "lora_rank"):
         base = stable_diffusion(tmp_path / "base", channels, side)
         flags += ["--pretrained_model_name_or_path", str(base)]
@@ -96,12 +106,14 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
         table.to_parquet(tmp_path / "images" / "train-00000-of-00001.parquet")
         flags += ["--dataset_name", str(tmp_path / "images")]
 
-    if "\npublic_steps:" in recipe.read_text():
-        for index, image in enumerate(images[:4]):
-            folder = tmp_path / "public" / str(index % 2)
+    learns = "\npublic_steps:" in recipe.read_text()
+    if learns or getattr(config, "generator", None) == "public_images":
+        for index, image in enumerate(images):
+            folder = tmp_path / "public" / str(index % len(names))
             folder.mkdir(parents=True, exist_ok=True)
             image.transpose(Image.Transpose.ROTATE_90).save(folder / f"{index}.png")
-        flags += f"--public_data_dir {tmp_path / 'public'} --public_steps 1 --public_batch_size 2".split()
+        flags += ["--public_data_dir", str(tmp_path / "public")]
+        flags += "--public_steps 1 --public_batch_size 2".split() if learns else []
     if config.method == "dp_diffusion":  # its K of 128 draws of 80 million parameters takes the memory of a large GPU
         flags += ["--noise_multiplicity", "2"]
     load(config.method, monkeypatch).main(flags)

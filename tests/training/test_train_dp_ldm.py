@@ -3,6 +3,7 @@
 Diffusers alone can load."""
 
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from diffusers_dp.cli import main as cli
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
 from diffusers_dp.release.allow_list import ADAPTER_FILES, CARD_AND_RECEIPT
+from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.push import files_to_push
 from support.flags import NUM_IMAGES
 from support.latents import LATENT_PIPELINES
@@ -296,6 +298,29 @@ def test_pickles_other_pipelines_and_dit_adapters_are_refused(bases, script, fla
     with pytest.raises(UsageError, match="DiTPipeline has no load_lora_weights.*--merge"):
         script.main([*flags, *base_flag(bases, "DiTPipeline")])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "component", "given"),
+    [
+        ("StableDiffusionPipeline", "unet", {"block_out_channels": [400_000, 800_000]}),
+        ("StableDiffusionPipeline", "unet", {"layers_per_block": 400_000}),
+        ("StableDiffusionPipeline", "vae", {"block_out_channels": [40_000, 80_000]}),
+        ("StableDiffusionPipeline", "text_encoder", {"vocab_size": 10**12}),
+        ("StableDiffusionPipeline", "text_encoder", {"num_hidden_layers": 400_000}),
+        ("DiTPipeline", "transformer", {"sample_size": 400_000}),
+    ],
+)
+def test_a_configuration_larger_than_its_weights_is_refused(kind, component, given, bases, tmp_path):
+    """Before memory is taken, by a file of a few bytes."""
+    place = tmp_path / "large"
+    shutil.copytree(bases[kind], place)
+    config = json.loads((place / component / "config.json").read_text())
+    (place / component / "config.json").write_text(json.dumps({**config, **given}))
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UsageError, match=rf"is not taken \({component}: "):
+        load_base(str(place))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start < 2**19  # KiB
 
 
 def test_the_flag_chooses_the_method():

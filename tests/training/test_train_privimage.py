@@ -5,13 +5,13 @@ import json
 
 import pytest
 import torch
-from transformers import ResNetConfig, ResNetForImageClassification
 
 from diffusers_dp import SensitiveImages, verify
 from diffusers_dp.data.public_images import PublicImages, of_classes
 from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy.separate_records import features_of_zeros
 from diffusers_dp.queries.semantic import PublicClassifier, SemanticQuery, largest, semantic_classes
+from support.feature_networks import save_classifier
 from support.flags import TINY_RUN
 from support.runs import independent_epsilon, load, read_ledger, write_images, write_public
 
@@ -19,29 +19,19 @@ from support.runs import independent_epsilon, load, read_ledger, write_images, w
 SHAPE, KINDS = (1, 8, 8), ("cat", "dog", "fox", "owl")
 
 
-def save_classifier(folder, num_labels=len(KINDS)):
-    torch.manual_seed(0)
-    ResNetForImageClassification(ResNetConfig(
-        num_channels=3, embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], layer_type="basic",
-        num_labels=num_labels,
-    )).save_pretrained(folder)  # fmt: skip
-    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\nA network.\n")
-    return str(folder)
-
-
 @pytest.fixture
 def flags(tmp_path):
     return [
         *TINY_RUN, *write_images(tmp_path / "images"), *write_public(tmp_path / "public", KINDS, count=8),
-        "--semantic_query_network", save_classifier(tmp_path / "classifier"), "--semantic_classes_per_class", "1",
-        "--output_dir", str(tmp_path / "run"),
+        "--semantic_query_network", save_classifier(tmp_path / "classifier", len(KINDS)),
+        "--semantic_classes_per_class", "1", "--output_dir", str(tmp_path / "run"),
     ]  # fmt: skip
 
 
 def test_an_image_adds_w_ones_of_its_own(tmp_path):
     """Norm sqrt(w), each row of its own image; the counts are shared out without a class twice."""
     query = SemanticQuery(
-        classifier=PublicClassifier(save_classifier(tmp_path / "classifier"), SHAPE), classes_per_class=2,
+        classifier=PublicClassifier(save_classifier(tmp_path / "classifier", len(KINDS)), SHAPE), classes_per_class=2,
         noise_multiplier=50.0,
     )  # fmt: skip
     for features in (query.features, query.stand_in()):
