@@ -15,7 +15,8 @@ from support.places import ROOT
 PACKAGED = ("diffusers_dp", "pipelines", "training", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 SHORT = (
     "--max_train_steps 1 --spatial_steps 1 --frequency_steps 1 --generator_steps 1 --generator_batch_size 10 "
-    "--num_auxiliary_images 20 --noise_multiplicity 1 --train_batch_size 100 --num_inference_steps 2 --skip_preflight"
+    "--num_auxiliary_images 20 --noise_multiplicity 1 --train_batch_size 100 --num_inference_steps 2 --skip_preflight "
+    "--block_out_channels 4,8 --num_frequency_features 50 --generator_channels 4 --accountant rdp"
 ).split()
 
 

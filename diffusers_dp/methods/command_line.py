@@ -37,9 +37,9 @@ class OneSentence(argparse.ArgumentParser):
 class _PrintHelp(argparse.Action):
     """`--help`, and `--help_all`."""
 
-    def __init__(self, *args: Any, long: "argparse.ArgumentParser", **kwargs: Any):
-        super().__init__(*args, nargs=0, default=argparse.SUPPRESS, **kwargs)
-        self.shown = long
+    def __init__(self, option_strings: list[str], dest: str, *, shown: argparse.ArgumentParser, help: str):
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+        self.shown = shown
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         self.shown.print_help()
@@ -58,8 +58,8 @@ def parser_of(config_class: type[Any], *, prog: str, description: str) -> argpar
     short = _build(config_class, prog, f"{description} {LONG_HELP.split(',')[0]}: --help_all.", short=True)
     parser = _build(config_class, prog, description, short=False)
     for each in (short, parser):
-        each.add_argument("-h", "--help", action=_PrintHelp, long=short, help=SHORT_HELP)
-        each.add_argument("--help_all", action=_PrintHelp, long=parser, help=LONG_HELP)
+        each.add_argument("-h", "--help", action=_PrintHelp, shown=short, help=SHORT_HELP)
+        each.add_argument("--help_all", action=_PrintHelp, shown=parser, help=LONG_HELP)
     return parser
 
 

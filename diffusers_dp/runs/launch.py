@@ -95,6 +95,7 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Bui
     tune(config.tunes_engine)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trained = (build or model_to_audit)(config, facts, device)
+    assert trained is not None  # of a method of this library with DP-SGD
     return str(forecast(facts, plan, trained, device, **config.forecast_settings))
 
 

@@ -249,9 +249,11 @@ def test_every_recipe_loads(path):
 )
 @pytest.mark.parametrize("epsilon", [1, 10])
 def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, epsilon):
-    others = ("dp_diffusion", "dp_mepf")
-    paths = [path for path in RECIPES if path.stem == f"{name}_eps{epsilon}" and path.parent.name not in others]
-    assert paths
+    """Of DPImageBench's protocol."""
+    family, stem = ("feta_pro", "dp_feta", "dpdm", "dp_gan"), f"{name}_eps{epsilon}"
+    paths = [path for path in RECIPES if path.stem == stem and path.parent.name in family]
+    paths += [path for path in RECIPES if path.stem == f"privimage_{stem}"]
+    assert len(paths) > 3
     for path in paths:
         flags = ["--config", str(path), "--dry_run"]
         config = load_config(flags, config_class_of(flags))
