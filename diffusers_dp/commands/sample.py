@@ -324,7 +324,7 @@ def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags
                 num_inference_steps=flags.num_inference_steps,
                 solver="dpm" if flags.solver == HMC else flags.solver,
                 guidance_scale=flags.guidance_scale,
-                **({"sampler": HMC} if flags.solver == HMC else {}),
+                sampler=HMC if flags.solver == HMC else "solver",
             ).images
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):

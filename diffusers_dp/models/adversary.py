@@ -2,7 +2,8 @@
 """A generator and the discriminator that teaches it (DP-GAN, Xie et al. 2018; as Bie et al. 2023 made it work). Only
 the discriminator's real rows are private, and the door alone computes on them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from diffusers import UNet2DModel
 from torch import nn
 
 from ..distributed.processes import Processes
-from ..gradients.step import Gradients, RowLoss, clipped_gradient_sum
+from ..gradients.step import Gradients, PhysicalBatch, RowLoss, clipped_gradient_sum
 from ..randomness.private_generator import PrivateGenerator
 from .one_step import OneStepGenerator
 
@@ -46,7 +47,7 @@ class Discriminator(nn.Module):
         self.features = nn.Sequential(*layers, nn.Flatten())
         size = inputs * side**2
         self.score = nn.Linear(size, 1)
-        self.by_class = None
+        self.by_class: nn.Embedding | None = None
         if num_classes is not None:
             self.by_class = nn.Embedding(num_classes, size)
             nn.init.zeros_(self.by_class.weight)
@@ -158,7 +159,7 @@ class AdversarialStep:
     def _of_fakes(self) -> Gradients:
         """The sum of clipped gradients of as many fakes as real images are expected."""
 
-        def batches():
+        def batches() -> Iterator[PhysicalBatch]:
             left = self.processes.part(self.normaliser)
             while left > 0:
                 with torch.no_grad():
@@ -207,11 +208,11 @@ class Clamped(torch.autograd.Function):
     """Clamps to [-1, 1]. A value beyond that keeps the gradient that leads it back."""
 
     @staticmethod
-    def forward(ctx, values: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(values)
         return values.clamp(-1, 1)
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        (values,) = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        (values,), (gradient,) = ctx.saved_tensors, gradients
         return gradient.masked_fill((values.abs() > 1) & (gradient * values < 0), 0.0)
