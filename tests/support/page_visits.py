@@ -13,7 +13,7 @@ from PIL import Image
 
 BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-WAIT = 120_000  # milliseconds; torch is loaded behind the page
+WAIT = 240_000  # milliseconds; torch is loaded behind the page
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
