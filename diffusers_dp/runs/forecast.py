@@ -20,6 +20,7 @@ from .dp_sgd import Trained
 from .plan import Plan
 
 
+REPEATS = 3
 LONG_ENOUGH = 0.3  # seconds of one call, from which on more images at once tell nothing new
 COPIES = 6  # of the trained weights in memory: themselves, gradient, noise, Adam's two moments, their average
 STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
@@ -150,16 +151,19 @@ def _ordinary(
 
 def _seconds(step: Callable[[int], None], images: int, at_once: int, device: torch.device) -> float:
     """Of one step on so many images: that on one, and as much more for each as a call with several tells."""
+    # A busy CPU lets a call wait: what counts is the time that it computed, of all threads.
+    clock, threads = (time.process_time, torch.get_num_threads()) if device.type == "cpu" else (time.perf_counter, 1)
     one = several = _timed(step, 1, device)
-    number = 1
-    while several < LONG_ENOUGH and number < at_once:
+    number, computed = 1, 0.0
+    while computed < LONG_ENOUGH and number < at_once:
+        start = clock()
         try:
             several = _timed(step, min(2 * number, at_once), device)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             break  # a run halves what it computes at once
-        number = min(2 * number, at_once)
+        number, computed = min(2 * number, at_once), (clock() - start) / REPEATS / threads
     each = max(0.0, several - one) / (number - 1) if number > 1 else one
     return one + (images - 1) * each
 
@@ -167,7 +171,7 @@ def _seconds(step: Callable[[int], None], images: int, at_once: int, device: tor
 def _timed(step: Callable[[int], None], number: int, device: torch.device) -> float:
     """The shortest of three: a busy machine slows single calls down, and makes none quicker."""
     times = []
-    for _ in range(3):
+    for _ in range(REPEATS):
         start = time.perf_counter()
         step(number)
         if device.type == "cuda":
