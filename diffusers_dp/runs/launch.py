@@ -83,7 +83,7 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Bui
     """What the pre-flight says of seconds, memory and disk, for `diffusers-dp plan`. Arguments are those of
     `run_method`."""
     if not isinstance(config, DPSGDConfig):
-        return f"how long: not measured, for {config.registered().title} has no steps of DP-SGD."
+        return f"how long: not measured, for {config.registered().title} takes no noisy gradients."
     if isinstance(config, LatentConfig) and config.pretrained_model_name_or_path is None:
         return "how long: not measured without --pretrained_model_name_or_path."
     import torch

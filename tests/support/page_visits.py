@@ -86,8 +86,9 @@ CONTRAST = """() => {
     const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255, 255]; };
   const words = (e) => [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data).join("").trim();
   const shown = (e) => e.checkVisibility({visibilityProperty: true}) && !e.closest("[disabled], [aria-disabled=true]");
-  const found = [...document.body.querySelectorAll("*")].filter((e) => shown(e) && (words(e) || e.value))
-    .map((e) => [e, getComputedStyle(e)[e.closest("svg") ? "fill" : "color"], words(e) || e.value]);
+  const typed = (e) => e.matches("input:not([type=radio], [type=checkbox], [type=range]), textarea") ? e.value : "";
+  const found = [...document.body.querySelectorAll("*")].filter((e) => shown(e) && (words(e) || typed(e)))
+    .map((e) => [e, getComputedStyle(e)[e.closest("svg") ? "fill" : "color"], words(e) || typed(e)]);
   const hints = [...document.querySelectorAll("input[placeholder], textarea[placeholder]")].filter(shown)
     .map((e) => [e, getComputedStyle(e, "::placeholder").color, e.placeholder]);
   return [...found, ...hints].map(([e, colour, text]) => {
