@@ -110,7 +110,8 @@ def test_nothing_of_one_model_is_saved_once_another_is_chosen(visit):
 
     page.draw(16)
     page.page.evaluate(
-        "window.saved = []; HTMLAnchorElement.prototype.click = function () { if (this.download) saved.push(this.download); }"
+        "window.saved = [];"
+        "HTMLAnchorElement.prototype.click = function () { if (this.download) saved.push(this.download); }"
     )
     held, gate = [], ["closed"]
     page.page.route("**/queue/join*", lambda route: held.append(route) if gate else route.continue_())
