@@ -1,18 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What `pip install` gives is enough to train."""
 
-import os
-import shutil
-import subprocess
 import sys
 import tarfile
 
 import pytest
 
-from support.places import ROOT
+from support.wheel import build, said, source_in
 
 
-PACKAGED = ("diffusers_dp", "pipelines", "training", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 SHORT = (
     "--max_train_steps 1 --spatial_steps 1 --frequency_steps 1 --generator_steps 1 --generator_batch_size 10 "
     "--num_auxiliary_images 20 --noise_multiplicity 1 --train_batch_size 100 --num_inference_steps 2 --skip_preflight "
@@ -20,30 +16,13 @@ SHORT = (
 ).split()
 
 
-def said(*command, cwd):
-    """What a command prints; in its environment nothing leads to the repository."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    ended = subprocess.run([str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return ended.stdout
-
-
-def build(kind, source, folder):
-    """By the build backend, without the isolation that would download it."""
-    code = f"import sys; from setuptools.build_meta import build_{kind} as build; print(build(sys.argv[1]))"
-    return folder / said(sys.executable, "-c", code, folder, cwd=source).splitlines()[-1]
-
-
 @pytest.mark.slow
 def test_a_wheel_made_of_the_sdist_trains_in_an_empty_folder(tmp_path):
     """With the dependencies that are installed here: they are not downloaded anew."""
     pytest.importorskip("pip")
-    for name in ("source", "unpacked", "empty"):
+    for name in ("unpacked", "empty"):
         (tmp_path / name).mkdir()
-    for name in PACKAGED:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / "source" / name)
-    sdist = build("sdist", tmp_path / "source", tmp_path)
+    sdist = build("sdist", source_in(tmp_path / "source"), tmp_path)
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()

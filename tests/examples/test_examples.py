@@ -17,6 +17,7 @@ import yaml
 
 from support import forked
 from support.places import ROOT, module_of
+from support.wheel import build, source_in
 
 
 notebooks = module_of(ROOT / "examples" / "notebooks.py")
@@ -121,14 +122,8 @@ def test_the_space_is_complete():
 def test_the_space_starts_from_the_wheel(honest, tmp_path):
     """In a folder that holds its three files and nothing of the repository, with no other copy of the package."""
     pytest.importorskip("gradio", reason="Gradio is not installed")
-    source = tmp_path / "source"
-    left_out = shutil.ignore_patterns(".git", ".venv", "runs", "tests", "build", "*.egg-info")
-    shutil.copytree(ROOT, source, symlinks=True, ignore=left_out)
-    build = "from setuptools import build_meta; import sys; print(build_meta.build_wheel(sys.argv[1]))"
-    subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, capture_output=True, timeout=200
-    )
-    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "site")
+    wheel = build("wheel", source_in(tmp_path / "source"), tmp_path)
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     shutil.copytree(ROOT / "examples" / "space", tmp_path / "space")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
