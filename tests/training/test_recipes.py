@@ -52,13 +52,13 @@ def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
     flags = ["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run"), *described]
     config = load_config(flags, config_class_of(flags))
     load(config.method, monkeypatch).main(flags)
-    _, *lines = (line for line in capsys.readouterr().out.splitlines() if not line.startswith("signal to noise"))
-    rows = {words[0]: float(words[1]) for words in map(str.split, lines) if not words[0].startswith("total")}
+    table, _, total = capsys.readouterr().out.partition("\ntotal ")
+    rows = {words[0]: float(words[1]) for words in map(str.split, table.splitlines()[1:]) if words[0] != "signal"}
     steps = ["dp_sgd"] if hasattr(config, "max_train_steps") else []
     # What gets the rest is planned last, and asked where it stands.
     queries = sorted(config.queries, key=lambda query: (query.budget_share, query.noise_multiplier) == (None, None))
     assert list(rows) == [*(query.name for query in queries), *steps]
-    epsilon = float(re.search(r"total \(\w+\): epsilon ([\d.]+)", lines[-1])[1])
+    epsilon = float(re.match(r"\(\w+\): epsilon ([\d.]+)", total)[1])
     assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
     if "_eps" in recipe.stem and steps:
         comments = recipe.read_text().replace("\n# ", " ")
