@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A run that fine-tunes a public latent pipeline: its images are encoded once, and DP-SGD sees latents."""
 
+import copy
 import json
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from .run import TrainingRun
 
 Config = TypeVar("Config", bound=LatentConfig)
 FLAG = "--pretrained_model_name_or_path"
+Opened = tuple[LatentBase, LatentEncoder, LatentDenoiser]
 
 
 class LatentRun(TrainingRun[Config]):
@@ -41,7 +43,8 @@ class LatentRun(TrainingRun[Config]):
 
     def _begin(self) -> list[dict[str, Any]]:
         config = self.config
-        self.base, self.encoder, self.denoiser = open_base(self.facts, **config.base_settings)
+        opened: Opened = self.opened or open_base(self.facts, **config.base_settings)
+        self.base, self.encoder, self.denoiser = opened
         what = f"{FLAG} {config.pretrained_model_name_or_path}"
         receipt, cost = release_of(self.base, what), {}
         if receipt is not None:
@@ -143,7 +146,7 @@ def open_base(
     draw_posterior: bool,
     bf16: bool,
     checkpointing: bool,
-) -> tuple[LatentBase, LatentEncoder, LatentDenoiser]:
+) -> Opened:
     """The public pipeline, what encodes, and what denoises under the condition of the classes; nothing is trained yet.
 
     Raises:
@@ -195,8 +198,10 @@ def latent_model_to_audit(
     base_settings: dict[str, Any],
     trained_settings: dict[str, Any],
 ) -> Trained:
-    """What DP-SGD will train, newly made."""
-    _, encoder, denoiser = open_base(facts, **base_settings)
-    trained = make_trained(denoiser, targets, **trained_settings)
-    denoiser.to(device)
-    return replace(trained, row_shape=encoder.shape(facts.image_shape))
+    """What DP-SGD will train: other layers around the very weights of the base, which an audit leaves as they are. The
+    run takes the base, to which no adapter was added."""
+    base, encoder, denoiser = opened = open_base(facts, **base_settings)
+    weights = {id(each): each for each in (*denoiser.parameters(), *denoiser.buffers())}
+    trained = make_trained(copy.deepcopy(denoiser, weights), targets, **trained_settings)
+    trained.model.to(device)
+    return replace(trained, row_shape=encoder.shape(facts.image_shape), opened=opened)

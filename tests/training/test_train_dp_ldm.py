@@ -10,8 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from diffusers import DiTPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
+from diffusers import (
+    AutoencoderKL,
+    DiTPipeline,
+    StableDiffusion3Pipeline,
+    StableDiffusionPipeline,
+    UNet2DConditionModel,
+)
 from safetensors.torch import load_file, save_file
+from transformers import CLIPTextModel
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.cli import main as cli
@@ -122,6 +129,28 @@ def test_a_merged_release_is_a_pipeline_of_diffusers(kind, trained, bases, scrip
     changed = {name for name in weights[0] if weights[1][name].shape != weights[0][name].shape
                or not torch.equal(weights[0][name], weights[1][name])}  # fmt: skip
     assert changed and (trained == "all" or all("attn" in name or "embedding_table" in name for name in changed))
+
+
+@pytest.mark.parametrize("trained", ["attention", "lora"])
+def test_a_base_is_loaded_once(trained, bases, script, flags, tmp_path, monkeypatch):
+    """By the pre-flight, which leaves its weights as they are, and adds nothing to its layers."""
+    loaded = []
+    for kind in (UNet2DConditionModel, AutoencoderKL, CLIPTextModel):
+
+        def counted(*given, take=kind.from_pretrained, **more):
+            loaded.append(take.__self__.__name__)
+            return take(*given, **more)
+
+        monkeypatch.setattr(kind, "from_pretrained", counted)
+    flags.remove("--skip_preflight")
+    script.main([*flags, *base_flag(bases), "--train", trained, "--merge"])
+    assert sorted(loaded) == ["AutoencoderKL", "CLIPTextModel", "UNet2DConditionModel"]
+    before, after = (
+        load_file(f"{folder}/unet/diffusion_pytorch_model.safetensors")
+        for folder in (bases["StableDiffusionPipeline"], tmp_path / "run" / "release")
+    )
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert before.keys() == after.keys() and changed and all("attn" in name for name in changed)
 
 
 def test_a_base_that_is_a_release_is_counted(bases, script, flags, tmp_path):
