@@ -33,14 +33,17 @@ if TYPE_CHECKING:
 
 
 def train(run: "LatentRun[LatentConfig]") -> None:
-    # 1. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
+    # 1. What a new network learns from public images alone.
+    run.pretrain()
+
+    # 2. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
     if isinstance(config, DPSAPFConfig):
         saliency = run.saliency(config.times, config.seed)
         chosen = run.ask_latents(config.saliency_query, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
-    # 2. DP-SGD on the latents, and the release.
+    # 3. DP-SGD on the latents, and the release.
     run.dp_sgd_on_latents(targets)
     run.release_model({**config.training_facts, **({"lora_targets": list(targets)} if targets else {})})
 

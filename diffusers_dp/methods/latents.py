@@ -3,14 +3,14 @@
 low-rank matrices beside layers that a noisy answer names (DP-SAPF). No torch."""
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag_groups import flag, run_folder, split_list
-from .flags import DPSGDConfig, TimesOfRows
+from .flag_groups import LevelFlags, flag, run_folder, split_list
+from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
 #: What `--train` may be, and whose it is.
@@ -28,7 +28,8 @@ class LatentFlags:
     pretrained_model_name_or_path: str | None = flag(
         None,
         "Hub id or local folder of a public StableDiffusionPipeline, StableDiffusion3Pipeline or DiTPipeline "
-        "(safetensors) to begin with; no code of it is run.",
+        "(safetensors) to begin with; no code of it is run. With public images the network is a new one, and of a "
+        "StableDiffusionPipeline the autoencoder and the text encoder stay.",
     )
     pretrained_model_revision: str | None = flag(
         None, "Branch, tag or commit of it on the Hub; the release always names the commit.", rare=True
@@ -74,7 +75,14 @@ class LatentFlags:
 
 
 @dataclass
-class LatentConfig(TimesOfRows, LatentFlags, DPSGDConfig):
+class NewNetworkFlags(LevelFlags):
+    """The UNet of latents that is made where public images are named; sizes of feature maps are those of latents."""
+
+    _argument_group_name = "new network (with public images)"
+
+
+@dataclass
+class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
     """What the methods of `training/train_dp_ldm.py` share."""
 
     @property
@@ -107,8 +115,16 @@ class LatentConfig(TimesOfRows, LatentFlags, DPSGDConfig):
         return {
             "name": self.pretrained_model_name_or_path, "revision": self.pretrained_model_revision,
             "prompts": self.prompts, "draw_posterior": self.draw_posterior, "bf16": self.precision == "bf16",
-            "checkpointing": self.gradient_checkpointing,
+            "checkpointing": self.gradient_checkpointing, "network": self.new_network, "seed": self.seed,
         }  # fmt: skip
+
+    @property
+    def new_network(self) -> dict[str, Any] | None:
+        """The UNet that public images are to teach, as `models.unet.latent_unet` takes it."""
+        if not self.pretrains:
+            return None
+        names = ("channels_per_level", "layers_per_block", "attention_sizes")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def trained_settings(self) -> dict[str, Any]:
@@ -141,6 +157,31 @@ class LatentConfig(TimesOfRows, LatentFlags, DPSGDConfig):
         if not 0 <= self.label_dropout < 1:
             raise UsageError(f"--label_dropout is {self.label_dropout}; give a number from 0 to below 1.")
         self.trained_settings  # refuses a --timestep_mixture that is none
+        self._check_new_network()
+
+    def _check_new_network(self) -> None:
+        if not (self.pretrains or self.dry_run):
+            for group in (PublicDataFlags, PretrainingFlags, NewNetworkFlags):
+                for each in fields(group):
+                    if getattr(self, each.name) != each.default:
+                        raise UsageError(
+                            f"--{each.name} needs --public_dataset_name or --public_data_dir, whose images teach a "
+                            "new network: name some, or leave it out."
+                        )
+        if self.pretrains and not self.merges:
+            raise UsageError(
+                "Public images teach a new network, which nobody has to load adapters into: add --merge, or give "
+                "--train all."
+            )
+        try:
+            known = min(self.channels_per_level) > 0 and min(self.attention_sizes, default=1) > 0
+        except ValueError:
+            known = False
+        if not known:
+            raise UsageError(
+                f"--block_out_channels is '{self.block_out_channels}' and --attention_resolutions "
+                f"'{self.attention_resolutions}'; give positive integers, such as 32,64."
+            )
 
 
 @dataclass

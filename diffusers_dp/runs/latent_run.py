@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
+from tqdm.auto import tqdm
 
 from ..data.images import PublicFacts
-from ..errors import UsageError
+from ..data.public_images import PublicImages
+from ..errors import IntegrityError, UsageError
 from ..gradients import per_example_gradients
 from ..methods.latents import LatentConfig
 from ..models.adapters import attention_matrices, choose_trained, trained_parameters
@@ -19,13 +21,16 @@ from ..privacy.separate_records import Features
 from ..queries.query import Query
 from ..queries.saliency import shares
 from ..randomness.timestep_mixture import TimestepMixture
+from ..release.components import read_json
 from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
 from .dp_sgd import Trained
+from .pretrained import KEPT_NAME, ORIGIN_NAME, keep_pretrained, learned_or_public
 from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
 from .run import TrainingRun
+from .warm_up import warm_up
 
 
 Config = TypeVar("Config", bound=LatentConfig)
@@ -39,6 +44,7 @@ class LatentRun(TrainingRun[Config]):
     Attributes:
         base (`LatentBase`): The public pipeline.
         latents (`SensitiveImages`): The door to the latents of the images. `images` is the one to the images.
+        public (`PublicImages`, *optional*): That are to teach a new network, unless an earlier start did.
     """
 
     def _begin(self) -> list[dict[str, Any]]:
@@ -46,6 +52,7 @@ class LatentRun(TrainingRun[Config]):
         opened: Opened = self.opened or open_base(self.facts, **config.base_settings)
         self.base, self.encoder, self.denoiser = opened
         what = f"{FLAG} {config.pretrained_model_name_or_path}"
+        learned, self.public = self._public()
         receipt, cost = release_of(self.base, what), {}
         if receipt is not None:
             refuse_the_same_images(
@@ -56,8 +63,28 @@ class LatentRun(TrainingRun[Config]):
         if not config.merges:
             refuse_no_adapters(self.base)
         self.denoiser.to(self.processes.device)
+        if self.base.is_new:
+            self.processes.same_weights(self.denoiser.network)
+        learned = learned if self.public is None else self.public.origin
         overlap = "unknown" if config.base_overlap == "unknown" else "no, as the trainer states"
-        return [*super()._begin(), {**self.base.origin, "saw_training_images": overlap, **cost}]
+        base = {**self.base.origin, "saw_training_images": overlap, **cost}
+        if (self.base.folder / ORIGIN_NAME).exists():  # of what an earlier run taught a new network
+            base["trained_on"] = read_json(self.base.folder / ORIGIN_NAME)
+        return [*super()._begin(), base, *([] if learned is None else [learned])]
+
+    def _public(self) -> tuple[dict[str, Any] | None, PublicImages | None]:
+        """See `learned_or_public`."""
+        private, public = self.folder.private, self.config.public_training
+        learned, images = self.processes.on_first(
+            lambda: learned_or_public(
+                self.denoiser.network, private, self.checkpoint, sensitive=self.config.data, public=public
+            )
+        )
+        if public is None and (private / KEPT_NAME).exists():
+            raise UsageError("This run's network learned public images: resume with the flags of the first start.")
+        if public is not None and images is None and learned is None:  # a checkpoint has the trained weights alone
+            raise IntegrityError(f"{private / KEPT_NAME} is missing: restore it, or start anew.")
+        return learned, images
 
     def _open(self, public_inputs: list[dict[str, Any]]) -> None:
         super()._open(public_inputs)
@@ -66,6 +93,32 @@ class LatentRun(TrainingRun[Config]):
             made_of=[self.made_of, self.encoder.facts], batch_size=self.config.encoding_batch_size,
         )  # fmt: skip
         self.done("encoding")
+
+    def pretrain(self) -> None:
+        """Teaches a new network the latents of the public images, where flags name some, under their classes' names as
+        prompts, and keeps what came of it in `private/pretrained`."""
+        public, training, config = self.public, self.config.public_training, self.config
+        if public is None or training is None:
+            return
+        device, images = self.processes.device, public.images
+        rows = self.processes.on_first(lambda: latents_of(self.encoder, images, config.encoding_batch_size, device))
+        names = None if public.class_names is None else dict(enumerate(public.class_names))
+        denoiser = self.base.denoiser(names, None, bf16=config.precision == "bf16").to(device)
+        denoiser.requires_grad_(True)
+        loss: Any = LatentLoss(config.label_dropout, training.mixture)
+        loss = PosteriorLoss(loss) if config.draw_posterior else loss
+        taught, size = replace(public, images=rows), self.processes.part(training.batch_size)
+        warm_up(
+            denoiser, loss, lambda: taught.batch(size), num_steps=training.num_steps,
+            learning_rate=training.learning_rate, lr_warmup_steps=training.lr_warmup_steps,
+            ema_decay=config.ema_decay, processes=self.processes, title="Public pre-training",
+        )  # fmt: skip
+        denoiser.requires_grad_(False)
+        private, pipeline = self.folder.private, self.base.pipeline
+        origin = public.origin
+        self.processes.on_first(lambda: keep_pretrained(private, pipeline, origin))
+        self.public = None
+        self.done("public pre-training")
 
     def ask_latents(self, query: Query, features: Features) -> torch.Tensor:
         """As `ask`, of the latents."""
@@ -124,6 +177,15 @@ class Saliency:
         return shares(torch.stack(squares, 1)).float()
 
 
+@torch.no_grad()
+def latents_of(
+    encoder: LatentEncoder, images: torch.Tensor, batch_size: int, device: torch.device | str
+) -> torch.Tensor:
+    """Rows `[n, *shape]`, float32 on the CPU, of public images `[n, C, H, W]`, uint8."""
+    batches = tqdm(images.split(batch_size), desc="Encoding public images", unit="batch")
+    return torch.cat([encoder(batch.to(device).float() / 127.5 - 1).to("cpu", torch.float32) for batch in batches])
+
+
 def classes_of(facts: PublicFacts) -> dict[int, str] | None:
     return None if facts.class_names is None else dict(enumerate(facts.class_names))
 
@@ -146,11 +208,14 @@ def open_base(
     draw_posterior: bool,
     bf16: bool,
     checkpointing: bool,
+    network: dict[str, Any] | None,
+    seed: int,
 ) -> Opened:
     """The public pipeline, what encodes, and what denoises under the condition of the classes; nothing is trained yet.
+    With `network`, what denoises is new.
 
     Raises:
-        UsageError: See `load_base`; or the pipeline is one of other images.
+        UsageError: See `load_base` and `LatentBase.with_new_network`; or the pipeline is one of other images.
     """
     if not name:
         raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
@@ -163,7 +228,10 @@ def open_base(
         taken = encoder.shape(facts.image_shape)[1:]
     except ValueError as error:
         raise UsageError(f"{FLAG} {name} takes {error}; change --resolution or --num_channels.") from None
-    if taken != sides:
+    if network is not None:
+        latent_shape = encoder.vae.config.latent_channels, *taken
+        base = base.with_new_network(latent_shape, seed, **network)
+    elif taken != sides:
         raise UsageError(
             f"{FLAG} {name} makes images of {sides[0] * factor} pixels a side, and yours have {facts.image_shape[1]}; "
             f"give --resolution {sides[0] * factor}."

@@ -219,6 +219,13 @@ LATENT_RELEASES = (
         (f"{SCRIPT}adapters_from_images_to_a_stranger",),
     ),
     Fault(
+        "a network goes on without what public images taught it",
+        RUN,
+        "        if public is not None and images is None and learned is None:",
+        "        if False:",
+        (f"{SCRIPT}a_new_network_learns_public_images_first",),
+    ),
+    Fault(
         "the cache of latents does not know the images",
         RUN,
         "made_of=[self.made_of, self.encoder.facts]",
