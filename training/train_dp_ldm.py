@@ -5,11 +5,13 @@ adapters for it.
         --resolution 512 --pretrained_model_name_or_path stable-diffusion-v1-5/stable-diffusion-v1-5 \\
         --class_prompts "a benign scan,a malignant scan" --target_epsilon 5
     accelerate launch training/train_dp_ldm.py --train salient ...               # a noisy answer chooses the matrices
-    accelerate launch training/train_dp_ldm.py --train attention --merge ...     # the attention's own weights
+    accelerate launch training/train_dp_ldm.py --train attention ...             # the attention's own weights
+    accelerate launch training/train_dp_ldm.py --train all --public_data_dir photos ...     # a new UNet
 
-Stages: each image is encoded once by the public autoencoder, into private/cache (-> DP-SAPF's question) -> DP-SGD on
-the latents -> release/. Only that question and DP-SGD touch the images, through `SensitiveImages`; each writes its row
-to the ledger first. The pipeline's own scale of latents is public; prompts are fixed and encoded once.
+Stages: each image is encoded once by the public autoencoder, into private/cache (-> a new UNet learns the latents of
+public images) (-> DP-SAPF's question) -> DP-SGD on the latents -> release/. Only that question and DP-SGD touch the
+sensitive images, through `SensitiveImages`; each writes its row to the ledger first. The pipeline's own scale of
+latents is public; prompts are fixed and encoded once.
 
 A release holds `pytorch_lora_weights.safetensors`, which `pipe.load_lora_weights` of Diffusers reads, and names its
 base by commit and hashes; with `--merge` it is a whole pipeline.

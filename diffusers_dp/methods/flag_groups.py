@@ -216,7 +216,7 @@ class LevelFlags:
     block_out_channels: str = flag("16,32", "Channels per level, comma-separated (a list in a recipe).")
     layers_per_block: int = flag(1, "Residual blocks per level.")
     attention_resolutions: str = flag(
-        "", "Feature-map sizes (after patching) that get self-attention, comma-separated (a list in a recipe)."
+        "", "Feature-map sizes (of patches, or of latents) that get attention, comma-separated (a list in a recipe)."
     )
 
     @property
