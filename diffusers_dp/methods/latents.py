@@ -7,9 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ..errors import UsageError
+from ..queries.central_images import MeanImages
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
 from .flag_groups import LevelFlags, flag, run_folder, split_list
+from .flags import OrdinaryTraining
+from .method_flags import SpatialFlags
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
@@ -193,12 +196,53 @@ class DPLoRAConfig(LatentConfig):
 
 
 @dataclass
-class DPLDMConfig(LatentConfig):
-    """With the weights of attention themselves."""
+class CentralLatentFlags:
+    """Whether noisy central images are learned before DP-SGD, as in DP-FETA."""
+
+    _argument_group_name = "central images"
+
+    ask_central_images: bool = flag(
+        False,
+        "With --train all: ask for noisy mean images of each class (DP-FETA, Algorithm 1), which the network learns, "
+        "encoded, before DP-SGD.",
+    )
+
+
+@dataclass
+class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
+    """With the weights of attention themselves, or all of the network."""
 
     method: ClassVar[str] = "dp_ldm"
     train: str = flag("attention", "")
     output_dir: str = run_folder("runs/dp_ldm")
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return (self.central_images_query,) if self.ask_central_images else ()
+
+    @property
+    def central_images_query(self) -> MeanImages:
+        """As DP-FETA's."""
+        return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        central = OrdinaryTraining(self.spatial_steps, self.spatial_batch_size)
+        return (*super().ordinary_training, *([central] if self.ask_central_images else []))
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        names = ("spatial_steps", "spatial_batch_size", "spatial_learning_rate")
+        central = {name: getattr(self, name) for name in names} if self.ask_central_images else {}
+        return {**super().training_facts, **central}
+
+    def check(self) -> None:
+        super().check()
+        if self.ask_central_images and self.train != "all":  # a checkpoint holds what is trained alone
+            raise UsageError("--ask_central_images warms all of the network up: give --train all, or leave it out.")
+        for each in fields(SpatialFlags):
+            if not (self.ask_central_images or self.dry_run) and getattr(self, each.name) != each.default:
+                raise UsageError(f"--{each.name} needs --ask_central_images: give both, or neither.")
 
 
 @dataclass

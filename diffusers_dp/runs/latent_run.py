@@ -3,6 +3,7 @@
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from .pretrained import KEPT_NAME, ORIGIN_NAME, keep_pretrained, learned_or_publ
 from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
 from .run import TrainingRun
 from .warm_up import warm_up
+from .warm_up_images import CentralImages
 
 
 Config = TypeVar("Config", bound=LatentConfig)
@@ -104,21 +106,43 @@ class LatentRun(TrainingRun[Config]):
         rows = self.processes.on_first(lambda: latents_of(self.encoder, images, config.encoding_batch_size, device))
         names = None if public.class_names is None else dict(enumerate(public.class_names))
         denoiser = self.base.denoiser(names, None, bf16=config.precision == "bf16").to(device)
-        denoiser.requires_grad_(True)
-        loss: Any = LatentLoss(config.label_dropout, training.mixture)
-        loss = PosteriorLoss(loss) if config.draw_posterior else loss
         taught, size = replace(public, images=rows), self.processes.part(training.batch_size)
-        warm_up(
-            denoiser, loss, lambda: taught.batch(size), num_steps=training.num_steps,
-            learning_rate=training.learning_rate, lr_warmup_steps=training.lr_warmup_steps,
-            ema_decay=config.ema_decay, processes=self.processes, title="Public pre-training",
+        self._teach(
+            denoiser, lambda: taught.batch(size), training.mixture, title="Public pre-training",
+            num_steps=training.num_steps, learning_rate=training.learning_rate,
+            lr_warmup_steps=training.lr_warmup_steps,
         )  # fmt: skip
-        denoiser.requires_grad_(False)
         private, pipeline = self.folder.private, self.base.pipeline
         origin = public.origin
         self.processes.on_first(lambda: keep_pretrained(private, pipeline, origin))
         self.public = None
         self.done("public pre-training")
+
+    def warm_up(self, noisy: torch.Tensor, *, batch_size: int, num_steps: int, learning_rate: float) -> None:
+        """Teaches the network noisy central images, see `CentralImages`, which the autoencoder encodes after they were
+        augmented: post-processing."""
+        device = self.processes.device
+        central = CentralImages(noisy, self.facts.image_shape, self.config.seed + self.processes.index)
+        size = self.processes.part(batch_size)
+
+        def batch() -> tuple[torch.Tensor, torch.Tensor]:
+            images, labels = central.batch(size)
+            with torch.no_grad():
+                return self.encoder(images.to(device).float() / 127.5 - 1), labels
+
+        self._teach(
+            self.denoiser, batch, self.config.mixture, num_steps=num_steps, learning_rate=learning_rate,
+            title="Warm-up (spatial)",
+        )  # fmt: skip
+        self.done("warm-up (spatial)")
+
+    def _teach(self, denoiser: LatentDenoiser, batch: Callable[[], Any], mixture: Any, **training: Any) -> None:
+        """Ordinary training of all of the network, on latents of nothing private."""
+        loss: Any = LatentLoss(self.config.label_dropout, mixture)
+        loss = PosteriorLoss(loss) if self.config.draw_posterior else loss
+        denoiser.requires_grad_(True)
+        warm_up(denoiser, loss, batch, ema_decay=self.config.ema_decay, processes=self.processes, **training)
+        denoiser.requires_grad_(False)
 
     def ask_latents(self, query: Query, features: Features) -> torch.Tensor:
         """As `ask`, of the latents."""
