@@ -5,11 +5,13 @@ adapters for it.
         --resolution 512 --pretrained_model_name_or_path stable-diffusion-v1-5/stable-diffusion-v1-5 \\
         --class_prompts "a benign scan,a malignant scan" --target_epsilon 5
     accelerate launch training/train_dp_ldm.py --train salient ...               # a noisy answer chooses the matrices
-    accelerate launch training/train_dp_ldm.py --train attention --merge ...     # the attention's own weights
+    accelerate launch training/train_dp_ldm.py --train attention ...             # the attention's own weights
+    accelerate launch training/train_dp_ldm.py --train all --public_data_dir photos ...     # a new UNet
 
-Stages: each image is encoded once by the public autoencoder, into private/cache (-> DP-SAPF's question) -> DP-SGD on
-the latents -> release/. Only that question and DP-SGD touch the images, through `SensitiveImages`; each writes its row
-to the ledger first. The pipeline's own scale of latents is public; prompts are fixed and encoded once.
+Stages: each image is encoded once by the public autoencoder, into private/cache (-> a new UNet learns the latents of
+public images) (-> noisy central images, and a warm-up on them) (-> DP-SAPF's question) -> DP-SGD on the latents ->
+release/. Only these questions and DP-SGD touch the sensitive images, through `SensitiveImages`; each writes its row to
+the ledger first. The pipeline's own scale of latents is public; prompts are fixed and encoded once.
 
 A release holds `pytorch_lora_weights.safetensors`, which `pipe.load_lora_weights` of Diffusers reads, and names its
 base by commit and hashes; with `--merge` it is a whole pipeline.
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import config_class_of
-from diffusers_dp.methods.latents import LATENTS, DPSAPFConfig, LatentConfig
+from diffusers_dp.methods.latents import LATENTS, DPLDMConfig, DPSAPFConfig, LatentConfig
 from diffusers_dp.runs.launch import launch, run_method
 
 
@@ -33,14 +35,25 @@ if TYPE_CHECKING:
 
 
 def train(run: "LatentRun[LatentConfig]") -> None:
-    # 1. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
+    # 1. What a new network learns from public images alone.
+    run.pretrain()
+
+    # 2. What it learns from noisy central images, where they are asked for.
+    if isinstance(run.config, DPLDMConfig) and run.config.ask_central_images and not run.resumes_dp_sgd:
+        given = run.config
+        run.warm_up(
+            run.ask(given.central_images_query), batch_size=given.spatial_batch_size, num_steps=given.spatial_steps,
+            learning_rate=given.spatial_learning_rate,
+        )  # fmt: skip
+
+    # 3. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
     if isinstance(config, DPSAPFConfig):
         saliency = run.saliency(config.times, config.seed)
         chosen = run.ask_latents(config.saliency_query, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
-    # 2. DP-SGD on the latents, and the release.
+    # 4. DP-SGD on the latents, and the release.
     run.dp_sgd_on_latents(targets)
     run.release_model({**config.training_facts, **({"lora_targets": list(targets)} if targets else {})})
 

@@ -41,6 +41,7 @@ def map_images(
     batch_size: int,
     at_most: int,
     device: torch.device,
+    shown: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     `encode` of each image, in the order of the images; those of an earlier call, where it was the same.
@@ -59,6 +60,7 @@ def map_images(
         batch_size (`int`): Images at a time.
         at_most (`int`): The declared number of images, with which the bar ends.
         device (`torch.device`): Of the batches.
+        shown (`bool`): Whether there is a bar.
 
     Returns:
         `np.ndarray` of float16, shape `[n, *shape]`, mapped into memory and read-only, and `np.ndarray` of bool,
@@ -74,12 +76,13 @@ def map_images(
         begun, num_bytes = folder.with_name(f".{folder.name}.begun"), len(images) * (2 * math.prod(shape) + 1)
         try:
             done = _done(begun, made_of)
+            hidden = {} if shown else {"disable": True}
             if shutil.disk_usage(begun).free < num_bytes - done * (2 * math.prod(shape) + 1):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with (
                 _opened(begun / "images.npy", "<f2", (len(images), *shape), done) as rows,
                 _opened(begun / "readable.npy", "|b1", (len(images),), done) as flags,
-                tqdm(total=at_most, initial=min(done, at_most), desc="Encoding images", unit="image") as bar,
+                tqdm(total=at_most, initial=min(done, at_most), desc="Encoding images", unit="image", **hidden) as bar,
             ):
                 for number, start in enumerate(range(done, len(images), batch_size), start=1):
                     chosen = torch.arange(start, min(start + batch_size, len(images)))

@@ -39,7 +39,8 @@ class PublicImages:
     """Images that everybody may see.
 
     Args:
-        images (`torch.Tensor` of uint8, shape `[n, C, H, W]`): In the shape of the sensitive ones.
+        images (`torch.Tensor` of uint8, shape `[n, C, H, W]`): In the shape of the sensitive ones. Or float32: what an
+            autoencoder made of them.
         labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is
             unknown.
         num_classes (`int`, *optional*): Of their own label set.
@@ -55,9 +56,10 @@ class PublicImages:
     class_names: tuple[str, ...] | None = None
 
     def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Images `[size, C, H, W]` in [-1, 1], drawn uniformly, and their labels."""
+        """Images `[size, C, H, W]` in [-1, 1], or latents as they are, drawn uniformly, and their labels."""
         index = torch.randint(len(self.images), (size,))
-        return self.images[index].float() / 127.5 - 1, None if self.labels is None else self.labels[index]
+        images, labels = self.images[index], None if self.labels is None else self.labels[index]
+        return images.float() / 127.5 - 1 if images.dtype == torch.uint8 else images, labels
 
 
 def of_classes(public: PublicImages, chosen: list[list[int]], labelled: bool) -> PublicImages:

@@ -16,7 +16,7 @@ from .data_checks import refuse_columns_without_a_dataset
 from .dp_gan import DPGANConfig
 from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
-from .latents import LATENTS, TRAINED
+from .latents import LATENTS, TRAINED, LatentConfig
 from .mean_embedding import EMBEDDINGS, FEATURES
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig, PGEDPSGDConfig
 from .private_evolution import PrivateEvolutionConfig
@@ -73,6 +73,9 @@ _EXCLUSIVE = (
     ("spatial_noise_multiplier", "spatial_budget_share"),
     ("frequency_noise_multiplier", "frequency_budget_share"),
     ("public_dataset_name", "public_data_dir"),
+)
+# And where a pre-trained network is not one that public images teach.
+_EXCLUSIVE_STARTS = (
     ("public_dataset_name", "pretrained_model_name_or_path"),
     ("public_data_dir", "pretrained_model_name_or_path"),
 )
@@ -132,11 +135,12 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
     """
     given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class)
     recipe = _read_recipe(given["config"], config_class) if given.get("config") else {}
+    exclusive = _EXCLUSIVE if issubclass(config_class, LatentConfig) else _EXCLUSIVE + _EXCLUSIVE_STARTS
     for source in (given, recipe):
-        for first, second in _EXCLUSIVE:
+        for first, second in exclusive:
             if source.get(first) is not None and source.get(second) is not None:
                 raise UsageError(f"--{first} and --{second} exclude each other; give one of them.")
-    for first, second in _EXCLUSIVE:
+    for first, second in exclusive:
         for chosen, dropped in ((first, second), (second, first)):
             if chosen in given:
                 recipe.pop(dropped, None)

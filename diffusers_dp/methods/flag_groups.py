@@ -210,17 +210,14 @@ class DPSGDFlags:
 
 
 @dataclass
-class NetworkFlags:
-    """The UNet."""
-
-    _argument_group_name = "network"
+class LevelFlags:
+    """The levels of a UNet."""
 
     block_out_channels: str = flag("16,32", "Channels per level, comma-separated (a list in a recipe).")
     layers_per_block: int = flag(1, "Residual blocks per level.")
     attention_resolutions: str = flag(
-        "", "Feature-map sizes (after patching) that get self-attention, comma-separated (a list in a recipe)."
+        "", "Feature-map sizes (of patches, or of latents) that get attention, comma-separated (a list in a recipe)."
     )
-    patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
 
     @property
     def channels_per_level(self) -> tuple[int, ...]:
@@ -231,6 +228,15 @@ class NetworkFlags:
     def attention_sizes(self) -> tuple[int, ...]:
         """`--attention_resolutions` as integers. Raises `ValueError` where they are none."""
         return tuple(int(item) for item in split_list(self.attention_resolutions))
+
+
+@dataclass
+class NetworkFlags(LevelFlags):
+    """The UNet."""
+
+    _argument_group_name = "network"
+
+    patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
 
     @property
     def network(self) -> dict[str, Any]:

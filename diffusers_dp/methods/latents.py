@@ -3,14 +3,17 @@
 low-rank matrices beside layers that a noisy answer names (DP-SAPF). No torch."""
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ..errors import UsageError
+from ..queries.central_images import MeanImages
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag_groups import flag, run_folder, split_list
-from .flags import DPSGDConfig, TimesOfRows
+from .flag_groups import LevelFlags, flag, run_folder, split_list
+from .flags import OrdinaryTraining
+from .method_flags import SpatialFlags
+from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
 #: What `--train` may be, and whose it is.
@@ -28,7 +31,8 @@ class LatentFlags:
     pretrained_model_name_or_path: str | None = flag(
         None,
         "Hub id or local folder of a public StableDiffusionPipeline, StableDiffusion3Pipeline or DiTPipeline "
-        "(safetensors) to begin with; no code of it is run.",
+        "(safetensors) to begin with; no code of it is run. With public images the network is a new one, and of a "
+        "StableDiffusionPipeline the autoencoder and the text encoder stay.",
     )
     pretrained_model_revision: str | None = flag(
         None, "Branch, tag or commit of it on the Hub; the release always names the commit.", rare=True
@@ -74,7 +78,14 @@ class LatentFlags:
 
 
 @dataclass
-class LatentConfig(TimesOfRows, LatentFlags, DPSGDConfig):
+class NewNetworkFlags(LevelFlags):
+    """The UNet of latents that is made where public images are named; sizes of feature maps are those of latents."""
+
+    _argument_group_name = "new network (with public images)"
+
+
+@dataclass
+class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
     """What the methods of `training/train_dp_ldm.py` share."""
 
     @property
@@ -107,8 +118,16 @@ class LatentConfig(TimesOfRows, LatentFlags, DPSGDConfig):
         return {
             "name": self.pretrained_model_name_or_path, "revision": self.pretrained_model_revision,
             "prompts": self.prompts, "draw_posterior": self.draw_posterior, "bf16": self.precision == "bf16",
-            "checkpointing": self.gradient_checkpointing,
+            "checkpointing": self.gradient_checkpointing, "network": self.new_network, "seed": self.seed,
         }  # fmt: skip
+
+    @property
+    def new_network(self) -> dict[str, Any] | None:
+        """The UNet that public images are to teach, as `models.unet.latent_unet` takes it."""
+        if not self.pretrains:
+            return None
+        names = ("channels_per_level", "layers_per_block", "attention_sizes")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def trained_settings(self) -> dict[str, Any]:
@@ -141,6 +160,31 @@ class LatentConfig(TimesOfRows, LatentFlags, DPSGDConfig):
         if not 0 <= self.label_dropout < 1:
             raise UsageError(f"--label_dropout is {self.label_dropout}; give a number from 0 to below 1.")
         self.trained_settings  # refuses a --timestep_mixture that is none
+        self._check_new_network()
+
+    def _check_new_network(self) -> None:
+        if not (self.pretrains or self.dry_run):
+            for group in (PublicDataFlags, PretrainingFlags, NewNetworkFlags):
+                for each in fields(group):
+                    if getattr(self, each.name) != each.default:
+                        raise UsageError(
+                            f"--{each.name} needs --public_dataset_name or --public_data_dir, whose images teach a "
+                            "new network: name some, or leave it out."
+                        )
+        if self.pretrains and not self.merges:
+            raise UsageError(
+                "Public images teach a new network, which nobody has to load adapters into: add --merge, or give "
+                "--train all."
+            )
+        try:
+            known = min(self.channels_per_level) > 0 and min(self.attention_sizes, default=1) > 0
+        except ValueError:
+            known = False
+        if not known:
+            raise UsageError(
+                f"--block_out_channels is '{self.block_out_channels}' and --attention_resolutions "
+                f"'{self.attention_resolutions}'; give positive integers, such as 32,64."
+            )
 
 
 @dataclass
@@ -152,12 +196,53 @@ class DPLoRAConfig(LatentConfig):
 
 
 @dataclass
-class DPLDMConfig(LatentConfig):
-    """With the weights of attention themselves."""
+class CentralLatentFlags:
+    """Whether noisy central images are learned before DP-SGD, as in DP-FETA."""
+
+    _argument_group_name = "central images"
+
+    ask_central_images: bool = flag(
+        False,
+        "With --train all: ask for noisy mean images of each class (DP-FETA, Algorithm 1), which the network learns, "
+        "encoded, before DP-SGD.",
+    )
+
+
+@dataclass
+class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
+    """With the weights of attention themselves, or all of the network."""
 
     method: ClassVar[str] = "dp_ldm"
     train: str = flag("attention", "")
     output_dir: str = run_folder("runs/dp_ldm")
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return (self.central_images_query,) if self.ask_central_images else ()
+
+    @property
+    def central_images_query(self) -> MeanImages:
+        """As DP-FETA's."""
+        return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        central = OrdinaryTraining(self.spatial_steps, self.spatial_batch_size)
+        return (*super().ordinary_training, *([central] if self.ask_central_images else []))
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        names = ("spatial_steps", "spatial_batch_size", "spatial_learning_rate")
+        central = {name: getattr(self, name) for name in names} if self.ask_central_images else {}
+        return {**super().training_facts, **central}
+
+    def check(self) -> None:
+        super().check()
+        if self.ask_central_images and self.train != "all":  # a checkpoint holds what is trained alone
+            raise UsageError("--ask_central_images warms all of the network up: give --train all, or leave it out.")
+        for each in fields(SpatialFlags):
+            if not (self.ask_central_images or self.dry_run) and getattr(self, each.name) != each.default:
+                raise UsageError(f"--{each.name} needs --ask_central_images: give both, or neither.")
 
 
 @dataclass

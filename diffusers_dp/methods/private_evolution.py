@@ -13,7 +13,7 @@ from ..queries.query import Query
 from ..queries.votes import Votes
 from .flag_groups import NetworkFlags, flag, run_folder, split_list
 from .flags import TrainingConfig
-from .method_flags import PublicDataFlags
+from .public_flags import PublicDataFlags
 
 
 #: What `--generator` may be.

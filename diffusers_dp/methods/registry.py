@@ -81,8 +81,9 @@ _ALL = (
     ),
     Method(
         "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
-        "proven_with_assumptions", _LATENT, (_DP_SGD,),
-        "DP-SGD on some of the weights; autoencoder and pre-training data must be public.",
+        "proven_with_assumptions", _LATENT, (_SAMPLED_SUM, _DP_SGD),
+        "DP-SGD on some of the weights, after DP-FETA's central images where they are asked; autoencoder and "
+        "pre-training data must be public.",
     ),
     Method(
         "dp_lora", "DP-LoRA", "Tsai et al. 2024, Differentially Private Fine-Tuning of Diffusion Models",

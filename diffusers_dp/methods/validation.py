@@ -29,9 +29,8 @@ from .method_flags import (
     DPFETAConfig,
     FETAProConfig,
     PublicConfig,
-    PublicDataFlags,
-    PublicFlags,
 )
+from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
 _AT_LEAST = {
@@ -185,6 +184,8 @@ def validate(config: TrainingConfig) -> None:
         raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")
     if isinstance(config, FETAProConfig):
         _validate_frequency(config)
+    if isinstance(config, LearnsPublicImages):
+        _validate_public_images(config)
     if isinstance(config, PublicConfig):
         _validate_public(config)
     if isinstance(config, DPFETAConfig):
@@ -354,15 +355,26 @@ def _validate_rows(config: DiffusionConfig) -> None:
             )
 
 
-def _validate_public(config: PublicConfig) -> None:
-    names = ("pretrained_model_name_or_path", "public_dataset_name", "public_data_dir")
-    for name in (*names, "public_split", "public_image_column", "public_label_column"):
+def _refuse_empty(config: TrainingConfig, *names: str) -> None:
+    for name in names:
         if getattr(config, name) is not None and not getattr(config, name).strip():
             raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
+
+
+def _validate_public_images(config: LearnsPublicImages) -> None:
+    _refuse_empty(
+        config, "public_dataset_name", "public_data_dir", "public_split", "public_image_column", "public_label_column"
+    )
+    if config.public_timestep_mixture is not None:
+        TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
+
+
+def _validate_public(config: PublicConfig) -> None:
+    _refuse_empty(config, "pretrained_model_name_or_path")
     if config.pretrained_model_revision is not None and config.pretrained_model_name_or_path is None:
         raise UsageError("--pretrained_model_revision needs --pretrained_model_name_or_path, whose it is.")
     if not (config.pretrains or config.pretrained_model_name_or_path or config.dry_run):
-        for field in (*fields(PublicDataFlags), *fields(PublicFlags)):
+        for field in (*fields(PublicDataFlags), *fields(PretrainingFlags)):
             if getattr(config, field.name) != field.default:
                 raise UsageError(
                     f"--{field.name} needs --public_dataset_name or --public_data_dir, or in its place "
@@ -378,8 +390,6 @@ def _validate_public(config: PublicConfig) -> None:
             "--semantic_query_network chooses among public images, and there are none: add --public_dataset_name or "
             "--public_data_dir."
         )
-    if config.public_timestep_mixture is not None:
-        TimestepMixture.parse(config.public_timestep_mixture, "public_timestep_mixture")
 
 
 def _validate_bins(config: DPFETAConfig) -> None:

@@ -40,6 +40,11 @@ class Denoiser(nn.Module):
         self.autocast_dtype = autocast_dtype
 
     @property
+    def is_conditional(self) -> bool:
+        """Whether it is told a class."""
+        return self.unet.config.num_class_embeds is not None
+
+    @property
     def null_label(self) -> int:
         """The row of the class table that stands for "no label"."""
         return self.unet.config.num_class_embeds - 1

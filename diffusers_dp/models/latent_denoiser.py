@@ -68,6 +68,11 @@ class LatentDenoiser(nn.Module):
             self.register_buffer(name, rows, persistent=False)
 
     @property
+    def is_conditional(self) -> bool:
+        """Whether it is told a class."""
+        return self.num_classes is not None
+
+    @property
     def null_label(self) -> int:
         """The row that stands for "no class"."""
         return self.num_classes or 0

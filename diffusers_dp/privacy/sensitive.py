@@ -157,7 +157,7 @@ class SensitiveImages:
             images, readable = map_images(
                 self._images, self._readable, encode, shape=tuple(shape),
                 folder=cache / f"encoded-{self.processes.index}", made_of=key, batch_size=batch_size, at_most=at_most,
-                device=self.device,
+                device=self.device, shown=self.processes.is_first,
             )  # fmt: skip
         return SensitiveImages(
             images, None if self._labels is None else self._labels.numpy(), readable,

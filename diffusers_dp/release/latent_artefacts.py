@@ -87,7 +87,13 @@ class LatentArtefact:
         tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic", *([] if self.merge else ["lora"])]
         named = None if self.merge or base.revision is None else base.name
         data = ModelCardData(library_name="diffusers", pipeline_tag="text-to-image", tags=tags, base_model=named)
-        latent = {"kind": base.kind, "name": base.name, "revision": base.revision, "merged": self.merge}
+        latent = {
+            "kind": base.kind,
+            "name": base.name,
+            "revision": base.revision,
+            "merged": self.merge,
+            "new": base.is_new,
+        }
         return model_card(data, receipt, labels, latent=latent)
 
 

@@ -8,7 +8,7 @@ No code of it is run: its components are classes of Diffusers and transformers t
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ..data.public_images import licence_of
 from ..errors import IntegrityError, UsageError, first_line
 from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
+from ..models.unet import latent_unet
 from ..verify import BASE_FILE, RECEIPT_NAME, check_base
 from .components import WRONG, WrongModel, read_json
 from .hub import fetch_release
@@ -69,6 +70,7 @@ class LatentBase:
         files (`list[dict]`): `{"name": ..., "sha256": ...}` of all that was read.
         licence (`str`): As its card states it.
         folder (`Path`): Where it lies.
+        is_new (`bool`): Whether the network is another one, which knows nothing.
     """
 
     kind: str
@@ -78,6 +80,7 @@ class LatentBase:
     files: list[dict[str, str]]
     licence: str
     folder: Path
+    is_new: bool = False
 
     @property
     def network_name(self) -> str:
@@ -100,7 +103,33 @@ class LatentBase:
         return {
             "kind": "latent pipeline", "name": self.name, "revision": self.revision, "licence": self.licence,
             "files_sha256": hashlib.sha256(content.encode()).hexdigest(),
+            **({"used": "autoencoder and text encoder"} if self.is_new else {}),
         }  # fmt: skip
+
+    def with_new_network(self, latent_shape: tuple[int, int, int], seed: int, **network: Any) -> "LatentBase":
+        """The same around a new UNet, whose weights come from a public seed.
+
+        Args:
+            latent_shape (`tuple[int, int, int]`), network: As for `models.unet.latent_unet`.
+
+        Raises:
+            UsageError: The pipeline has no text encoder that one UNet takes, or there is no such UNet.
+        """
+        if self.kind != "StableDiffusionPipeline":
+            raise UsageError(
+                "Public images teach a new UNet, which needs the text encoder of a StableDiffusionPipeline, and "
+                f"--pretrained_model_name_or_path is a {self.kind}: name another, or leave the public images out."
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            try:
+                unet = latent_unet(latent_shape, self.pipeline.text_encoder.config.hidden_size, **network)
+            except ValueError as error:
+                raise UsageError(
+                    f"--block_out_channels and --attention_resolutions ask for {first_line(error)}; give others."
+                ) from None
+        self.pipeline.register_modules(unet=unet.requires_grad_(False))
+        return replace(self, is_new=True)
 
     def denoiser(
         self, id2label: dict[int, str] | None, prompts: Sequence[str] | None, bf16: bool = False

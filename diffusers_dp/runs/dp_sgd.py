@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers.optimization import get_scheduler
@@ -34,6 +35,8 @@ class Trained:
         row_shape (`tuple[int, int, int]`, *optional*): Of a row, where it is no image.
         optimizer (`torch.optim.Optimizer`, *optional*): Of the module's weights; unset: Adam with the run's learning
             rate. Its state is tensors only.
+        opened (`Any`, *optional*): Of a model to audit: what it was made of, where that takes long to open. The run
+            takes it, as it was.
     """
 
     module: nn.Module
@@ -42,6 +45,7 @@ class Trained:
     backward: Callable[[Gradients], None] | None = None
     row_shape: tuple[int, int, int] | None = None
     optimizer: torch.optim.Optimizer | None = None
+    opened: Any = None
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _ordinary(
             labelled = facts.class_names is not None
 
             def step(number: int) -> None:
-                rows, labels, _ = blank_images(number, facts.image_shape, labelled, device)
+                rows, labels, _ = blank_images(number, trained.row_shape or facts.image_shape, labelled, device)
                 trained.loss(trained.model, rows, labels, PrivateGenerator()).mean().backward()
         else:
             classes = len(facts.class_names or ("",))

@@ -1,14 +1,18 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A run that fine-tunes a public latent pipeline: its images are encoded once, and DP-SGD sees latents."""
 
+import copy
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
+from tqdm.auto import tqdm
 
 from ..data.images import PublicFacts
-from ..errors import UsageError
+from ..data.public_images import PublicImages
+from ..errors import IntegrityError, UsageError
 from ..gradients import per_example_gradients
 from ..methods.latents import LatentConfig
 from ..models.adapters import attention_matrices, choose_trained, trained_parameters
@@ -18,17 +22,22 @@ from ..privacy.separate_records import Features
 from ..queries.query import Query
 from ..queries.saliency import shares
 from ..randomness.timestep_mixture import TimestepMixture
+from ..release.components import read_json
 from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
 from .dp_sgd import Trained
+from .pretrained import KEPT_NAME, ORIGIN_NAME, keep_pretrained, learned_or_public
 from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
 from .run import TrainingRun
+from .warm_up import warm_up
+from .warm_up_images import CentralImages
 
 
 Config = TypeVar("Config", bound=LatentConfig)
 FLAG = "--pretrained_model_name_or_path"
+Opened = tuple[LatentBase, LatentEncoder, LatentDenoiser]
 
 
 class LatentRun(TrainingRun[Config]):
@@ -37,12 +46,15 @@ class LatentRun(TrainingRun[Config]):
     Attributes:
         base (`LatentBase`): The public pipeline.
         latents (`SensitiveImages`): The door to the latents of the images. `images` is the one to the images.
+        public (`PublicImages`, *optional*): That are to teach a new network, unless an earlier start did.
     """
 
     def _begin(self) -> list[dict[str, Any]]:
         config = self.config
-        self.base, self.encoder, self.denoiser = open_base(self.facts, **config.base_settings)
+        opened: Opened = self.opened or open_base(self.facts, **config.base_settings)
+        self.base, self.encoder, self.denoiser = opened
         what = f"{FLAG} {config.pretrained_model_name_or_path}"
+        learned, self.public = self._public()
         receipt, cost = release_of(self.base, what), {}
         if receipt is not None:
             refuse_the_same_images(
@@ -53,8 +65,28 @@ class LatentRun(TrainingRun[Config]):
         if not config.merges:
             refuse_no_adapters(self.base)
         self.denoiser.to(self.processes.device)
+        if self.base.is_new:
+            self.processes.same_weights(self.denoiser.network)
+        learned = learned if self.public is None else self.public.origin
         overlap = "unknown" if config.base_overlap == "unknown" else "no, as the trainer states"
-        return [*super()._begin(), {**self.base.origin, "saw_training_images": overlap, **cost}]
+        base = {**self.base.origin, "saw_training_images": overlap, **cost}
+        if (self.base.folder / ORIGIN_NAME).exists():  # of what an earlier run taught a new network
+            base["trained_on"] = read_json(self.base.folder / ORIGIN_NAME)
+        return [*super()._begin(), base, *([] if learned is None else [learned])]
+
+    def _public(self) -> tuple[dict[str, Any] | None, PublicImages | None]:
+        """See `learned_or_public`."""
+        private, public = self.folder.private, self.config.public_training
+        learned, images = self.processes.on_first(
+            lambda: learned_or_public(
+                self.denoiser.network, private, self.checkpoint, sensitive=self.config.data, public=public
+            )
+        )
+        if public is None and (private / KEPT_NAME).exists():
+            raise UsageError("This run's network learned public images: resume with the flags of the first start.")
+        if public is not None and images is None and learned is None:  # a checkpoint has the trained weights alone
+            raise IntegrityError(f"{private / KEPT_NAME} is missing: restore it, or start anew.")
+        return learned, images
 
     def _open(self, public_inputs: list[dict[str, Any]]) -> None:
         super()._open(public_inputs)
@@ -63,6 +95,54 @@ class LatentRun(TrainingRun[Config]):
             made_of=[self.made_of, self.encoder.facts], batch_size=self.config.encoding_batch_size,
         )  # fmt: skip
         self.done("encoding")
+
+    def pretrain(self) -> None:
+        """Teaches a new network the latents of the public images, where flags name some, under their classes' names as
+        prompts, and keeps what came of it in `private/pretrained`."""
+        public, training, config = self.public, self.config.public_training, self.config
+        if public is None or training is None:
+            return
+        device, images = self.processes.device, public.images
+        rows = self.processes.on_first(lambda: latents_of(self.encoder, images, config.encoding_batch_size, device))
+        names = None if public.class_names is None else dict(enumerate(public.class_names))
+        denoiser = self.base.denoiser(names, None, bf16=config.precision == "bf16").to(device)
+        taught, size = replace(public, images=rows), self.processes.part(training.batch_size)
+        self._teach(
+            denoiser, lambda: taught.batch(size), training.mixture, title="Public pre-training",
+            num_steps=training.num_steps, learning_rate=training.learning_rate,
+            lr_warmup_steps=training.lr_warmup_steps,
+        )  # fmt: skip
+        private, pipeline = self.folder.private, self.base.pipeline
+        origin = public.origin
+        self.processes.on_first(lambda: keep_pretrained(private, pipeline, origin))
+        self.public = None
+        self.done("public pre-training")
+
+    def warm_up(self, noisy: torch.Tensor, *, batch_size: int, num_steps: int, learning_rate: float) -> None:
+        """Teaches the network noisy central images, see `CentralImages`, which the autoencoder encodes after they were
+        augmented: post-processing."""
+        device = self.processes.device
+        central = CentralImages(noisy, self.facts.image_shape, self.config.seed + self.processes.index)
+        size = self.processes.part(batch_size)
+
+        def batch() -> tuple[torch.Tensor, torch.Tensor]:
+            images, labels = central.batch(size)
+            with torch.no_grad():
+                return self.encoder(images.to(device).float() / 127.5 - 1), labels
+
+        self._teach(
+            self.denoiser, batch, self.config.mixture, num_steps=num_steps, learning_rate=learning_rate,
+            title="Warm-up (spatial)",
+        )  # fmt: skip
+        self.done("warm-up (spatial)")
+
+    def _teach(self, denoiser: LatentDenoiser, batch: Callable[[], Any], mixture: Any, **training: Any) -> None:
+        """Ordinary training of all of the network, on latents of nothing private."""
+        loss: Any = LatentLoss(self.config.label_dropout, mixture)
+        loss = PosteriorLoss(loss) if self.config.draw_posterior else loss
+        denoiser.requires_grad_(True)
+        warm_up(denoiser, loss, batch, ema_decay=self.config.ema_decay, processes=self.processes, **training)
+        denoiser.requires_grad_(False)
 
     def ask_latents(self, query: Query, features: Features) -> torch.Tensor:
         """As `ask`, of the latents."""
@@ -121,6 +201,15 @@ class Saliency:
         return shares(torch.stack(squares, 1)).float()
 
 
+@torch.no_grad()
+def latents_of(
+    encoder: LatentEncoder, images: torch.Tensor, batch_size: int, device: torch.device | str
+) -> torch.Tensor:
+    """Rows `[n, *shape]`, float32 on the CPU, of public images `[n, C, H, W]`, uint8."""
+    batches = tqdm(images.split(batch_size), desc="Encoding public images", unit="batch")
+    return torch.cat([encoder(batch.to(device).float() / 127.5 - 1).to("cpu", torch.float32) for batch in batches])
+
+
 def classes_of(facts: PublicFacts) -> dict[int, str] | None:
     return None if facts.class_names is None else dict(enumerate(facts.class_names))
 
@@ -143,11 +232,14 @@ def open_base(
     draw_posterior: bool,
     bf16: bool,
     checkpointing: bool,
-) -> tuple[LatentBase, LatentEncoder, LatentDenoiser]:
+    network: dict[str, Any] | None,
+    seed: int,
+) -> Opened:
     """The public pipeline, what encodes, and what denoises under the condition of the classes; nothing is trained yet.
+    With `network`, what denoises is new.
 
     Raises:
-        UsageError: See `load_base`; or the pipeline is one of other images.
+        UsageError: See `load_base` and `LatentBase.with_new_network`; or the pipeline is one of other images.
     """
     if not name:
         raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
@@ -160,7 +252,10 @@ def open_base(
         taken = encoder.shape(facts.image_shape)[1:]
     except ValueError as error:
         raise UsageError(f"{FLAG} {name} takes {error}; change --resolution or --num_channels.") from None
-    if taken != sides:
+    if network is not None:
+        latent_shape = encoder.vae.config.latent_channels, *taken
+        base = base.with_new_network(latent_shape, seed, **network)
+    elif taken != sides:
         raise UsageError(
             f"{FLAG} {name} makes images of {sides[0] * factor} pixels a side, and yours have {facts.image_shape[1]}; "
             f"give --resolution {sides[0] * factor}."
@@ -195,8 +290,10 @@ def latent_model_to_audit(
     base_settings: dict[str, Any],
     trained_settings: dict[str, Any],
 ) -> Trained:
-    """What DP-SGD will train, newly made."""
-    _, encoder, denoiser = open_base(facts, **base_settings)
-    trained = make_trained(denoiser, targets, **trained_settings)
-    denoiser.to(device)
-    return replace(trained, row_shape=encoder.shape(facts.image_shape))
+    """What DP-SGD will train: other layers around the very weights of the base, which an audit leaves as they are. The
+    run takes the base, to which no adapter was added."""
+    base, encoder, denoiser = opened = open_base(facts, **base_settings)
+    weights = {id(each): each for each in (*denoiser.parameters(), *denoiser.buffers())}
+    trained = make_trained(copy.deepcopy(denoiser, weights), targets, **trained_settings)
+    trained.model.to(device)
+    return replace(trained, row_shape=encoder.shape(facts.image_shape), opened=opened)

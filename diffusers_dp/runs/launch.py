@@ -62,11 +62,14 @@ def run_method(
     from .forecast import forecast
 
     tune(config.tunes_engine)
+    opened = None
     if not config.skip_preflight:
         make = build or model_to_audit
 
         def check() -> None:
+            nonlocal opened
             trained = make(config, facts, processes.device)
+            opened = None if trained is None else trained.opened
             preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
             if isinstance(config, DPSGDConfig) and trained is not None:
                 settings = config.forecast_settings
@@ -76,7 +79,7 @@ def run_method(
     folder = RunFolder(config.output_dir)
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():
-        method(run_of(config)(config, facts, plan, processes, folder))
+        method(run_of(config)(config, facts, plan, processes, folder, opened))
 
 
 def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Build | None" = None) -> str:

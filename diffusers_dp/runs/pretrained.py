@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers import (
+    DDIMScheduler,
+    DiffusionPipeline,
+    EDMDPMSolverMultistepScheduler,
+    UNet2DConditionModel,
+    UNet2DModel,
+)
 from diffusers.utils import logging
 from torch import nn
 
@@ -26,7 +32,6 @@ from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
 from ..methods.flags import PublicTraining
 from ..models import Scheduler, noise_schedule, unet_config
-from ..pipelines import DPImagePipeline
 from ..release.components import (
     DDIM,
     EDM_SCHEDULERS,
@@ -326,25 +331,38 @@ def starting_point(
         UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model
             public images alone.
     """
-    origin = model.origin if public is None else kept_pretrained(private, model.unet)
+    origin, images = learned_or_public(model.unet, private, checkpoint, sensitive=sensitive, public=public)
     if mix_public_images and checkpoint is None and origin is not None:
         raise UsageError(
             "--mix_public_images was not given at this run's first start, which has taught its model public images "
             "already; leave it out, or start anew."
         )
+    return model, model.origin if public is None else origin, images
+
+
+def learned_or_public(
+    unet: UNet2DModel | UNet2DConditionModel,
+    private: Path,
+    checkpoint: Path | None,
+    *,
+    sensitive: DataSource,
+    public: PublicTraining | None,
+) -> tuple[dict[str, Any] | None, PublicImages | None]:
+    """The origin of what public images taught a network at an earlier start, which it gets, or the images that are to
+    teach it. Arguments are those of `starting_point`."""
+    origin = None if public is None else kept_pretrained(private, unet)
     if public is None or origin is not None or checkpoint is not None:
-        return model, origin, None
-    images = load_public_images(public.images, sensitive, private / "cache", training=public.facts)
-    return model, origin, images
+        return origin, None
+    return None, load_public_images(public.images, sensitive, private / "cache", training=public.facts)
 
 
-def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, Any]) -> None:
+def keep_pretrained(private: Path, pipeline: DiffusionPipeline, origin: dict[str, Any]) -> None:
     """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted
     later goes on from there, and other runs may take it as their `--pretrained_model_name_or_path`.
 
     Args:
         private (`Path`): The run's private folder.
-        pipeline (`DPImagePipeline`): The model.
+        pipeline (`DiffusionPipeline`): The model.
         origin (`dict`): Of the images.
     """
     shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
@@ -353,7 +371,7 @@ def keep_pretrained(private: Path, pipeline: DPImagePipeline, origin: dict[str, 
     put_in_place(private / f".{KEPT_NAME}", private / KEPT_NAME)
 
 
-def kept_pretrained(private: Path, unet: UNet2DModel) -> dict[str, Any] | None:
+def kept_pretrained(private: Path, unet: UNet2DModel | UNet2DConditionModel) -> dict[str, Any] | None:
     """Loads what `keep_pretrained` saved into a model of the run, and returns the origin; `None` where nothing was
     saved yet.
 

@@ -56,6 +56,7 @@ class TrainingRun(Generic[Config]):
         plan (`Plan`): What is asked, and what it costs.
         processes (`Processes`): Of the run.
         folder (`RunFolder`): Created, and locked.
+        opened (`Any`, *optional*): See `Trained`.
 
     Attributes:
         images (`SensitiveImages`): The door.
@@ -64,8 +65,17 @@ class TrainingRun(Generic[Config]):
         checkpoint (`Path`, *optional*): Of DP-SGD, where an earlier start left one: all that comes before is over.
     """
 
-    def __init__(self, config: Config, facts: PublicFacts, plan: Plan, processes: Processes, folder: RunFolder):
+    def __init__(
+        self,
+        config: Config,
+        facts: PublicFacts,
+        plan: Plan,
+        processes: Processes,
+        folder: RunFolder,
+        opened: Any = None,
+    ):
         self.config, self.facts, self.plan, self.processes, self.folder = config, facts, plan, processes, folder
+        self.opened = opened
         self.stages = StageTable()
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
         set_seed(config.seed, device_specific=True)

@@ -16,6 +16,7 @@ from ..models import (
     TrainingLoss,
     frequency_matching_loss,
 )
+from ..models.latent_denoiser import LatentDenoiser
 from ..schedulers import FrequencyWarmupScheduler
 from .warm_up_images import AuxiliaryImages, CentralImages
 
@@ -24,7 +25,7 @@ Batch = tuple[torch.Tensor, torch.Tensor | None]
 
 
 def warm_up(
-    denoiser: Denoiser,
+    denoiser: Denoiser | LatentDenoiser,
     loss: TrainingLoss,
     batch: Callable[[], Batch],
     *,
@@ -38,31 +39,31 @@ def warm_up(
     """Ordinary training with Adam. The averaged weights go on.
 
     Args:
-        batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], and their labels, if any.
+        batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], or latents in float32, and their
+            labels, if any.
         title (`str`): Of the progress bar.
         lr_warmup_steps (`int`, defaults to 0): Steps in which the learning rate rises from 0.
     """
-    unet = denoiser.unet
-    conditional = unet.config.num_class_embeds is not None
-    optimizer = torch.optim.Adam(unet.parameters(), lr=learning_rate)
+    weights = [*denoiser.parameters()]
+    optimizer = torch.optim.Adam(weights, lr=learning_rate)
     lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=lr_warmup_steps)
-    ema = EMAModel(unet.parameters(), decay=ema_decay)
+    ema = EMAModel(weights, decay=ema_decay)
     for _ in processes.bar(range(num_steps), desc=title, unit="step"):
         images, labels = batch()
-        images = images.to(unet.device)
+        images = images.to(weights[0].device)
         if images.dtype == torch.uint8:
             images = images.float() / 127.5 - 1
-        if not conditional:
+        if not denoiser.is_conditional:
             labels = None
         elif labels is None:
             labels = torch.full((len(images),), denoiser.null_label)
         optimizer.zero_grad()
-        loss(denoiser, images, None if labels is None else labels.to(unet.device)).mean().backward()
-        processes.average_gradients(unet, len(images))
+        loss(denoiser, images, None if labels is None else labels.to(images.device)).mean().backward()
+        processes.average_gradients(denoiser, len(images))
         optimizer.step()
         lr_scheduler.step()
-        ema.step(unet.parameters())
-    ema.copy_to(unet.parameters())
+        ema.step(weights)
+    ema.copy_to(weights)
 
 
 def curriculum_batch(

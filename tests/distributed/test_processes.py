@@ -27,6 +27,7 @@ from diffusers_dp.verify import verify
 from support import forked
 from support.bands import matrix
 from support.flags import TINY_RUN
+from support.latents import stable_diffusion
 from support.noise_questions import NOISE_CELLS
 from support.places import ROOT, TESTS
 from support.processes import SEVERAL, launch
@@ -81,9 +82,11 @@ def assert_same(one, other, **tolerance):
 
 @pytest.mark.parametrize("count", SEVERAL)
 def test_sums_are_those_of_one_process(found, count):
-    """Of gradients and answers, of images and units, with an image that is missing and one that cannot be read."""
+    """Of gradients and answers, of images and units, with an image that is missing and one that cannot be read; and of
+    what an encoder made of them, which it fails on for one."""
     for each in found[count]:
-        assert_same(each["exact"], found[1][0]["exact"], rtol=1e-5, atol=1e-5)
+        for part in ("exact", "rows"):
+            assert_same(each[part], found[1][0][part], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))
@@ -478,6 +481,42 @@ def test_every_script_ends_in_a_release(method, flags, tmp_path):
     assert [stage for stage in stages if stage not in ("dp_sgd", "evaluation_reserve")] == asked
     identity = json.loads((tmp_path / "run" / "private" / "run.json").read_text())
     assert identity["processes"] == [2]
+
+
+# Each process says which network it has, before DP-SGD looks at the first row.
+OF_EACH = """
+import hashlib, os, runpy, sys
+from pathlib import Path
+from diffusers_dp.runs.latent_run import LatentRun
+
+trains = LatentRun.dp_sgd_on_latents
+
+def says(run, targets):
+    weights = b"".join(each.numpy().tobytes() for each in run.denoiser.network.state_dict().values())
+    Path(__file__).with_name("network-" + os.environ["RANK"]).write_text(hashlib.sha256(weights).hexdigest())
+    trains(run, targets)
+
+LatentRun.dp_sgd_on_latents = says
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_a_new_latent_network(tmp_path):
+    """It learns public images in all processes, is asked about, and gets low-rank matrices; all have the same."""
+    (tmp_path / "says.py").write_text(OF_EACH)
+    flags = [*TINY_RUN, *write_images(tmp_path / "images"), *write_public(tmp_path / "public"), "--output_dir"]
+    flags += [tmp_path / "run", "--pretrained_model_name_or_path", stable_diffusion(tmp_path / "base")]
+    flags += "--train salient --num_salient 2 --merge --saliency_budget_share 0.1".split()
+    for more in ([], ["--resume_from_checkpoint", "latest"]):
+        done = launch(2, tmp_path / "says.py", "training/train_dp_ldm.py", *flags, *more, patience=400)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert (tmp_path / "network-0").read_text() == (tmp_path / "network-1").read_text()
+        (tmp_path / "network-1").unlink()
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["processes"] == [2, 2]
+    assert {event["stage"] for event in receipt["events"]} == {"saliency", "dp_sgd"}
 
 
 @pytest.mark.slow

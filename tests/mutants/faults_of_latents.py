@@ -219,6 +219,20 @@ LATENT_RELEASES = (
         (f"{SCRIPT}adapters_from_images_to_a_stranger",),
     ),
     Fault(
+        "a network goes on without what public images taught it",
+        RUN,
+        "        if public is not None and images is None and learned is None:",
+        "        if False:",
+        (f"{SCRIPT}a_new_network_learns_public_images_first",),
+    ),
+    Fault(
+        "frozen weights forget the central images",
+        "diffusers_dp/methods/latents.py",
+        '        if self.ask_central_images and self.train != "all":',
+        "        if False:",
+        (f"{SCRIPT}central_images_that_cannot_be",),
+    ),
+    Fault(
         "the cache of latents does not know the images",
         RUN,
         "made_of=[self.made_of, self.encoder.facts]",

@@ -106,6 +106,24 @@ def exact_sums(processes, model):
     return found
 
 
+def sums_of_rows(processes, model, cache):
+    """Of what an encoder makes of the images, each in its process; of image 5 it makes nothing that is finite."""
+    fails, found = torch.tensor(5.0) / 127.5 - 1, {}
+
+    def encode(images):
+        rows = nn.functional.pixel_unshuffle(images, 2)
+        return torch.where(images[:, :1, :1, :1] == fails, torch.nan, rows)
+
+    for name, door in (
+        ("images", make_door(processes, make_arrays(10), 11)),
+        ("units", make_door(processes, make_arrays(10, units=True), 10, num_units=5)),
+    ):
+        rows = door.map(encode, shape=(4, 2, 2), cache=cache / name, made_of=name, batch_size=3)
+        quiet = {"generator": Noiseless(), "sample_rate": 1.0, "ledger": make_ledger(processes, door.num_units)}
+        found[name] = step(rows, model, max_grad_norm=1.0, **quiet)
+    return found
+
+
 class TakesAway(PrivateGenerator):
     """In the place of noise: what one image added, so much that float32 would not have the others' beside it."""
 
@@ -349,6 +367,7 @@ def measure(processes: Processes, folder: Path) -> dict:
     model = nn.Linear(16, 3)
     found = {
         "exact": exact_sums(processes, model),
+        "rows": sums_of_rows(processes, model, folder / f"rows{processes.count}"),
         "large": large_sums(processes),
         "noise": noise_alone(processes),
         "every way": {cell: noise_of(cell, processes) for cell in NOISE_CELLS if processes.count > 1},

@@ -10,19 +10,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from diffusers import DiTPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
+from diffusers import (
+    AutoencoderKL,
+    DiTPipeline,
+    StableDiffusion3Pipeline,
+    StableDiffusionPipeline,
+    UNet2DConditionModel,
+)
 from safetensors.torch import load_file, save_file
+from transformers import CLIPTextModel
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.cli import main as cli
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
+from diffusers_dp.models.latents import LatentEncoder
+from diffusers_dp.queries.central_images import restore_central_images
 from diffusers_dp.release.allow_list import ADAPTER_FILES, CARD_AND_RECEIPT
 from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.push import files_to_push
 from support.flags import NUM_IMAGES
 from support.latents import LATENT_PIPELINES
-from support.runs import files, independent_epsilon, load, read_ledger, status, write_images
+from support.runs import files, independent_epsilon, interrupted, load, read_ledger, status, write_images, write_public
 
 
 STEPS = (
@@ -124,6 +133,28 @@ def test_a_merged_release_is_a_pipeline_of_diffusers(kind, trained, bases, scrip
     assert changed and (trained == "all" or all("attn" in name or "embedding_table" in name for name in changed))
 
 
+@pytest.mark.parametrize("trained", ["attention", "lora"])
+def test_a_base_is_loaded_once(trained, bases, script, flags, tmp_path, monkeypatch):
+    """By the pre-flight, which leaves its weights as they are, and adds nothing to its layers."""
+    loaded = []
+    for kind in (UNet2DConditionModel, AutoencoderKL, CLIPTextModel):
+
+        def counted(*given, take=kind.from_pretrained, **more):
+            loaded.append(take.__self__.__name__)
+            return take(*given, **more)
+
+        monkeypatch.setattr(kind, "from_pretrained", counted)
+    flags.remove("--skip_preflight")
+    script.main([*flags, *base_flag(bases), "--train", trained, "--merge"])
+    assert sorted(loaded) == ["AutoencoderKL", "CLIPTextModel", "UNet2DConditionModel"]
+    before, after = (
+        load_file(f"{folder}/unet/diffusion_pytorch_model.safetensors")
+        for folder in (bases["StableDiffusionPipeline"], tmp_path / "run" / "release")
+    )
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert before.keys() == after.keys() and changed and all("attn" in name for name in changed)
+
+
 def test_a_base_that_is_a_release_is_counted(bases, script, flags, tmp_path):
     """Of the same images it is refused; of others its epsilon stands in the receipt. What has none is refused."""
     script.main([*flags, *base_flag(bases), "--merge"])
@@ -138,6 +169,120 @@ def test_a_base_that_is_a_release_is_counted(bases, script, flags, tmp_path):
     (release / "privacy_receipt.json").unlink()
     with pytest.raises(UsageError, match="missing or damaged"):
         script.main([*again, "--num_train_images", "31", "--output_dir", str(tmp_path / "third")])
+
+
+NEW = ["--block_out_channels", "4,8", "--attention_resolutions", "2"]
+
+
+@pytest.fixture
+def new(bases, flags, tmp_path):
+    """Without --train: public images, and the size of the network that they teach."""
+    return [*flags, *base_flag(bases), *write_public(tmp_path / "public"), *NEW]
+
+
+@pytest.mark.parametrize("trained", ["all", "attention"])
+def test_a_new_network_learns_public_images_first(trained, script, bases, new, tmp_path, capsys, monkeypatch):
+    """Of the base, autoencoder and text encoder are released. What is frozen is what the public images taught; and a
+    run that was interrupted after they did goes on from there."""
+    given = [*new, "--train", trained, "--draw_posterior", "--checkpointing_steps", "1"]
+    script.main([*given, "--dry_run"])
+    assert "dp_sgd" in capsys.readouterr().out and not (tmp_path / "run").exists()
+    interrupted(script, monkeypatch, given, 4)  # three steps of the average come before
+    monkeypatch.setattr("diffusers_dp.runs.latent_run.warm_up", lambda *_, **__: pytest.fail("taught again"))
+    script.main([*given, "--resume_from_checkpoint", "latest"])
+    release, kept = tmp_path / "run" / "release", tmp_path / "run" / "private" / "pretrained"
+    assert verify.report(release) == 0 and set(files_to_push(release)) == files(release)
+    assert drawn(load_verified(release)).images.shape == (2, 8, 8, 1)
+    assert StableDiffusionPipeline.from_pretrained(release).unet.config.block_out_channels == [4, 8]
+    weights = [load_file(folder / "unet" / "diffusion_pytorch_model.safetensors") for folder in (kept, release)]
+    changed = {name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])}
+    assert changed and (trained == "all" or all("attn" in name for name in changed))
+    for part in ("vae/diffusion_pytorch_model", "text_encoder/model"):
+        before, after = (
+            load_file(f"{place}/{part}.safetensors") for place in (bases["StableDiffusionPipeline"], release)
+        )
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    base, public = receipt["public_inputs"]
+    assert base["used"] == "autoencoder and text encoder" and base["saw_training_images"] == "unknown"
+    assert (public["kind"], public["num_images"], public["steps"]) == ("public images", 6, 3)
+    assert public["licence"] == "cc0-1.0" and str(tmp_path) not in json.dumps(receipt)
+    assert "The network began as noise, and learned the public images" in (release / "README.md").read_text()
+    shutil.rmtree(kept)
+    with pytest.raises(IntegrityError, match="pretrained is missing"):
+        script.main([*given, "--resume_from_checkpoint", "latest"])
+
+
+def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
+    """Asked once, and paid for. The warm-up sees encoded noisy images alone, and a finished one is not done again."""
+    given = [*new, "--train", "all", "--ask_central_images", "--checkpointing_steps", "1"]
+    given += "--num_central_images 3 --spatial_steps 2 --spatial_batch_size 4 --spatial_budget_share 0.1".split()
+    monkeypatch.setattr("diffusers_dp.runs.warm_up_images.AugmentationBag", lambda rng: lambda images: images)
+    taught, encode = [], LatentEncoder.__call__
+    monkeypatch.setattr(
+        LatentEncoder, "__call__", lambda self, images: taught.append(images.detach().clone()) or encode(self, images)
+    )
+    interrupted(script, monkeypatch, given, 7)  # three steps of public images, two of central ones, one of DP-SGD
+    _, rows = read_ledger(tmp_path / "run")
+    asked = rows[0]
+    assert asked["stage"] == "central_images" and (asked["steps_executed"], asked["sampling_probability"]) == (3, 0.1)
+    noisy = load_file(next((tmp_path / "run" / "private" / "answers" / "central_images").glob("*.safetensors")))
+    shown = restore_central_images(noisy["answer"].flatten(0, 1), (1, 8, 8)).float() / 127.5 - 1
+    assert [len(images) for images in taught[-2:]] == [4, 4]
+    assert all(any(torch.equal(image, one) for one in shown) for image in torch.cat(taught[-2:]))
+    monkeypatch.setattr("diffusers_dp.runs.latent_run.warm_up", lambda *_, **__: pytest.fail("taught again"))
+    script.main([*given, "--resume_from_checkpoint", "latest"])
+    receipt, problems = verify.verify(tmp_path / "run" / "release")
+    assert problems == [] and {event["stage"] for event in receipt["events"]} == {"central_images", "dp_sgd"}
+    assert receipt["curriculum"]["spatial_steps"] == 2
+    assert independent_epsilon(tmp_path / "run") <= 1 + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--ask_central_images"], "give --train all"),
+        (["--spatial_steps", "3"], "--spatial_steps needs --ask_central_images"),
+        (["--train", "all", "--ask_central_images", "--spatial_budget_share", "1"], "--spatial_budget_share"),
+    ],
+)
+def test_central_images_that_cannot_be(given, said, bases, script, flags):
+    with pytest.raises(UsageError, match=said):
+        script.main([*flags, *base_flag(bases), "--train", "attention", *given])
+
+
+def test_what_public_images_taught_is_a_base(script, new, tmp_path):
+    script.main([*new, "--merge"])
+    kept = ["--pretrained_model_name_or_path", str(tmp_path / "run" / "private" / "pretrained")]
+    flags = new[: new.index("--pretrained_model_name_or_path")]
+    script.main([*flags, *kept, "--output_dir", str(tmp_path / "again")])
+    receipt = json.loads((tmp_path / "again" / "release" / "privacy_receipt.json").read_text())
+    assert receipt["public_inputs"][0]["trained_on"]["kind"] == "public images"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--train", "lora"], "nobody has to load adapters into: add --merge"),
+        (["--merge", "--block_out_channels", "4,8,8,8"], "4 levels, and latents of 4 x 4"),
+        (["--merge", "--attention_resolutions", "3"], r"attention at \[3\].*\[4, 2\]"),
+        (["--merge", "--block_out_channels", "4,x"], "give positive integers"),
+        (["--merge", "--public_dataset_name", "other"], "exclude each other"),
+        (["--merge", "--public_data_dir", "{images}"], "is the sensitive data itself"),
+        (["--merge", "--pretrained_model_name_or_path", "{dit}"], "needs the text encoder of a StableDiffusionPipe"),
+    ],
+)
+def test_new_networks_that_cannot_be(given, said, script, bases, new, tmp_path):
+    given = [each.format(images=tmp_path / "images", dit=bases["DiTPipeline"]) for each in given]
+    with pytest.raises(UsageError, match=said):
+        script.main([*new, *given])
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("flag", ["--public_steps", "--block_out_channels"])
+def test_what_is_of_a_new_network_needs_public_images(flag, bases, script, flags):
+    with pytest.raises(UsageError, match=f"{flag} needs --public_dataset_name or --public_data_dir"):
+        script.main([*flags, *base_flag(bases), "--merge", flag, "3"])
 
 
 def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monkeypatch):

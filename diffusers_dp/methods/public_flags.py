@@ -1,0 +1,99 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Flags of images that everybody may see, and of what a model learns from them before DP-SGD. No torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..data.decoding import ValueRange
+from ..data.source import DataSource
+from ..randomness.timestep_mixture import TimestepMixture
+from .flag_groups import flag, split_list
+from .flags import DPSGDConfig, PublicTraining, TimesOfRows
+
+
+@dataclass
+class PublicDataFlags:
+    """Images that everybody may see."""
+
+    _argument_group_name = "public images"
+
+    public_dataset_name: str | None = flag(
+        None, "Hub id or local folder of public images, other than the sensitive ones."
+    )
+    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.", rare=True)
+    public_data_dir: str | None = flag(
+        None, "Folder of public images in place of --public_dataset_name, with one folder of images per class."
+    )
+    public_split: str = flag("train", "Split of --public_dataset_name.", rare=True)
+    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.", rare=True)
+    public_label_column: str | None = flag(
+        None, "Column of it that holds the class; unset: 'label' if there is one.", rare=True
+    )
+    public_class_names: str | None = flag(
+        None,
+        "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders.",
+        rare=True,
+    )
+
+    @property
+    def names_public_images(self) -> bool:
+        """Whether public images are named."""
+        return self.public_dataset_name is not None or self.public_data_dir is not None
+
+    def public_source(
+        self, image_shape: tuple[int, int, int], max_image_pixels: int, value_range: ValueRange | None
+    ) -> DataSource:
+        """Where they are; the embedded digits, where none are named. Where their classes are not declared, the
+        folders of `--public_data_dir` are they.
+
+        Args:
+            image_shape (`tuple[int, int, int]`): (C, H, W) to which they are brought.
+            max_image_pixels (`int`), value_range (`tuple[float, float]`, *optional*): See the flags.
+        """
+        names = None if self.public_class_names is None else split_list(self.public_class_names)
+        if self.public_data_dir is not None and names is None:
+            folder = Path(self.public_data_dir).expanduser()
+            names = tuple(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
+        return DataSource(
+            dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
+            train_data_dir=self.public_data_dir, train_split=self.public_split,
+            image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
+            image_shape=image_shape, max_image_pixels=max_image_pixels, value_range=value_range,
+        )  # fmt: skip
+
+
+@dataclass
+class PretrainingFlags:
+    """What the model learns from public images, before a sensitive one is read."""
+
+    _argument_group_name = "public pre-training"
+
+    public_steps: int = flag(400, "Pre-training steps on the public images.")
+    public_batch_size: int = flag(128, "Batch size of the pre-training.", rare=True)
+    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.", rare=True)
+    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.", rare=True)
+    public_timestep_mixture: str | None = flag(
+        None, "--timestep_mixture of the pre-training; unset: the same.", rare=True
+    )
+
+
+@dataclass
+class LearnsPublicImages(PublicDataFlags, PretrainingFlags, TimesOfRows, DPSGDConfig):
+    """Of a model that may learn from public images before DP-SGD."""
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether public images are named, to learn from before the sensitive ones."""
+        return self.names_public_images
+
+    @property
+    def public_training(self) -> PublicTraining | None:
+        """What the model learns from public images, where flags name some."""
+        if not self.pretrains:
+            return None
+        mixture = self.public_timestep_mixture
+        return PublicTraining(
+            self.public_source(self.image_shape, self.max_image_pixels, self.declared_range),
+            self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
+            self.mixture if mixture is None else TimestepMixture.parse(mixture, "public_timestep_mixture"),
+        )  # fmt: skip
