@@ -66,7 +66,7 @@ def test_who_does_not_ask_gets_what_he_got():
     assert result.rows["dp_sgd"].query.keys() == {"sensitivity", "clip_norm", "normaliser", "noise_multiplicity"}
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld", "prv"])
+@pytest.mark.parametrize("accountant", ["rdp", "pld", pytest.param("prv", marks=pytest.mark.slow)])
 def test_the_plan_meets_its_target_by_every_accountant(accountant):
     config, result = plan(accountant=accountant, noise_bands="4", restart_slack=7)
     assert 9.97 <= result.epsilon <= 10
