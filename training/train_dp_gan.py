@@ -30,31 +30,45 @@ if TYPE_CHECKING:
 
 
 def train(run: "Run") -> None:
-    from diffusers_dp.runs.result_model import one_step_pipeline
+    from diffusers_dp.runs.result_model import model_of_generator
 
     # 1. Noisy gradients move the discriminator, and every few steps it moves the generator.
-    pipeline = one_step_pipeline(run.facts, run.config.network, run.processes.device)
-    run.dp_sgd(adversaries(run.config, run.facts, pipeline, run.processes))
+    config = run.config
+    pipeline, generator = new_generator(config, run.facts, run.processes.device)
+    run.dp_sgd(adversaries(config, run.facts, generator, run.processes))
 
-    # 2. The release: the generator, with averaged weights.
-    run.release_pipeline(pipeline, run.config.gan_facts)
+    # 2. The release: the generator, with averaged weights, or a model of its images.
+    run.release_pipeline(pipeline or model_of_generator(run, generator), config.gan_facts)
 
 
-def adversaries(config: Any, facts: Any, pipeline: "DPImagePipeline", processes: Any) -> "Trained":
+def new_generator(config: Any, facts: Any, device: Any) -> "tuple[DPImagePipeline | None, Any]":
+    """A `OneStepGenerator` and the release of its network; or a `FeatureGenerator`, whose code no release has."""
+    from diffusers_dp.models import FeatureGenerator, OneStepGenerator
+    from diffusers_dp.runs.result_model import one_step_pipeline
+
+    if config.generator == "residual":
+        classes = len(facts.class_names or ("",))
+        return None, FeatureGenerator(facts.image_shape, classes, config.generator_channels).to(device)
+    pipeline = one_step_pipeline(facts, config.network, device)
+    return pipeline, OneStepGenerator(pipeline.unet, pipeline.config.patch_size)
+
+
+def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Trained":
     """Both networks as what is trained; the loss is that of the discriminator's real rows."""
     import torch
 
-    from diffusers_dp.models import OneStepGenerator
     from diffusers_dp.models.adversary import AdversarialStep, Adversaries, Discriminator, row_loss
     from diffusers_dp.runs.dp_sgd import Trained
 
     classes = None if facts.class_names is None else len(facts.class_names)
     discriminator = Discriminator(facts.image_shape, classes, config.discriminator_channels)
-    gan = Adversaries(pipeline.unet, discriminator, config.discriminator_steps).to(processes.device)
+    network = getattr(generator, "unet", generator)
+    gan = Adversaries(network, discriminator, config.discriminator_steps).to(processes.device)
     step = AdversarialStep(
-        gan, OneStepGenerator(pipeline.unet, pipeline.config.patch_size), classes, processes, kind=config.gan_loss,
-        max_grad_norm=config.max_grad_norm, normaliser=resolve(config, facts.num_units).normaliser,
-        generator_batch_size=config.generator_batch_size, accuracy_floor=config.fake_accuracy_floor,
+        gan, generator, classes, processes, kind=config.gan_loss, input_noise=config.input_noise,
+        mode_seeking=config.mode_seeking, max_grad_norm=config.max_grad_norm,
+        normaliser=resolve(config, facts.num_units).normaliser, generator_batch_size=config.generator_batch_size,
+        accuracy_floor=config.fake_accuracy_floor,
         physical_batch_size=config.physical_batch_size or config.generator_batch_size,
     )  # fmt: skip
     optimizer = torch.optim.Adam(
@@ -64,15 +78,15 @@ def adversaries(config: Any, facts: Any, pipeline: "DPImagePipeline", processes:
         ],
         betas=(config.adam_beta1, 0.999),
     )
-    return Trained(gan, gan.discriminator, row_loss(config.gan_loss, real=True), step, optimizer=optimizer)
+    loss = row_loss(config.gan_loss, real=True, input_noise=config.input_noise)
+    return Trained(gan, gan.discriminator, loss, step, optimizer=optimizer)
 
 
 def build(config: Any, facts: Any, device: Any) -> "Trained":
     """New networks, for the pre-flight and `diffusers-dp audit run`."""
     from diffusers_dp.distributed.processes import Processes
-    from diffusers_dp.runs.result_model import one_step_pipeline
 
-    return adversaries(config, facts, one_step_pipeline(facts, config.network, device), Processes())
+    return adversaries(config, facts, new_generator(config, facts, device)[1], Processes())
 
 
 def main(argv: list[str] | None = None) -> None:

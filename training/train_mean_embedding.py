@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
     from diffusers_dp.models import FeatureGenerator, OneStepGenerator
-    from diffusers_dp.pipelines import DPImagePipeline
     from diffusers_dp.runs.run import TrainingRun
 
     Run = TrainingRun[MeanEmbeddingConfig]
@@ -39,7 +38,7 @@ def train(run: "Run") -> None:
     import torch
 
     from diffusers_dp.models import FeatureGenerator, OneStepGenerator
-    from diffusers_dp.runs.result_model import one_step_pipeline
+    from diffusers_dp.runs.result_model import model_of_generator, one_step_pipeline
 
     # 1. The questions, each answered once.
     config = run.config
@@ -50,30 +49,15 @@ def train(run: "Run") -> None:
     if config.generator == "one_step":
         pipeline = one_step_pipeline(run.facts, config.network, run.processes.device)
         chosen = fit(run, OneStepGenerator(pipeline.unet, pipeline.config.patch_size), embedding, answers)
+        run.done("generator")
     else:
         generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)
         generator = generator.to(run.processes.device)
         chosen = fit(run, generator, embedding, answers)
-        run.keep("generator", generator)
-        run.done("generator")
-        pipeline = diffusion_pipeline(run, generator)
-    run.done("diffusion model" if config.generator == "residual" else "generator")
+        pipeline = model_of_generator(run, generator)
 
     # 3. The release.
     run.release_pipeline(pipeline, {"features": config.features, **config.matched[0].meaning, **chosen})
-
-
-def diffusion_pipeline(run: "Run", generator: "FeatureGenerator") -> "DPImagePipeline":
-    """A diffusion model that learned the generator's images: a release has no code of the generator."""
-    from diffusers_dp.runs.result_model import model_of_images
-    from diffusers_dp.runs.warm_up_images import AuxiliaryImages
-
-    config = run.config
-    return model_of_images(
-        lambda: AuxiliaryImages(generator, config.num_generated_images), run.facts, config.network,
-        num_steps=config.diffusion_steps, batch_size=config.diffusion_batch_size,
-        learning_rate=config.diffusion_learning_rate, processes=run.processes,
-    )  # fmt: skip
 
 
 def fit(

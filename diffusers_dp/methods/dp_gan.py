@@ -1,12 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """DP-GAN: DP-SGD on a discriminator, and a generator that learns from it. No torch."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
 from .flag_groups import NetworkFlags, flag, run_folder
 from .flags import DPSGDConfig
+from .mean_embedding import GeneratorFlags
 
 
 #: What `--gan_loss` may be.
@@ -29,11 +31,20 @@ class DPGANFlags:
     )
     generator_batch_size: int = flag(256, "Images that the generator draws per step.")
     generator_learning_rate: float = flag(1e-3, "Learning rate of the generator; its course is that of DP-SGD's.")
+    input_noise: float = flag(
+        0.0,
+        "Each image gets Gaussian noise before the discriminator sees it, of a standard deviation between 0 and this; "
+        "pixels are in [-1, 1].",
+    )
+    mode_seeking: float = flag(
+        0.0,
+        "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
+    )
     adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.")
 
 
 @dataclass
-class DPGANConfig(DPGANFlags, NetworkFlags, DPSGDConfig):
+class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     """All flags of `training/train_dp_gan.py`."""
 
     method: ClassVar[str] = "dp_gan"
@@ -47,17 +58,22 @@ class DPGANConfig(DPGANFlags, NetworkFlags, DPSGDConfig):
         """What the receipt says of the two networks."""
         names = (
             "gan_loss", "discriminator_channels", "discriminator_steps", "fake_accuracy_floor",
-            "generator_batch_size", "generator_learning_rate", "learning_rate", "adam_beta1", "ema_decay",
+            "input_noise", "mode_seeking", "generator", "generator_batch_size", "generator_learning_rate",
+            "learning_rate", "adam_beta1", "ema_decay",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def check(self) -> None:
+        self.check_generator()
         if self.gan_loss not in GAN_LOSSES:
             raise UsageError(f"--gan_loss '{self.gan_loss}' is unknown; give one of {' | '.join(GAN_LOSSES)}.")
-        if self.noise_multiplicity != 1:
+        for name in ("input_noise", "mode_seeking"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"--{name} is {getattr(self, name)}; give 0, for none, or more.")
+        if self.noise_multiplicity != 1 and not self.input_noise:
             raise UsageError(
                 f"--noise_multiplicity {self.noise_multiplicity} draws the same row as often, for the discriminator's "
-                "loss draws nothing: leave it out."
+                "loss draws nothing without --input_noise: leave it out."
             )
         for name, least in (("fake_accuracy_floor", 0.0), ("adam_beta1", 0.0)):
             value = getattr(self, name)

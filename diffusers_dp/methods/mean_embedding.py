@@ -34,6 +34,34 @@ GENERATORS = ("one_step", "residual")
 
 
 @dataclass
+class GeneratorFlags:
+    """What kind of generator is trained, and how it becomes a release."""
+
+    _argument_group_name = "generator"
+
+    generator: str = flag(
+        "one_step",
+        "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
+        "release is then a diffusion model that learned its images.",
+    )
+    generator_channels: int = flag(32, "Base channels of the residual generator.", rare=True)
+    num_generated_images: int = flag(
+        20_000, "Images that the residual generator draws for the diffusion model.", rare=True
+    )
+    diffusion_steps: int = flag(700, "Steps of that model on them.")
+    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
+    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
+
+    def check_generator(self) -> None:
+        if self.generator not in GENERATORS:
+            raise UsageError(f"--generator '{self.generator}' is unknown; give one of {' | '.join(GENERATORS)}.")
+
+    @property
+    def drawn_by_class(self) -> tuple[str, ...]:
+        return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
+
+
+@dataclass
 class MeanEmbeddingFlags:
     """The features that are asked for, and the generator that is fitted to their noisy mean."""
 
@@ -43,25 +71,13 @@ class MeanEmbeddingFlags:
     features_noise_multiplier: float | None = flag(
         None, "Noise multiplier of the question; unset: what the whole budget asks for.", rare=True
     )
-    generator: str = flag(
-        "one_step",
-        "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
-        "release is then a diffusion model that learned its images.",
-    )
-    generator_channels: int = flag(32, "Base channels of the residual generator.", rare=True)
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
     generator_batch_size: int = flag(200, "Images that the generator draws per step.", rare=True)
     generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.", rare=True)
-    num_generated_images: int = flag(
-        20_000, "Images that the residual generator draws for the diffusion model.", rare=True
-    )
-    diffusion_steps: int = flag(700, "Steps of that model on them.")
-    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
-    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
 
 
 @dataclass
-class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
+class MeanEmbeddingConfig(MeanEmbeddingFlags, GeneratorFlags, NetworkFlags, TrainingConfig):
     """What the methods of `training/train_mean_embedding.py` share."""
 
     @property
@@ -88,16 +104,11 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, NetworkFlags, TrainingConfig):
         return (*self.matched, *self.stopping)
 
     @property
-    def drawn_by_class(self) -> tuple[str, ...]:
-        return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
-
-    @property
     def _asked(self) -> dict[str, Any]:
         return {"flags": "features", "noise_multiplier": self.features_noise_multiplier}
 
     def check(self) -> None:
-        if self.generator not in GENERATORS:
-            raise UsageError(f"--generator '{self.generator}' is unknown; give one of {' | '.join(GENERATORS)}.")
+        self.check_generator()
         if self.features not in FEATURES:
             raise UsageError(f"--features '{self.features}' is unknown; give one of {' | '.join(FEATURES)}.")
         if FEATURES[self.features] != self.method:

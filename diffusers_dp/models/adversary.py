@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from diffusers import UNet2DModel
 from torch import nn
 
 from ..distributed.processes import Processes
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, clipped_gradient_sum
 from ..randomness.private_generator import PrivateGenerator
+from .draws import Draws
+from .feature_generator import FeatureGenerator
 from .one_step import OneStepGenerator
 
 
@@ -23,6 +24,7 @@ LOSSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 SMALLEST_SIDE = 3  # of the discriminator's feature maps
 MOMENTUM = 0.99  # of the average accuracy on fakes
+SMALLEST_DISTANCE = 0.05  # of two fakes, mean over pixels, so that equal ones have a finite term
 GRACE = 200  # generator steps after a change, before that average is believed
 
 
@@ -62,18 +64,28 @@ class Discriminator(nn.Module):
         return score + (self.by_class(labels) * features).sum(1)
 
 
-def row_loss(kind: str, *, real: bool) -> RowLoss:
-    """The discriminator's loss of each row; it draws nothing. See `SensitiveImages.noisy_gradient`.
+def with_noise(images: torch.Tensor, highest: float, draws: Draws) -> torch.Tensor:
+    """Each image with Gaussian noise of a standard deviation of its own, uniform up to `highest`: what a discriminator
+    can tell apart is then smooth (instance noise, Sonderby et al. 2017)."""
+    if not highest:
+        return images
+    levels = highest * draws.uniform(len(images)).to(images)
+    return images + levels[:, None, None, None] * draws.normal(*images.shape)
+
+
+def row_loss(kind: str, *, real: bool, input_noise: float = 0.0) -> RowLoss:
+    """The discriminator's loss of each row. See `SensitiveImages.noisy_gradient`.
 
     Args:
         kind (`str`): One of `LOSSES`.
         real (`bool`): Whether the rows' scores should be high.
+        input_noise (`float`): See `with_noise`. Without, nothing is drawn.
     """
 
     def loss(
         model: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
     ) -> torch.Tensor:
-        scores = model(images, labels)
+        scores = model(with_noise(images, input_noise, Draws(generator, images.device)), labels)
         return LOSSES[kind](-scores if real else scores)
 
     return loss
@@ -84,7 +96,7 @@ class Adversaries(nn.Module):
     Generator and discriminator as one module, so that a checkpoint holds both, and how far they are.
 
     Args:
-        unet (`UNet2DModel`): See `OneStepGenerator`.
+        generator (`nn.Module`): Whose parameters draw: the UNet of a `OneStepGenerator`, or a `FeatureGenerator`.
         discriminator (`nn.Module`): Of images and labels.
         discriminator_steps (`int`): Steps of the discriminator for one of the generator, to begin with.
     """
@@ -94,9 +106,9 @@ class Adversaries(nn.Module):
     fake_accuracy: torch.Tensor
     generator_steps_since: torch.Tensor
 
-    def __init__(self, unet: UNet2DModel, discriminator: nn.Module, discriminator_steps: int):
+    def __init__(self, generator: nn.Module, discriminator: nn.Module, discriminator_steps: int):
         super().__init__()
-        self.generator, self.discriminator = unet, discriminator
+        self.generator, self.discriminator = generator, discriminator
         self.register_buffer("discriminator_steps", torch.tensor(discriminator_steps))
         self.register_buffer("steps_since", torch.tensor(0))  # of the discriminator, since the generator's last one
         self.register_buffer("fake_accuracy", torch.tensor(1.0))  # of the discriminator, a moving average
@@ -109,14 +121,16 @@ class AdversarialStep:
     the generator's. It looks at noisy gradients and at fakes alone, so all of it is post-processing.
 
     As many fakes as a step expects real images stand against these; the gradient of each is clipped to the same norm,
-    and their sum is divided by the same constant, so that both halves weigh the same.
+    and their sum is divided by the same constant, so that both halves weigh the same. Twice as many are drawn after
+    each step of the generator, and of these the discriminator's steps take any half.
 
     Args:
         gan (`Adversaries`): Whose `grad` is set. That of the generator is `None` in the steps that it sits out.
-        draw (`OneStepGenerator`): Its generator.
+        draw (`OneStepGenerator` or `FeatureGenerator`): Its generator.
         num_classes (`int`, *optional*): Classes; `None` for unlabelled images.
         processes (`Processes`): Of the run.
-        kind (`str`): One of `LOSSES`.
+        kind (`str`), input_noise (`float`): See `row_loss`.
+        mode_seeking (`float`): Weight of the inverse mean distance of two fakes of one class (Mao et al. 2019).
         max_grad_norm (`float`), normaliser (`int`): Those of the real rows.
         generator_batch_size (`int`): Fakes of a generator's step.
         accuracy_floor (`float`, *optional*): Twice as many discriminator steps for each of the generator, whenever the
@@ -128,11 +142,13 @@ class AdversarialStep:
     def __init__(
         self,
         gan: Adversaries,
-        draw: OneStepGenerator,
+        draw: OneStepGenerator | FeatureGenerator,
         num_classes: int | None,
         processes: Processes,
         *,
         kind: str,
+        input_noise: float,
+        mode_seeking: float,
         max_grad_norm: float,
         normaliser: int,
         generator_batch_size: int,
@@ -141,9 +157,11 @@ class AdversarialStep:
     ):
         self.gan, self.generator, self.num_classes, self.processes = gan, draw, num_classes, processes
         self.kind, self.max_grad_norm, self.normaliser = kind, max_grad_norm, normaliser
+        self.input_noise, self.mode_seeking = input_noise, mode_seeking
         self.generator_batch_size, self.accuracy_floor = generator_batch_size, accuracy_floor
         self.physical_batch_size = physical_batch_size
-        self.loss, self.draws = row_loss(kind, real=False), PrivateGenerator()
+        self.loss, self.draws = row_loss(kind, real=False, input_noise=input_noise), PrivateGenerator()
+        self.drawn: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
     def __call__(self, gradients: Gradients) -> None:
         """Noisy gradients of the discriminator's real rows, by the names of its parameters."""
@@ -155,17 +173,21 @@ class AdversarialStep:
         if self.gan.steps_since >= self.gan.discriminator_steps:
             self.gan.steps_since.zero_()
             self._teach()
+            self.drawn = None
 
     def _of_fakes(self) -> Gradients:
         """The sum of clipped gradients of as many fakes as real images are expected."""
 
+        number = self.processes.part(self.normaliser)
+        if self.drawn is None:
+            self.drawn = self._many_fakes(2 * number)
+        every, labels = self.drawn
+        half = torch.randperm(2 * number)[:number].to(every.device)
+
         def batches() -> Iterator[PhysicalBatch]:
-            left = self.processes.part(self.normaliser)
-            while left > 0:
-                with torch.no_grad():
-                    images, labels = self._fakes(min(left, self.physical_batch_size))
-                yield images, labels, torch.ones(len(images), dtype=torch.bool, device=images.device), None
-                left -= len(images)
+            for part in half.split(self.physical_batch_size):
+                counts = torch.ones(len(part), dtype=torch.bool, device=part.device)
+                yield every[part], None if labels is None else labels[part], counts, None
 
         return self.processes.sum(clipped_gradient_sum(
             self.gan.discriminator, self.loss, batches(), max_grad_norm=self.max_grad_norm, noise_multiplicity=1,
@@ -174,9 +196,13 @@ class AdversarialStep:
 
     def _teach(self) -> None:
         """The gradient of the generator, for fakes that should score high."""
-        images, labels = self._fakes(self.processes.part(self.generator_batch_size))
-        scores = self.gan.discriminator(images, labels)
+        images, labels = self._fakes(self.processes.part(self.generator_batch_size), pairs=bool(self.mode_seeking))
+        noisy = with_noise(images, self.input_noise, Draws(self.draws, images.device))
+        scores = self.gan.discriminator(noisy, labels)
         loss = (F.softplus(-scores) if self.kind == "logistic" else -scores).mean()
+        if self.mode_seeking:
+            distance = (images[0::2] - images[1::2]).abs().flatten(1).mean(1)
+            loss = loss + self.mode_seeking * (1 / (distance + SMALLEST_DISTANCE)).mean()
         parameters = list(self.gan.generator.parameters())
         for parameter, gradient in zip(
             parameters, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True
@@ -197,9 +223,18 @@ class AdversarialStep:
             gan.discriminator_steps *= 2
             gan.generator_steps_since.zero_()
 
-    def _fakes(self, number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Images in [-1, 1], as a release draws them, and labels, evenly; with gradients."""
+    @torch.no_grad()
+    def _many_fakes(self, number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The same without gradients, a few at a time."""
+        sizes = [min(self.physical_batch_size, number - start) for start in range(0, number, self.physical_batch_size)]
+        images, labels = zip(*(self._fakes(size) for size in sizes), strict=True)
+        return torch.cat(images), None if self.num_classes is None else torch.cat(labels)
+
+    def _fakes(self, number: int, pairs: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Images in [-1, 1], as a release draws them, and labels, evenly, or two of each; with gradients."""
         classes = torch.randint(self.num_classes or 1, (number,)).to(self.processes.device)
+        if pairs:
+            classes = classes[: number // 2].repeat_interleave(2)
         images = Clamped.apply(2 * self.generator.draw(classes) - 1)
         return images, None if self.num_classes is None else classes
 

@@ -3,7 +3,7 @@
 generator as a release can hold it."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from diffusers import UNet2DModel
@@ -11,11 +11,16 @@ from diffusers import UNet2DModel
 from ..data.images import PublicFacts
 from ..distributed.processes import Processes
 from ..methods.flag_groups import ModelFlags
-from ..models import build_objective, one_step_scheduler, unet_config
+from ..models import FeatureGenerator, build_objective, one_step_scheduler, unet_config
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline
 from .pretrained import new_model
 from .warm_up import warm_up
+from .warm_up_images import AuxiliaryImages
+
+
+if TYPE_CHECKING:
+    from .run import TrainingRun
 
 
 class Images(Protocol):
@@ -76,6 +81,25 @@ def model_of_images(
         processes=processes, title="Diffusion model",
     )  # fmt: skip
     return build_pipeline(model, facts)
+
+
+def model_of_generator(run: "TrainingRun[Any]", generator: FeatureGenerator) -> DPImagePipeline:
+    """A diffusion model that learned a generator's images.
+
+    Args:
+        run (`TrainingRun`): Whose flags are those of `GeneratorFlags`, and of a network.
+        generator (`FeatureGenerator`): Trained on noisy answers alone. It stays in the private folder.
+    """
+    config = run.config
+    run.keep("generator", generator)
+    run.done("generator")
+    pipeline = model_of_images(
+        lambda: AuxiliaryImages(generator, config.num_generated_images), run.facts, config.network,
+        num_steps=config.diffusion_steps, batch_size=config.diffusion_batch_size,
+        learning_rate=config.diffusion_learning_rate, processes=run.processes,
+    )  # fmt: skip
+    run.done("diffusion model")
+    return pipeline
 
 
 def one_step_pipeline(

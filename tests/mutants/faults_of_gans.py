@@ -21,8 +21,9 @@ GANS = (
     Fault(
         "the discriminator's scores of real images are logged",
         ADVERSARY,
-        "        scores = model(images, labels)\n        return",
-        "        scores = model(images, labels)\n        print(scores.sum().item()) if real else 0\n        return",
+        "        return LOSSES[kind](-scores if real else scores)\n",
+        "        print(scores.sum().item()) if real else 0\n"
+        "        return LOSSES[kind](-scores if real else scores)\n",
         (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
     ),
     Fault(
@@ -32,6 +33,13 @@ GANS = (
         "        fakes = model(torch.randn_like(images), labels)\n"
         "        return LOSSES[kind](-scores) + LOSSES[kind](fakes) if real else LOSSES[kind](scores)\n",
         (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
+    ),
+    Fault(
+        "the noise on real images comes from the public seed",
+        ADVERSARY,
+        "with_noise(images, input_noise, Draws(generator, images.device))",
+        "with_noise(images, input_noise, Draws(None, images.device))",
+        (f"{OF_A_GAN}test_noise_on_images_is_secret_and_has_many_levels",),
     ),
     Fault(
         "fakes weigh twice",

@@ -16,8 +16,10 @@ from diffusers_dp.gradients.step import clip_factors
 from diffusers_dp.methods import dp_gan
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.dp_gan import DPGANConfig
+from diffusers_dp.methods.mean_embedding import GENERATORS
 from diffusers_dp.models import adversary
-from diffusers_dp.models.adversary import LOSSES, AdversarialStep, Clamped
+from diffusers_dp.models.adversary import LOSSES, Clamped, with_noise
+from diffusers_dp.models.draws import Draws
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -58,9 +60,11 @@ def silent(trained):
     return {name: torch.zeros_like(value) for name, value in trained.model.named_parameters()}
 
 
-def test_a_generator_is_released(script, flags, tmp_path):
-    """With the pre-flight audit; epsilon recomputed; one call an image."""
-    more = "--fake_accuracy_floor 0.6 --patch_size 2".split()
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_a_generator_is_released(generator, script, flags, tmp_path):
+    """With the pre-flight audit; epsilon recomputed; one call an image, or a model of the images."""
+    more = "--fake_accuracy_floor 0.6 --patch_size 2 --input_noise 0.5 --mode_seeking 0.1".split()
+    more += f"--generator {generator} --generator_channels 4 --num_generated_images 6 --diffusion_steps 2".split()
     script.main([*[flag for flag in flags if flag != "--skip_preflight"], *more])
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)
@@ -70,7 +74,8 @@ def test_a_generator_is_released(script, flags, tmp_path):
     receipt = json.loads((release / "privacy_receipt.json").read_text())
     assert receipt["method"]["name"] == "DP-GAN" and receipt["curriculum"]["discriminator_steps"] == 2
     pipeline = load_verified(release)
-    assert pipeline.is_one_step and pipeline(class_labels=["left", "right"], output_type="pt").images.shape[0] == 2
+    assert pipeline.is_one_step == (generator == "one_step")
+    assert pipeline(class_labels=["left", "right"], num_inference_steps=2, output_type="pt").images.shape[0] == 2
 
 
 def test_nothing_but_noisy_gradients_of_real_rows_is_used(script, flags, tmp_path, monkeypatch, capsys):
@@ -123,20 +128,44 @@ def test_a_real_row_is_judged_by_itself_and_leaves_no_trace(kind, script, capsys
     assert all(torch.equal(value, before[name]) for name, value in trained.module.state_dict().items())
 
 
+def test_noise_on_images_is_secret_and_has_many_levels(script):
+    """Whoever knew the noise of a row could look for it; and an image is never seen without some."""
+    trained, _ = built(script, "--input_noise", "0.8")
+    torch.nn.init.ones_(trained.model.by_class.weight)
+    images, labels = torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 2, 0])
+    losses = []
+    for seed, key in ((0, b"1" * 16), (1, b"1" * 16), (0, b"2" * 16)):
+        torch.manual_seed(seed)
+        losses.append(trained.loss(trained.model, images, labels, PrivateGenerator(key)))
+    assert torch.equal(losses[0], losses[1]) and not torch.isclose(losses[0], losses[2]).any()
+    draws = Draws(PrivateGenerator(), torch.device("cpu"))
+    levels = with_noise(torch.zeros(2000, 1, 8, 8), 0.8, draws).flatten(1).std(1)
+    assert 0.35 < levels.mean() < 0.45 and levels.min() < 0.05 and 0.7 < levels.max() < 1.1
+
+
+def test_two_images_of_a_class_are_kept_apart(script):
+    """Where the discriminator says nothing, that term alone moves the generator."""
+    labels, distances = torch.arange(3).repeat(20), []
+    for weight in ("0", "1"):
+        given = f"--mode_seeking {weight} --discriminator_steps 1 --learning_rate 1e-9".split()
+        trained, step = built(script, *given)
+        torch.nn.init.zeros_(trained.model.score.weight)
+        for _ in range(20):
+            step(silent(trained))
+            trained.optimizer.step()
+        drawn = step.generator.draw(labels).detach()
+        distances.append(float((drawn[:30] - drawn[30:]).abs().mean()))
+    assert distances[1] > 1.2 * distances[0]
+
+
 def test_fakes_weigh_as_much_as_real_rows(script, monkeypatch):
     """As many as a step expects, each clipped to the norm of a real one, and divided by the same constant: once."""
     trained, step = built(script, "--max_grad_norm", "0.3")
-    drawn, original = [], AdversarialStep._fakes
-
-    def noted(self, number):
-        drawn.append(original(self, number))
-        return drawn[-1]
-
-    monkeypatch.setattr(AdversarialStep, "_fakes", noted)
+    monkeypatch.setattr(torch, "randperm", torch.arange)
     real = {name: torch.randn_like(value) for name, value in trained.model.named_parameters()}
     step(real)
-    ((images, labels),) = drawn
-    assert len(images) == 8 and not images.requires_grad
+    images, labels = (every[:8] for every in step.drawn)  # half of what serves until the generator learns
+    assert len(step.drawn[0]) == 16 and not images.requires_grad
     expected = {name: value.clone() for name, value in real.items()}
     for image, label in zip(images, labels, strict=True):
         loss = F.softplus(trained.model(image[None], label[None])).sum()
@@ -198,9 +227,10 @@ def test_a_checkpoint_holds_both_networks_and_how_far_they_are(script, tmp_path)
         tmp_path, 3, unet=first.module, ema=averages[0], optimizer=first.optimizer, ledger_position=position
     )
     second, _ = built(script, "--discriminator_steps", "2", "--fake_accuracy_floor", "0.6")
-    advance(second, 1)
+    advance(second, 2)  # where the generator has just learned
     load_checkpoint(saved, unet=second.module, ema=averages[1], optimizer=second.optimizer, ledger_position=position)
     assert int(second.module.steps_since) == 1
+    first.backward.drawn = second.backward.drawn = None  # fakes are drawn anew
     advance(first, 4)
     advance(second, 4)
     for name, value in first.module.state_dict().items():
@@ -258,6 +288,9 @@ def test_images_without_classes(script):
         (["--noise_multiplicity", "4"], "--noise_multiplicity 4 draws the same row as often"),
         (["--fake_accuracy_floor", "1"], "--fake_accuracy_floor is 1.0; give a number from 0"),
         (["--adam_beta1", "1"], "--adam_beta1 is 1.0"),
+        (["--input_noise", "-1"], "--input_noise is -1.0; give 0, for none, or more"),
+        (["--mode_seeking", "nan"], "--mode_seeking is nan; give 0, for none, or more"),
+        (["--generator", "stylegan"], "--generator 'stylegan' is unknown; give one of one_step | residual"),
         (["--discriminator_steps", "0"], "--discriminator_steps is 0"),
         (["--discriminator_channels", "0"], "--discriminator_channels is 0"),
     ],
