@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """How long a run takes on this machine, and how much memory and disk: measured on blank images in a few seconds."""
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from .plan import Plan
 
 
 REPEATS = 3
+FOLLOWING = 5  # calls of what follows a noisy gradient, which are timed together
 LONG_ENOUGH = 0.3  # seconds of one call, from which on more images at once tell nothing new
 COPIES = 6  # of the trained weights in memory: themselves, gradient, noise, Adam's two moments, their average
 STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
@@ -110,12 +112,31 @@ def forecast(
     threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
     return Forecast(
         where=f"{device.type}, {threads}, {count} process{'' if count == 1 else 'es'}",
-        step_seconds=_seconds(step, images, at_once, device),
+        step_seconds=_seconds(step, images, at_once, device) + _following(trained, device),
         steps=row.steps,
         other_seconds=_ordinary(stages, facts, trained, device, count),
         memory_bytes=COPIES * weights + one + (at_once - 1) * max(0, two - one),
         disk_bytes=rows + (STORED_COPIES * (checkpoints_total_limit + 1) + 1) * weights,
     )
+
+
+def _following(trained: Trained, device: torch.device) -> float:
+    """Seconds of what follows from a noisy gradient, on average over some steps: not all of them do the same."""
+    backward = trained.backward
+    if backward is None:
+        return 0.0
+    states = [(each, copy.deepcopy(each.state_dict())) for each in (trained.module, trained.model)]
+
+    def steps(number: int) -> None:
+        for _ in range(number):
+            backward({name: torch.randn_like(weight) for name, weight in trained.model.named_parameters()})
+
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        seconds = _timed(steps, FOLLOWING, device) / FOLLOWING
+    for each, state in states:
+        each.load_state_dict(state)
+        each.zero_grad()
+    return seconds
 
 
 def _ordinary(

@@ -12,6 +12,7 @@ from diffusers_dp.runs import forecast as module
 from diffusers_dp.runs.diffusion_run import model_to_audit
 from diffusers_dp.runs.forecast import forecast, in_words
 from diffusers_dp.runs.plan import plan_run
+from support.runs import load
 
 
 FLAGS = "--accountant rdp --class_names a,b --num_channels 1 --resolution 8 --block_out_channels 8 --num_train_images"
@@ -42,6 +43,34 @@ def test_time_is_in_proportion_to_images_steps_and_processes(clock):
     assert forecast_of("--max_train_steps", "6", "--train_batch_size", "40").seconds == pytest.approx(6 * 41)
     halved = forecast_of("--max_train_steps", "3", "--train_batch_size", "10", count=2)
     assert halved.step_seconds == pytest.approx(6) and "2 processes" in str(halved)
+
+
+@pytest.mark.parametrize(("method", "given"), [("psg", "--classifier_width 8"), ("dp_gan", "--block_out_channels 8")])
+def test_what_follows_a_noisy_gradient_takes_time(method, given, monkeypatch):
+    """Of all kinds of steps: a generator learns every few ones. What it moves is as it was, and so are the coins."""
+    with monkeypatch.context() as patch:
+        script = load(method, patch)
+    flags = f"--accountant rdp --class_names a,b --num_channels 1 --resolution 8 --num_train_images 64 {given}".split()
+    config, facts = read([*flags, "--max_train_steps", "3"], method)
+    trained, calls = script.build(config, facts, "cpu"), []
+
+    def backward(gradients):
+        calls.append({name: value.shape for name, value in gradients.items()})
+        trained.backward(gradients)
+
+    timed = dict.fromkeys(("with", "without"))
+    before = {name: value.clone() for name, value in trained.module.state_dict().items()}
+    monkeypatch.setattr(module, "_timed", lambda step, number, device: step(number) or number + 1.0)
+    monkeypatch.setattr(module, "LONG_ENOUGH", 0.0)
+    for name, follows in (("with", backward), ("without", None)):
+        torch.manual_seed(0)
+        other = replace(trained, backward=follows)
+        timed[name] = forecast(facts, plan_run(config, facts), other, "cpu", **config.forecast_settings).step_seconds
+        assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(0)))
+    assert timed["with"] == pytest.approx(timed["without"] + (module.FOLLOWING + 1) / module.FOLLOWING)
+    assert calls == module.FOLLOWING * [{name: p.shape for name, p in trained.model.named_parameters()}]
+    assert all(torch.equal(value, before[name]) for name, value in trained.module.state_dict().items())
+    assert all(parameter.grad is None for parameter in trained.module.parameters())
 
 
 def test_disk_holds_every_image_and_checkpoint(clock):
