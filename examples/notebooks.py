@@ -44,7 +44,7 @@ for cell in cells:
     if text:
         outputs.append({"output_type": "stream", "name": "stdout", "text": text.splitlines(keepends=True)})
     if value is not None:
-        data = {"text/plain": repr(value).splitlines(keepends=True)}
+        data = {"text/plain": repr(value).replace(sys.executable, "python").splitlines(keepends=True)}
         if hasattr(value, "_repr_png_"):
             data = {"image/png": base64.b64encode(value._repr_png_()).decode(), "text/plain": ["a picture"]}
         outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
