@@ -1,4 +1,5 @@
-"""Train a one-step generator on sensitive images with DP-GAN, under one total (epsilon, delta), and release it.
+"""Train a generator on sensitive images with DP-GAN, under one total (epsilon, delta). Release it, or a diffusion
+model of its images.
 
     accelerate launch training/train_dp_gan.py
     accelerate launch training/train_dp_gan.py --dataset_name ylecun/mnist --config mnist_cpu

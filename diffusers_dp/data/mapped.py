@@ -76,7 +76,7 @@ def map_images(
         begun, num_bytes = folder.with_name(f".{folder.name}.begun"), len(images) * (2 * math.prod(shape) + 1)
         try:
             done = _done(begun, made_of)
-            hidden = {} if shown else {"disable": True}
+            hidden = {} if shown else {"disable": True}  # not `False`, which outvotes TQDM_DISABLE
             if shutil.disk_usage(begun).free < num_bytes - done * (2 * math.prod(shape) + 1):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with (

@@ -177,14 +177,15 @@ class AdversarialStep:
 
     def _of_fakes(self) -> Gradients:
         """The sum of clipped gradients of as many fakes as real images are expected."""
-
-        number = self.processes.part(self.normaliser)
-        if self.drawn is None:
-            self.drawn = self._many_fakes(2 * number)
-        every, labels = self.drawn
-        half = torch.randperm(2 * number)[:number].to(every.device)
+        number = self.processes.share_size(self.normaliser)
 
         def batches() -> Iterator[PhysicalBatch]:
+            if not number:  # more processes than fakes
+                return
+            if self.drawn is None:
+                self.drawn = self._many_fakes(2 * number)
+            every, labels = self.drawn
+            half = torch.randperm(2 * number)[:number].to(every.device)
             for part in half.split(self.physical_batch_size):
                 counts = torch.ones(len(part), dtype=torch.bool, device=part.device)
                 yield every[part], None if labels is None else labels[part], counts, None
@@ -231,10 +232,10 @@ class AdversarialStep:
         return torch.cat(images), None if self.num_classes is None else torch.cat(labels)
 
     def _fakes(self, number: int, pairs: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Images in [-1, 1], as a release draws them, and labels, evenly, or two of each; with gradients."""
+        """Images in [-1, 1], as a release draws them, and labels, evenly; or pairs, one at least; with gradients."""
         classes = torch.randint(self.num_classes or 1, (number,)).to(self.processes.device)
         if pairs:
-            classes = classes[: number // 2].repeat_interleave(2)
+            classes = classes[: (number + 1) // 2].repeat_interleave(2)
         images = Clamped.apply(2 * self.generator.draw(classes) - 1)
         return images, None if self.num_classes is None else classes
 

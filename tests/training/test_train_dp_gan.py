@@ -177,6 +177,17 @@ def test_fakes_weigh_as_much_as_real_rows(script, monkeypatch):
         assert torch.allclose(parameter.grad, expected[name], atol=1e-6), name
 
 
+@pytest.mark.parametrize("share", [0, 1])
+def test_one_of_more_processes_than_fakes(share, script, monkeypatch):
+    """Its discriminator sees its share, if any; its generator learns from two fakes of a class at least."""
+    trained, step = built(script, "--discriminator_steps", "1", "--mode_seeking", "0.1")
+    monkeypatch.setattr(step.processes, "share_size", lambda batch_size: share)
+    step(silent(trained))
+    assert all(torch.isfinite(parameter.grad).all() for parameter in trained.module.parameters())
+    assert bool(share) == any(parameter.grad.any() for parameter in trained.model.parameters())
+    assert trained.module.generator.conv_in.weight.grad.any()
+
+
 def test_the_generator_learns_every_few_steps_and_sits_out_the_others(script):
     trained, step = built(script, "--discriminator_steps", "3")
     generator, moved = trained.module.generator, []
