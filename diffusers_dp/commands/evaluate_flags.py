@@ -23,8 +23,8 @@ DEFAULT_NUM_IMAGES = 10_000
 SETTINGS = (
     "metrics", "extractors", "classifiers", "repetitions", "ensemble", "classifier_epochs", "cifar_networks",
     "utility_sizes", "reference", "selection", "selection_epsilon", "selection_delta", "model_selection",
-    "dp_reference", "training_curve", "num_images", "num_inference_steps", "solver", "guidance_scale", "train_split",
-    "test_split", "validation_size", "resize", "seed", "real_is_public",
+    "dp_reference", "training_curve", "num_images", "num_inference_steps", "solver", "trajectory_length",
+    "guidance_scale", "train_split", "test_split", "validation_size", "resize", "seed", "real_is_public",
 )  # fmt: skip
 
 

@@ -69,8 +69,9 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
     parser.add_argument(
         "--solver", choices=("dpm", "heun", HMC), default="dpm",
-        help="heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), three times.",
+        help="heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), --trajectory_length times.",
     )  # fmt: skip
+    parser.add_argument("--trajectory_length", type=int, help="Leapfrog steps of hmc at each noise level; unset: 3.")
     parser.add_argument("--guidance_scale", type=float, default=1.0, help="Classifier-free guidance; 1 is none.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of the images.")
     parser.add_argument("--base", help="Folder of the base, where the release is adapters of one; else from the Hub.")
@@ -90,6 +91,7 @@ class DrawingFlags:
     device: str
     class_balance: str = UNIFORM
     base: str | None = None
+    trajectory_length: int | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace, num_images: int) -> "DrawingFlags":
@@ -100,14 +102,23 @@ class DrawingFlags:
             num_images,
             **{name: getattr(args, name) for name in names},
             class_balance=balance,
-            base=getattr(args, "base", None),
+            base=args.base,
+            trajectory_length=args.trajectory_length,
         )
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a reader has to know to draw the same images of uniform classes."""
         names = ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
-        return {name: getattr(self, name) for name in names}
+        facts = {name: getattr(self, name) for name in names}
+        return facts if self.trajectory_length is None else facts | {"trajectory_length": self.trajectory_length}
+
+    @property
+    def sampler(self) -> dict[str, Any]:
+        """How the pipeline is called."""
+        if self.solver != HMC:
+            return {"solver": self.solver}
+        return {"sampler": HMC} | ({"trajectory_length": self.trajectory_length} if self.trajectory_length else {})
 
 
 def run(args: argparse.Namespace) -> None:
@@ -135,12 +146,14 @@ def _sample(args: argparse.Namespace, pool: WorkerPool) -> None:
 
 def check(flags: DrawingFlags) -> None:
     """Refuses what cannot be drawn. Raises `UsageError`."""
-    for name in ("num_images", "batch_size", "num_inference_steps"):
-        if getattr(flags, name) < 1:
+    for name in ("num_images", "batch_size", "num_inference_steps", "trajectory_length"):
+        if getattr(flags, name) is not None and getattr(flags, name) < 1:
             raise UsageError(f"--{name} is {getattr(flags, name)}; give an integer of at least 1.")
     for name, most in (("num_images", MOST_IMAGES), ("num_inference_steps", MOST_STEPS)):
         if getattr(flags, name) > most:
             raise UsageError(f"--{name} is {getattr(flags, name):,}; give {most:,} at most.")
+    if flags.trajectory_length is not None and flags.solver != HMC:
+        raise UsageError(f"--trajectory_length has no effect without --solver {HMC}; give it, too.")
     if flags.class_balance != RELEASED:
         # Whether it has a share for each class shows with the model.
         parse_balance(flags.class_balance, flags.class_balance.count(",") + 1)
@@ -322,9 +335,8 @@ def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags
                 class_labels=None if labels is None else labels[start : start + flags.batch_size],
                 generator=generators(flags.seed, part),
                 num_inference_steps=flags.num_inference_steps,
-                solver="dpm" if flags.solver == HMC else flags.solver,
                 guidance_scale=flags.guidance_scale,
-                sampler=HMC if flags.solver == HMC else "solver",
+                **flags.sampler,
             ).images
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):

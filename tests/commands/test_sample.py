@@ -61,6 +61,25 @@ def test_a_model_without_classes_gives_no_labels(tmp_path):
     assert images.shape == (10, 8, 8) and labels is None
 
 
+def test_leapfrog_steps_are_as_many_as_asked_for(release, tmp_path, monkeypatch, capsys):
+    """And are among what a reader is told."""
+    calls, predict = [], DPImagePipeline.predict
+    monkeypatch.setattr(DPImagePipeline, "predict", lambda *given: calls.append(1) or predict(*given))
+    for number, flags in ((4, ["--trajectory_length", "3"]), (3, ["--trajectory_length", "2"])):
+        calls.clear()
+        folder = tmp_path / str(number)
+        run(release, folder, "--solver", "hmc", *flags, "--num_images", "2")
+        assert len(calls) == number  # at two levels, of which the last takes one
+        assert json.loads((folder / sample.PARAMETERS_NAME).read_text())["trajectory_length"] == number - 1
+    for flags, sentence in (
+        (["--trajectory_length", "2"], "--trajectory_length has no effect without --solver hmc; give it, too"),
+        (["--solver", "hmc", "--trajectory_length", "0"], "--trajectory_length is 0; give an integer of at least 1"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run(release, tmp_path / "other", *flags)
+        assert stop.value.code == 2 and sentence in capsys.readouterr().err
+
+
 def test_a_model_with_the_steps_of_ddpm(tmp_path, capsys):
     released = make_release(tmp_path, scheduler=linear_schedule())
     images, labels, _ = run(released, tmp_path / "out")
