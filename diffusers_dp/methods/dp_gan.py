@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from .flag_groups import NetworkFlags, flag, run_folder
-from .flags import DPSGDConfig
+from .flags import DPSGDConfig, OrdinaryTraining
 from .mean_embedding import GeneratorFlags
 
 
@@ -52,6 +52,12 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     noise_multiplicity: int = flag(1, "")
     max_grad_norm: float = flag(1.0, "")
     learning_rate: float = flag(1e-3, "")
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """The model that is released in a residual generator's place."""
+        of_images = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
+        return (*super().ordinary_training, *([of_images] if self.generator == "residual" else []))
 
     @property
     def gan_facts(self) -> dict[str, Any]:

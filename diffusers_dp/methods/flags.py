@@ -54,16 +54,18 @@ class PublicTraining:
 @dataclass(frozen=True)
 class OrdinaryTraining:
     """
-    Training before DP-SGD, for the time that it takes.
+    Training before or after DP-SGD, for the time that it takes.
 
     Args:
         num_steps, batch_size (`int`): Of Adam.
-        generator_channels (`int`, *optional*): Of a one-step generator; without, the model that DP-SGD trains.
+        generator_channels (`int`, *optional*): Of a generator in one step; without, the model that DP-SGD trains.
+        network (`dict`, *optional*): Of a diffusion model beside that one, as `models.unet_config` takes it.
     """
 
     num_steps: int
     batch_size: int
     generator_channels: int | None = None
+    network: dict[str, Any] | None = None
 
 
 @dataclass
@@ -122,7 +124,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        """What is trained before DP-SGD."""
+        """What is trained before and after DP-SGD."""
         public = self.public_training
         return () if public is None else (OrdinaryTraining(public.num_steps, public.batch_size),)
 

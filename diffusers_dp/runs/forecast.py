@@ -19,6 +19,7 @@ from ..models import FeatureGenerator
 from ..randomness.private_generator import PrivateGenerator
 from .dp_sgd import Trained
 from .plan import Plan
+from .result_model import new_image_model
 
 
 REPEATS = 3
@@ -36,7 +37,7 @@ class Forecast:
     Args:
         where (`str`): The machine, in words.
         step_seconds (`float`), steps (`int`): Of DP-SGD.
-        other_seconds (`float`): Of ordinary training before it.
+        other_seconds (`float`): Of ordinary training before and after it.
         memory_bytes (`int`): Of the weights, and of the images that are computed at once.
         disk_bytes (`int`): Of decoded images, checkpoints and release.
     """
@@ -53,7 +54,7 @@ class Forecast:
         return self.step_seconds * self.steps + self.other_seconds
 
     def __str__(self) -> str:
-        others = f" and {in_words(self.other_seconds)} of training before it" if self.other_seconds else ""
+        others = f" and {in_words(self.other_seconds)} of ordinary training" if self.other_seconds else ""
         lines = [
             f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which DP-SGD {self.steps:,} "
             f"steps of {self.step_seconds:.3g} s{others}; reading images and drawing samples come on top",
@@ -82,7 +83,7 @@ def forecast(
     """
     Args:
         trained (`Trained`): New; it keeps its weights.
-        stages (sequence of `OrdinaryTraining`): What comes before DP-SGD.
+        stages (sequence of `OrdinaryTraining`): What comes before and after DP-SGD.
         physical_batch_size (`int`, *optional*), checkpoints_total_limit (`int`): As in `DPSGDSettings`.
         count (`int`, defaults to 1): Processes that share the work.
     """
@@ -146,28 +147,40 @@ def _ordinary(
     seconds = 0.0
     for stage in stages:
         batch = max(1, math.ceil(stage.batch_size / count))
-        if stage.generator_channels is None:
-            labelled = facts.class_names is not None
-
-            def step(number: int) -> None:
-                rows, labels, _ = blank_images(number, trained.row_shape or facts.image_shape, labelled, device)
-                trained.loss(trained.model, rows, labels, PrivateGenerator()).mean().backward()
-        else:
-            classes = len(facts.class_names or ("",))
-            generator = FeatureGenerator(facts.image_shape, classes, stage.generator_channels).to(device)
-
-            def step(number: int) -> None:
-                drawn = generator(
-                    torch.zeros(number, generator.config.latent_dim, device=device),
-                    torch.zeros(number, dtype=torch.long, device=device),
-                )
-                drawn.square().mean().backward()
-
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            step = _ordinary_step(stage, facts, trained, device)
             step(1)
             seconds += stage.num_steps * _seconds(step, batch, batch, device)
     trained.model.zero_grad()
     return seconds
+
+
+def _ordinary_step(
+    stage: OrdinaryTraining, facts: PublicFacts, trained: Trained, device: torch.device
+) -> Callable[[int], None]:
+    """Gradients of so many rows."""
+    if stage.generator_channels is not None:
+        generator = FeatureGenerator(facts.image_shape, len(facts.class_names or ("",)), stage.generator_channels)
+        generator.to(device)
+
+        def step(number: int) -> None:
+            drawn = generator(
+                torch.zeros(number, generator.config.latent_dim, device=device),
+                torch.zeros(number, dtype=torch.long, device=device),
+            )
+            drawn.square().mean().backward()
+
+        return step
+
+    model, loss, shape = trained.model, trained.loss, trained.row_shape or facts.image_shape
+    if stage.network is not None:
+        _, model, loss = new_image_model(facts, stage.network, device)
+
+    def rows_step(number: int) -> None:
+        rows, labels, _ = blank_images(number, shape, facts.class_names is not None, device)
+        loss(model, rows, labels, PrivateGenerator()).mean().backward()
+
+    return rows_step
 
 
 def _seconds(step: Callable[[int], None], images: int, at_once: int, device: torch.device) -> float:

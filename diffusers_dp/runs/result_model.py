@@ -11,10 +11,11 @@ from diffusers import UNet2DModel
 from ..data.images import PublicFacts
 from ..distributed.processes import Processes
 from ..methods.flag_groups import ModelFlags
-from ..models import FeatureGenerator, build_objective, one_step_scheduler, unet_config
+from ..models import FeatureGenerator, TrainingLoss, build_objective, one_step_scheduler, unet_config
+from ..models.denoiser import Denoiser
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline
-from .pretrained import new_model
+from .pretrained import StartingModel, new_model
 from .warm_up import warm_up
 from .warm_up_images import AuxiliaryImages
 
@@ -46,6 +47,22 @@ class ReleasedImages:
         return self.images[index], self.labels[index]
 
 
+def new_image_model(
+    facts: PublicFacts, network: dict[str, Any], device: torch.device | str
+) -> tuple[StartingModel, Denoiser, TrainingLoss]:
+    """An untrained model of such images, its denoiser, and EDM's loss. `network` as `models.unet_config` takes it."""
+    edm, names = ModelFlags(), facts.class_names
+    model = new_model(
+        facts.image_shape, None if names is None else len(names), network, objective="edm", sigma_min=edm.sigma_min,
+        sigma_data=edm.sigma_data,
+    )  # fmt: skip
+    denoiser, loss = build_objective(
+        model.unet.to(device), model.scheduler, model.patch_size, label_dropout=edm.label_dropout,
+        p_mean=edm.p_mean, p_std=edm.p_std, mixture=None, augmentations=(), bf16=False,
+    )  # fmt: skip
+    return model, denoiser, loss
+
+
 def model_of_images(
     open_images: Callable[[], Images],
     facts: PublicFacts,
@@ -66,15 +83,7 @@ def model_of_images(
         num_steps, batch_size (`int`), learning_rate (`float`): Of Adam.
         processes (`Processes`): Of the run.
     """
-    edm, names = ModelFlags(), facts.class_names
-    model = new_model(
-        facts.image_shape, None if names is None else len(names), network, objective="edm", sigma_min=edm.sigma_min,
-        sigma_data=edm.sigma_data,
-    )  # fmt: skip
-    denoiser, loss = build_objective(
-        model.unet.to(processes.device), model.scheduler, model.patch_size, label_dropout=edm.label_dropout,
-        p_mean=edm.p_mean, p_std=edm.p_std, mixture=None, augmentations=(), bf16=False,
-    )  # fmt: skip
+    model, denoiser, loss = new_image_model(facts, network, processes.device)
     images, size = open_images(), processes.part(batch_size)
     warm_up(
         denoiser, loss, lambda: images.batch(size), num_steps=num_steps, learning_rate=learning_rate, ema_decay=0.999,

@@ -73,6 +73,21 @@ def test_what_follows_a_noisy_gradient_takes_time(method, given, monkeypatch):
     assert all(parameter.grad is None for parameter in trained.module.parameters())
 
 
+def test_a_model_of_a_generators_images_takes_time(clock, monkeypatch):
+    """Where a release is one: it is another model than the one of DP-SGD."""
+    with monkeypatch.context() as patch:
+        script = load("dp_gan", patch)
+    monkeypatch.setattr(module, "_following", lambda trained, device: 0.0)
+    seconds = []
+    for kind in ("one_step", "residual"):
+        given = f"--generator {kind} --diffusion_steps 9 --diffusion_batch_size 4 --max_train_steps 3"
+        config, facts = read([*FLAGS.split(), "64", *given.split()], "dp_gan")
+        found = forecast(facts, plan_run(config, facts), script.build(config, facts, "cpu"), "cpu",
+                         **config.forecast_settings)  # fmt: skip
+        seconds.append(found.other_seconds)
+    assert seconds == [0, pytest.approx(9 * 5)]
+
+
 def test_disk_holds_every_image_and_checkpoint(clock):
     small, large = forecast_of(images="100"), forecast_of(images="1100")
     assert large.disk_bytes - small.disk_bytes == 1000 * 64
