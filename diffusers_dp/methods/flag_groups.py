@@ -300,7 +300,7 @@ class ModelFlags:
     sigma_min: float = flag(
         0.002,
         "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings its "
-        "own.",
+        "own, unless another than 0.002 is given.",
         rare=True,
     )
     p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.", rare=True)

@@ -3,6 +3,7 @@
 and DP-SGD."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from ..data.images import PublicFacts
 from ..data.public_images import PublicImages, of_classes
 from ..errors import UsageError
 from ..methods.config import TrainingConfig
+from ..methods.flag_groups import ModelFlags
 from ..methods.flags import DiffusionConfig
 from ..methods.latents import LatentConfig
 from ..models import Denoiser, TrainingLoss, build_objective, count_parameters
@@ -178,6 +180,9 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
             f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for "
             f"{model.objective}; give --auxiliary generator, or another model."
         )
+    if model.objective == "edm" and config.sigma_min != ModelFlags.sigma_min:
+        scheduler = type(model.scheduler).from_config(model.scheduler.config, sigma_min=config.sigma_min)
+        model = replace(model, scheduler=scheduler)
     return model
 
 

@@ -6,15 +6,18 @@ import shutil
 
 import pytest
 import torch
-from diffusers import DDIMScheduler
+from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler
 from safetensors.torch import load_file
 
 from diffusers_dp import load_verified
+from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.data.public_images import PublicImages
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.method_flags import DPFETAConfig
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.method_flags import DPDiffusionConfig, DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.runs import diffusion_run as run_module
+from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel, keep_pretrained, kept_pretrained, starting_point
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 from diffusers_dp.verify import verify
@@ -96,6 +99,15 @@ def test_from_a_pretrained_pipeline_to_release(method, script, flags, tmp_path, 
     pipeline = load_verified(tmp_path / "run" / "release")
     assert isinstance(pipeline.scheduler, DDIMScheduler) and pipeline.unet.config.block_out_channels == [4, 8]
     assert pipeline.num_classes == 3
+
+
+@pytest.mark.parametrize(("given", "lowest"), [([], 0.05), (["--sigma_min", "0.3"], 0.3)])
+def test_sampling_of_a_pretrained_model_ends_where_one_asks_for(given, lowest, tmp_path):
+    """DP-SGD at high noise levels leaves grain below them, whatever the model did before."""
+    name = save(tmp_path / "model", EDMDPMSolverMultistepScheduler(sigma_min=0.05, sigma_data=0.4))
+    config = load_config(["--pretrained_model_name_or_path", name, *given], DPDiffusionConfig)
+    scheduler = starting_model(config, PublicFacts(100, (3, 8, 8), None)).scheduler
+    assert (scheduler.config.sigma_min, scheduler.config.sigma_data) == (lowest, 0.4)
 
 
 @pytest.mark.parametrize("method", ["feta_pro"], indirect=True)
