@@ -49,7 +49,9 @@ class ConvNet(nn.Sequential):
         layers: list[nn.Module] = []
         channels, height, side = image_shape
         for inputs in (channels, width, width):
-            layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.GroupNorm(GROUPS, width), nn.ReLU(), nn.AvgPool2d(2)]
+            # No bias, for the norm takes most of it away, and a gradient of nothing but rounding has a direction, too.
+            convolution = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
+            layers += [convolution, nn.GroupNorm(GROUPS, width), nn.ReLU(), nn.AvgPool2d(2)]
             height, side = height // 2, side // 2
         super().__init__(*layers, nn.Flatten(), nn.Linear(width * height * side, num_classes))
 

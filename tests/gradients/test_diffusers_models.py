@@ -83,7 +83,9 @@ def test_gradients_are_those_of_autograd(name, trained, group_size):
             parameter.requires_grad_(".attn" in key)
     elif trained == "LoRA":
         lora(model)
-    gradients = check(model, losses_of(model, 3 * group_size), 3, group_size)
+    gradients = check(
+        model, losses_of(model, 3 * group_size), 3, group_size, tolerance=5e-5
+    )  # rounding adds up over layers
     wanted = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
     assert len(wanted) > 8 and set(gradients.per_example) == wanted
 
