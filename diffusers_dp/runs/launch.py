@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
-from ..distributed.launcher import RANKS, is_launched, let_threads_sleep, number_of, tell
+from ..distributed.launcher import RANKS, SIZES, is_launched, let_threads_sleep, number_of, tell
 from ..errors import DiffusersDPError, Interrupted
 from ..methods.config import DPSGDConfig, TrainingConfig, load_config
 from ..methods.latents import LatentConfig
@@ -105,18 +105,22 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Bui
 def launch(main: Callable[[], None]) -> None:
     """Runs a training script: one sentence on stderr, and the exit code, where it ends early."""
     let_threads_sleep()
+    code = 0
     try:
         main()
     except (DiffusersDPError, Interrupted) as error:
         tell(error)
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except KeyboardInterrupt:
         print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
-        sys.exit(130)
-    if number_of(RANKS, 0) > 0:  # torch's threads can abort the interpreter's end, for which a launcher ends the run
+        code = 130
+    # Torch's threads can abort the interpreter's end: a launcher would end the run for it, or hide the exit code.
+    if number_of(RANKS, 0) > 0 or (code and number_of(SIZES, 1) > 1):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
+    if code:
+        sys.exit(code)
 
 
 def _start(config: TrainingConfig) -> "Processes":

@@ -103,12 +103,15 @@ def test_what_the_processes_cannot_do_is_refused_before_the_plan(variable, flags
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("rank", "code"), [("1", 0), ("0", -signal.SIGABRT)])
-def test_a_process_that_has_nothing_left_to_do_is_not_taken_down_by_its_libraries(rank, code):
-    """An abort at the end of the interpreter would end the first process too, which still writes the release."""
+@pytest.mark.parametrize(
+    ("rank", "stopped", "code"), [("1", False, 0), ("0", False, -signal.SIGABRT), ("0", True, 130), ("1", True, 130)]
+)
+def test_a_process_that_has_nothing_left_to_do_is_not_taken_down_by_its_libraries(rank, stopped, code):
+    """An abort at the end of the interpreter would end the first process too, which still writes the release; and it
+    would hide why a run stops."""
     program = (
         "import atexit, os\natexit.register(os.abort)\nfrom diffusers_dp.runs.launch import launch\n"
-        "launch(lambda: print('done'))"
+        f"def main():\n    print('done')\n    {'raise KeyboardInterrupt' if stopped else ''}\nlaunch(main)"
     )
     environment = {**os.environ, "RANK": rank, "WORLD_SIZE": "2"}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
