@@ -31,7 +31,7 @@ def run(digits, **options):
 
 
 def test_it_learns_real_digits(digits):
-    measurements, details = run(digits, epsilon=8.0, steps=40, expected_batch_size=5000)
+    measurements, details = run(digits, epsilon=8.0, steps=20, expected_batch_size=5000)
     accuracy = measurements[0]
     assert accuracy.metric == "accuracy" and accuracy.value > 60
     assert accuracy.protocol["trained_on"] == "real, with DP-SGD"
