@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from . import __version__
-from .distributed.launcher import let_threads_sleep
+from .distributed.launcher import leave, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError
 from .methods.command_line import Help, OneSentence
 
@@ -31,6 +31,7 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
     let_threads_sleep()
+    code = 0
     try:
         command, args = _parse(sys.argv[1:] if argv is None else argv)
     except UsageError as error:
@@ -41,10 +42,11 @@ def main(argv: list[str] | None = None) -> None:
     except (DiffusersDPError, Interrupted) as error:
         if not error.is_told:
             print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except KeyboardInterrupt:
         _say_once("interrupted: what is finished stays, and the same command goes on from there.")
-        sys.exit(130)
+        code = 130
+    leave(code)
 
 
 def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:

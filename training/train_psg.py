@@ -45,6 +45,8 @@ def train(run: "Run") -> None:
 
 def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda network: None) -> "Trained":
     """The images as what is trained, and a random network as what the loss is called with."""
+    import torch
+
     from diffusers_dp.errors import UsageError
     from diffusers_dp.models.private_set import ConvNet, GradientMatching, SyntheticImages, classification_loss
     from diffusers_dp.runs.dp_sgd import Trained
@@ -54,11 +56,13 @@ def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda netwo
     classes = len(facts.class_names)
     images = SyntheticImages(config.images_per_class, classes, facts.image_shape).to(device)
     network = ConvNet(facts.image_shape, classes, config.classifier_width).to(device)
+    optimizer = torch.optim.Adam(images.parameters(), lr=config.learning_rate)
     matching = GradientMatching(
-        images, network, same_weights, steps_per_network=config.steps_per_network,
+        images, network, optimizer, same_weights, config.seed, steps_per_network=config.steps_per_network,
+        image_steps=config.image_steps, remembered_gradients=config.remembered_gradients,
         network_steps=config.network_steps, network_learning_rate=config.network_learning_rate,
     )  # fmt: skip
-    return Trained(images, network, classification_loss, matching)
+    return Trained(images, network, classification_loss, matching, optimizer=optimizer)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PARAMETERS_NAME = "sampling.json"
 HMC = "hmc"  # of `--solver`: the pipeline's `sampler`
+LEAPFROG_STEPS = 3  # as the pipeline has them
 IMAGES_PER_SHARD = 500  # what an interruption may cost
 MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
 
@@ -71,7 +72,9 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
         "--solver", choices=("dpm", "heun", HMC), default="dpm",
         help="heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), --trajectory_length times.",
     )  # fmt: skip
-    parser.add_argument("--trajectory_length", type=int, help="Leapfrog steps of hmc at each noise level; unset: 3.")
+    parser.add_argument(
+        "--trajectory_length", type=int, help=f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}."
+    )
     parser.add_argument("--guidance_scale", type=float, default=1.0, help="Classifier-free guidance; 1 is none.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of the images.")
     parser.add_argument("--base", help="Folder of the base, where the release is adapters of one; else from the Hub.")
@@ -98,12 +101,13 @@ class DrawingFlags:
         """Those of a command; one without `--class_balance` draws all classes alike."""
         names = ("batch_size", "num_inference_steps", "solver", "guidance_scale", "seed", "device")
         balance = getattr(args, "class_balance", UNIFORM)
+        length = LEAPFROG_STEPS if args.trajectory_length is None and args.solver == HMC else args.trajectory_length
         return cls(
             num_images,
             **{name: getattr(args, name) for name in names},
             class_balance=balance,
             base=args.base,
-            trajectory_length=args.trajectory_length,
+            trajectory_length=length,
         )
 
     @property
@@ -118,7 +122,7 @@ class DrawingFlags:
         """How the pipeline is called."""
         if self.solver != HMC:
             return {"solver": self.solver}
-        return {"sampler": HMC} | ({"trajectory_length": self.trajectory_length} if self.trajectory_length else {})
+        return {"sampler": HMC, "trajectory_length": self.trajectory_length}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -149,8 +153,10 @@ def check(flags: DrawingFlags) -> None:
     for name in ("num_images", "batch_size", "num_inference_steps", "trajectory_length"):
         if getattr(flags, name) is not None and getattr(flags, name) < 1:
             raise UsageError(f"--{name} is {getattr(flags, name)}; give an integer of at least 1.")
-    for name, most in (("num_images", MOST_IMAGES), ("num_inference_steps", MOST_STEPS)):
-        if getattr(flags, name) > most:
+    for name, most in (
+        ("num_images", MOST_IMAGES), ("num_inference_steps", MOST_STEPS), ("trajectory_length", MOST_STEPS),
+    ):  # fmt: skip
+        if (getattr(flags, name) or 0) > most:
             raise UsageError(f"--{name} is {getattr(flags, name):,}; give {most:,} at most.")
     if flags.trajectory_length is not None and flags.solver != HMC:
         raise UsageError(f"--trajectory_length has no effect without --solver {HMC}; give it, too.")

@@ -33,6 +33,17 @@ def let_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def leave(code: int) -> None:
+    """Ends this process with that exit code; returns where it is 0 and nothing can hide it. Torch's threads can abort
+    the interpreter's end: a launcher would end the run for it, or hide the exit code."""
+    if number_of(RANKS, 0) > 0 or (code and number_of(SIZES, 1) > 1):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    if code:
+        sys.exit(code)
+
+
 def tell(error: DiffusersDPError | Interrupted) -> None:
     """The one sentence of an error on stderr, once where all processes raise the same, or end because one did."""
     everywhere = not _have_met() and number_of(LOCAL_RANKS, 0) > 0  # flags: all read the same

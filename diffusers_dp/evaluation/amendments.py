@@ -44,7 +44,9 @@ WITHIN_IN_CARD = {
         "weights", "weights_sha256", "layer", "dimension", "preprocessing", "steps", "batch_size", "learning_rate",
         "seed",
     ),
-    "origin": ("drawn_from", "num_inference_steps", "solver", "guidance_scale", "num_images", "seed"),
+    "origin": (
+        "drawn_from", "num_inference_steps", "solver", "trajectory_length", "guidance_scale", "num_images", "seed",
+    ),
     "private_selection": ("epsilon", "delta", "candidates"),
 }  # fmt: skip
 FITTED_ON_REAL_IMAGES = "classifier"  # the feature space whose weights follow from the real images

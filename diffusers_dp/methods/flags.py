@@ -58,8 +58,9 @@ class OrdinaryTraining:
 
     Args:
         num_steps, batch_size (`int`): Of Adam.
-        generator_channels (`int`, *optional*): Of a generator in one step; without, the model that DP-SGD trains.
-        network (`dict`, *optional*): Of a diffusion model beside that one, as `models.unet_config` takes it.
+        generator_channels (`int`, *optional*): Of a generator that draws in one call.
+        network (`dict`, *optional*): Of a separate diffusion model, as `models.unet_config` takes it. With neither,
+            it is the model that DP-SGD trains.
     """
 
     num_steps: int

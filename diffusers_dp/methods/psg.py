@@ -22,6 +22,10 @@ class PSGFlags:
     images_per_class: int = flag(10, "Synthetic images of each class; the release has no others.")
     classifier_width: int = flag(32, f"Channels of the random networks, a multiple of {GROUPS}.")
     steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
+    image_steps: int = flag(
+        5, "Steps of the images after each noisy gradient, all but one towards earlier gradients; costs no privacy."
+    )
+    remembered_gradients: int = flag(100, "Noisy gradients, the last ones, that such steps choose from.", rare=True)
     network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.")
     network_learning_rate: float = flag(0.01, "Learning rate of these steps.", rare=True)
 
@@ -41,8 +45,8 @@ class PSGConfig(PSGFlags, DPSGDConfig):
     def set_facts(self) -> dict[str, Any]:
         """What the receipt says of the synthetic images."""
         names = (
-            "images_per_class", "classifier_width", "steps_per_network", "network_steps", "network_learning_rate",
-            "learning_rate", "seed",
+            "images_per_class", "classifier_width", "steps_per_network", "image_steps", "remembered_gradients",
+            "network_steps", "network_learning_rate", "learning_rate", "seed",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

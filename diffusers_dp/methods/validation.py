@@ -83,6 +83,8 @@ _AT_LEAST = {
     "classifier_width": 1,
     "semantic_classes_per_class": 1,
     "steps_per_network": 1,
+    "image_steps": 1,
+    "remembered_gradients": 1,
     "network_steps": 0,
     "discriminator_channels": 1,
     "discriminator_steps": 1,

@@ -2,11 +2,14 @@
 """Synthetic images that are moved until their gradients match noisy ones (PSG, Chen et al. 2022, Algorithm 1; the
 distance is that of Zhao et al. 2021, dataset condensation)."""
 
+import random
+from collections import deque
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call
 
 from ..gradients.step import Gradients
 from ..randomness.private_generator import PrivateGenerator
@@ -49,7 +52,8 @@ class ConvNet(nn.Sequential):
         layers: list[nn.Module] = []
         channels, height, side = image_shape
         for inputs in (channels, width, width):
-            # No bias, for the norm takes most of it away, and a gradient of nothing but rounding has a direction, too.
+            # No bias, for the norm's own does its work. With one channel a group the norm takes it away, and a
+            # gradient of nothing but rounding has a direction, too.
             convolution = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
             layers += [convolution, nn.GroupNorm(GROUPS, width), nn.ReLU(), nn.AvgPool2d(2)]
             height, side = height // 2, side // 2
@@ -66,42 +70,64 @@ def classification_loss(
 
 class GradientMatching:
     """
-    What follows from a noisy gradient: a gradient of the synthetic images, and some steps of the network on them. It
-    looks at nothing else, so all of it is post-processing, and the second derivatives are of synthetic images alone.
+    What follows from a noisy gradient: steps of the synthetic images, the last of which is left to the caller, and
+    some steps of the network on them. It looks at nothing else, so all of it is post-processing, and the second
+    derivatives are of synthetic images alone.
+
+    A noisy gradient is used more than once, with the weights that it is of: an image moves a little at each step, and
+    the noise of many gradients averages out. The paper takes one step for each.
 
     Args:
-        images (`SyntheticImages`): Get the gradient.
+        images (`SyntheticImages`): Are moved.
         network (`ConvNet`): Whose noisy gradient it is; drawn anew every few steps.
+        optimizer (`torch.optim.Optimizer`): Of the images.
         same_weights (`Callable`): Gives the network the same weights in all processes.
-        steps_per_network, network_steps (`int`), network_learning_rate (`float`): See the flags.
+        seed (`int`): Of the choice among earlier gradients, the same in all processes.
+        steps_per_network, image_steps, remembered_gradients, network_steps (`int`),
+            network_learning_rate (`float`): See the flags.
     """
 
     def __init__(
         self,
         images: SyntheticImages,
         network: nn.Module,
+        optimizer: torch.optim.Optimizer,
         same_weights: Callable[[nn.Module], None],
+        seed: int,
         *,
         steps_per_network: int,
+        image_steps: int,
+        remembered_gradients: int,
         network_steps: int,
         network_learning_rate: float,
     ):
-        self.images, self.network, self.same_weights = images, network, same_weights
-        self.steps_per_network, self.network_steps = steps_per_network, network_steps
-        self.learning_rate, self.taken = network_learning_rate, 0
+        self.images, self.network, self.optimizer, self.same_weights = images, network, optimizer, same_weights
+        self.steps_per_network, self.image_steps, self.network_steps = steps_per_network, image_steps, network_steps
+        self.learning_rate, self.taken, self.random = network_learning_rate, 0, random.Random(seed)
+        self.remembered: deque[tuple[Gradients, Gradients]] = deque(maxlen=remembered_gradients)
         same_weights(network)
 
     def __call__(self, gradients: Gradients) -> None:
-        """The network's noisy gradient, by the names of its parameters, to that of the synthetic images."""
-        named = dict(self.network.named_parameters())
-        loss = F.cross_entropy(self.network(self.images.pixels), self.images.labels)
-        own = torch.autograd.grad(loss, list(named.values()), create_graph=True)
+        """The network's noisy gradient, by the names of its parameters, to one of the synthetic images."""
+        weights = {name: weight.detach().clone() for name, weight in self.network.named_parameters()}
+        self.remembered.append((weights, gradients))
+        for _ in range(self.image_steps - 1):
+            self._towards(*self.random.choice(self.remembered))
+            self.optimizer.step()
+        self._towards(weights, gradients)
+        self._go_on()
+
+    def _towards(self, weights: Gradients, gradients: Gradients) -> None:
+        """Sets the gradient of the images that leads to these gradients of a network with these weights."""
+        weights = {name: weight.requires_grad_() for name, weight in weights.items()}
+        scores = functional_call(self.network, weights, (self.images.pixels,))
+        loss = F.cross_entropy(scores, self.images.labels)
+        own = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
         far = sum(
-            (gradient_distance(mine, gradients[name]) for name, mine in zip(named, own, strict=True)),
+            (gradient_distance(mine, gradients[name]) for name, mine in zip(weights, own, strict=True)),
             torch.zeros((), device=loss.device),
         )
         (self.images.pixels.grad,) = torch.autograd.grad(far, [self.images.pixels])
-        self._go_on()
 
     def _go_on(self) -> None:
         self.taken += 1

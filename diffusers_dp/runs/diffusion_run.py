@@ -180,7 +180,16 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
             f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for "
             f"{model.objective}; give --auxiliary generator, or another model."
         )
-    if model.objective == "edm" and config.sigma_min != ModelFlags.sigma_min:
+    if config.sigma_min != ModelFlags.sigma_min:
+        if model.objective != "edm":
+            raise UsageError(
+                f"--sigma_min has no effect on {FLAG} {name}, which was trained for {model.objective}; leave it out."
+            )
+        if config.sigma_min >= model.scheduler.config.sigma_max:
+            raise UsageError(
+                f"--sigma_min is {config.sigma_min}, and sampling of {FLAG} {name} begins at noise of "
+                f"{model.scheduler.config.sigma_max:g}; give a smaller number."
+            )
         scheduler = type(model.scheduler).from_config(model.scheduler.config, sigma_min=config.sigma_min)
         model = replace(model, scheduler=scheduler)
     return model

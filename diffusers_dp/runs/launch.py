@@ -1,14 +1,13 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The start of a training script: parse, plan, refuse what cannot be, and only then load torch and train."""
 
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
-from ..distributed.launcher import RANKS, SIZES, is_launched, let_threads_sleep, number_of, tell
+from ..distributed.launcher import is_launched, leave, let_threads_sleep, tell
 from ..errors import DiffusersDPError, Interrupted
 from ..methods.config import DPSGDConfig, TrainingConfig, load_config
 from ..methods.latents import LatentConfig
@@ -114,13 +113,7 @@ def launch(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
         code = 130
-    # Torch's threads can abort the interpreter's end: a launcher would end the run for it, or hide the exit code.
-    if number_of(RANKS, 0) > 0 or (code and number_of(SIZES, 1) > 1):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    if code:
-        sys.exit(code)
+    leave(code)
 
 
 def _start(config: TrainingConfig) -> "Processes":

@@ -65,7 +65,7 @@ def test_leapfrog_steps_are_as_many_as_asked_for(release, tmp_path, monkeypatch,
     """And are among what a reader is told."""
     calls, predict = [], DPImagePipeline.predict
     monkeypatch.setattr(DPImagePipeline, "predict", lambda *given: calls.append(1) or predict(*given))
-    for number, flags in ((4, ["--trajectory_length", "3"]), (3, ["--trajectory_length", "2"])):
+    for number, flags in ((4, []), (3, ["--trajectory_length", "2"])):
         calls.clear()
         folder = tmp_path / str(number)
         run(release, folder, "--solver", "hmc", *flags, "--num_images", "2")
@@ -74,6 +74,7 @@ def test_leapfrog_steps_are_as_many_as_asked_for(release, tmp_path, monkeypatch,
     for flags, sentence in (
         (["--trajectory_length", "2"], "--trajectory_length has no effect without --solver hmc; give it, too"),
         (["--solver", "hmc", "--trajectory_length", "0"], "--trajectory_length is 0; give an integer of at least 1"),
+        (["--solver", "hmc", "--trajectory_length", "99999"], "--trajectory_length is 99,999; give 10,000 at most"),
     ):
         with pytest.raises(SystemExit) as stop:
             run(release, tmp_path / "other", *flags)

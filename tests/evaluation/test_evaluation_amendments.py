@@ -110,7 +110,14 @@ PRIVATE_ROWS = [
     Measurement("recall", 66.25, {"class": "rare", "images": 183}),
     Measurement("FID", 55.25, {"state": "step 2 of DP-SGD"}),
     Measurement("a metric of later", 44.25, {}),
-    Measurement("entropy", 2.5, {"features": "synthetic images", "num_images": 30, "unit": "bits"}, 0.25),
+    Measurement(
+        "entropy", 2.5,
+        {
+            "features": "synthetic images", "num_images": 30, "unit": "bits",
+            "origin": {"drawn_from": "the release", "solver": "hmc", "trajectory_length": 7, "dataset": "183 scans"},
+        },
+        0.25,
+    ),
 ]  # fmt: skip
 
 
@@ -119,6 +126,7 @@ def test_a_card_tells_the_numbers_of_the_release_and_nothing_else_of_private_ima
     card = (release / "README.md").read_text()
     card = card[card.index(amendments.BEGIN) :]
     assert all(number in card for number in ("| 3.25 |", "| 4.25 |", "| 88.75% |", "| 2.5 bits (s.e. 0.25) |"))
+    assert "solver hmc" in card and "trajectory length 7" in card  # whoever draws them again needs both
     assert "num train 36" in card and "weights sha256 abcd" in card and "epsilon 1" in card
     for secret in ("5eed", "183", "0.07", "91.25", "77.25", "6.25", "rare", "55.25", "44.25"):
         assert secret not in card, secret

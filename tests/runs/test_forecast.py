@@ -74,11 +74,18 @@ def test_what_follows_a_noisy_gradient_takes_time(method, given, monkeypatch):
 
 
 def test_a_model_of_a_generators_images_takes_time(clock, monkeypatch):
-    """Where a release is one: it is another model than the one of DP-SGD."""
+    """Where a release is one: it is another model than the one of DP-SGD, and by its own loss."""
     with monkeypatch.context() as patch:
         script = load("dp_gan", patch)
     monkeypatch.setattr(module, "_following", lambda trained, device: 0.0)
-    seconds = []
+    seconds, made, of_images = [], [], module.new_image_model
+
+    def new(facts, network, device):
+        pipeline, model, loss = of_images(facts, network, device)
+        made.append(model)
+        return pipeline, model, lambda given, *others: made.append(given) or loss(given, *others)
+
+    monkeypatch.setattr(module, "new_image_model", new)
     for kind in ("one_step", "residual"):
         given = f"--generator {kind} --diffusion_steps 9 --diffusion_batch_size 4 --max_train_steps 3"
         config, facts = read([*FLAGS.split(), "64", *given.split()], "dp_gan")
@@ -86,6 +93,7 @@ def test_a_model_of_a_generators_images_takes_time(clock, monkeypatch):
                          **config.forecast_settings)  # fmt: skip
         seconds.append(found.other_seconds)
     assert seconds == [0, pytest.approx(9 * 5)]
+    assert len(made) > 1 and all(model is made[0] for model in made)
 
 
 def test_disk_holds_every_image_and_checkpoint(clock):

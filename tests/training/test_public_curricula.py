@@ -110,6 +110,19 @@ def test_sampling_of_a_pretrained_model_ends_where_one_asks_for(given, lowest, t
     assert (scheduler.config.sigma_min, scheduler.config.sigma_data) == (lowest, 0.4)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "words"),
+    [
+        (EDMDPMSolverMultistepScheduler(sigma_max=10.0), "--sigma_min is 20.0, and .* begins at noise of 10"),
+        (DDIMScheduler(), "--sigma_min has no effect on .*, which was trained for ddpm; leave it out"),
+    ],
+)
+def test_a_lowest_noise_level_that_a_pretrained_model_cannot_have_is_refused(scheduler, words, tmp_path):
+    given = ["--pretrained_model_name_or_path", save(tmp_path / "model", scheduler), "--sigma_min", "20"]
+    with pytest.raises(UsageError, match=words):
+        starting_model(load_config(given, DPDiffusionConfig), PublicFacts(100, (3, 8, 8), None))
+
+
 @pytest.mark.parametrize("method", ["feta_pro"], indirect=True)
 def test_resuming_in_the_warm_up(method, script, flags, tmp_path, monkeypatch):
     """Public images are not learned, nor read, twice; the warm-up goes on from what they taught."""

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.func import functional_call
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.errors import UsageError
@@ -83,12 +84,16 @@ def test_a_stopped_run_goes_on(script, flags, tmp_path, monkeypatch):
     assert verify.report(tmp_path / "run" / "release") == 0 and independent_epsilon(tmp_path / "run") <= 1.001
 
 
-def matched(steps, **settings):
+def matched(steps, watch=lambda matching: None, image_steps=1, **settings):
     """The images after so many steps towards the gradients of two patterns without noise, and the distances."""
     torch.manual_seed(0)
     images, network = SyntheticImages(2, 2, (1, 8, 8)), ConvNet((1, 8, 8), 2, WIDTH)
-    matching = GradientMatching(images, network, lambda _: None, network_learning_rate=0.1, **settings)
     optimizer, distances = torch.optim.Adam(images.parameters(), 0.1), []
+    matching = GradientMatching(
+        images, network, optimizer, lambda _: None, 0, network_learning_rate=0.1, image_steps=image_steps,
+        remembered_gradients=5, **settings,
+    )  # fmt: skip
+    watch(matching)
     for _ in range(steps):
         parameters = dict(network.named_parameters())
         loss = F.cross_entropy(network(PATTERNS), torch.tensor([0, 1]))
@@ -122,9 +127,32 @@ def test_matching_goes_towards_the_gradients_of_real_images():
     assert gradient_distance(parts, -parts).item() == pytest.approx(6) and private_set.GROUPS == psg.GROUPS
 
 
+def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
+    """Networks change from step to step: towards a gradient at other weights, images would go anywhere."""
+    pairs = []
+
+    def watch(matching):
+        towards = matching._towards
+        matching._towards = lambda *pair: (pairs.append(pair), towards(*pair))
+
+    _, one = matched(12, steps_per_network=4, network_steps=2)
+    _, several = matched(12, watch, image_steps=4, steps_per_network=4, network_steps=2)
+    assert several[-1] < one[-1] and len(pairs) == 48
+    newest = pairs[3::4]
+    for step in range(12):
+        remembered = {id(gradients) for _, gradients in newest[max(0, step - 4) : step + 1]}
+        assert {id(gradients) for _, gradients in pairs[4 * step : 4 * step + 4]} <= remembered
+    for weights, gradients in pairs:
+        scores = functional_call(ConvNet((1, 8, 8), 2, WIDTH), weights, (PATTERNS,))
+        real = torch.autograd.grad(F.cross_entropy(scores, torch.tensor([0, 1])), list(weights.values()))
+        assert all(torch.allclose(each, gradients[name], atol=1e-5) for name, each in zip(weights, real, strict=True))
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        (["--image_steps", "0"], "--image_steps is 0"),
+        (["--remembered_gradients", "0"], "--remembered_gradients is 0"),
         (["--classifier_width", "12"], "--classifier_width is 12; give a multiple of 8"),
         (["--images_per_class", "0"], "--images_per_class is 0"),
         (["--resolution", "4"], "--resolution 4 is too small"),
