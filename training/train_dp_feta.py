@@ -42,7 +42,7 @@ def train(run: "Run") -> None:
 
     # 3. DP-SGD on the sensitive images, and the release.
     run.dp_sgd()
-    run.release_model(run.config.warm_up_facts)
+    run.release_model(run.config.training_facts)
 
 
 def warm_up(run: "Run", noisy: "torch.Tensor") -> None:

@@ -39,7 +39,7 @@ def train(run: "Run") -> None:
     run.dp_sgd(adversaries(config, run.facts, generator, run.processes))
 
     # 2. The release: the generator, with averaged weights, or a model of its images.
-    run.release_pipeline(pipeline or model_of_generator(run, generator), config.gan_facts)
+    run.release_pipeline(pipeline or model_of_generator(run, generator), config.training_facts)
 
 
 def new_generator(config: Any, facts: Any, device: Any) -> "tuple[DPImagePipeline | None, Any]":

@@ -65,7 +65,7 @@ def train(run: "Run") -> None:
         run.done("diffusion model")
 
     # 4. The releases.
-    facts = {**config.evolution_facts, **proposer.facts}
+    facts = {**config.training_facts, **proposer.facts}
     release = run.release(DatasetArtefact(images, None if names is None else labels, names, PURPOSE), facts)
     if pipeline is not None and release is not None:
         run.release_derived(release, pipeline, facts)

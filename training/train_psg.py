@@ -38,9 +38,8 @@ def train(run: "Run") -> None:
 
     # 2. The release.
     images: Any = trained.module
-    run.release(
-        DatasetArtefact(images.rounded(), images.labels.cpu(), run.facts.class_names, PURPOSE), run.config.set_facts
-    )
+    artefact = DatasetArtefact(images.rounded(), images.labels.cpu(), run.facts.class_names, PURPOSE)
+    run.release(artefact, run.config.training_facts)
 
 
 def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda network: None) -> "Trained":

@@ -9,7 +9,9 @@ from ..methods.registry import METHODS, PROVEN, STATUSES, Method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="One method, such as feta_pro; without a name, all of them.")
+    parser.add_argument(
+        "name", nargs="?", help="One method by name or title, such as feta_pro or GS-WGAN; without, all of them."
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -17,8 +19,8 @@ def run(args: argparse.Namespace) -> None:
     if args.name is not None:
         _print_one(args.name)
         return
-    rows = [("method", "status", "script", "paper")]
-    rows += [(m.title, m.status, _script(m), m.paper) for m in METHODS.values()]
+    rows = [("name", "method", "status", "script", "paper")]
+    rows += [(m.name, m.title, m.status, _script(m), m.paper) for m in METHODS.values()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -31,13 +33,19 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_one(name: str) -> None:
-    if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=1, cutoff=0.0)[0]
+    known = {_plain(each): method for method in METHODS.values() for each in (method.title, method.name)}
+    if _plain(name) not in known:
+        near = known[get_close_matches(_plain(name), known, n=1, cutoff=0.0)[0]].name
         raise UsageError(f"There is no method '{name}'; the nearest is '{near}'. `diffusers-dp methods` lists all.")
-    method = METHODS[name]
+    method = known[_plain(name)]
     print(f"{method.title} ({method.name})", f"paper: {method.paper}", sep="\n")
     print(f"status: {method.status}: {STATUSES[method.status]}.", f"script: {_script(method)}", sep="\n")
     print("", *filter(None, (method.note, method.figures)), sep="\n")
+
+
+def _plain(name: str) -> str:
+    """Letters and digits alone: papers write GS-WGAN, and commands gs_wgan."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def _script(method: Method) -> str:

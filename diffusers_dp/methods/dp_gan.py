@@ -60,14 +60,15 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
         return (*super().ordinary_training, *([of_images] if self.generator == "residual" else []))
 
     @property
-    def gan_facts(self) -> dict[str, Any]:
+    def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the two networks."""
         names = (
             "gan_loss", "discriminator_channels", "discriminator_steps", "fake_accuracy_floor",
             "input_noise", "mode_seeking", "generator", "generator_batch_size", "generator_learning_rate",
             "learning_rate", "adam_beta1", "ema_decay",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
+        return {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
 
     def check(self) -> None:
         self.check_generator()

@@ -105,6 +105,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """Flags of numbers of images that need one for each class at least."""
         return ()
 
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        """What the receipt says of the training, by flags. A run that goes on keeps them."""
+        return {}
+
     def check(self) -> None:
         """Refuses what the method's own flags cannot be together. Raises `UsageError`."""
 

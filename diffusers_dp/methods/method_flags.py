@@ -241,6 +241,19 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
         return (*spatial, self.frequency_query) if self.asks_frequency else spatial
 
     @property
+    def curriculum_settings(self) -> dict[str, Any]:
+        """As `FrequencyWarmupScheduler` takes them."""
+        names = (
+            "curriculum", "spatial_steps", "spatial_batch_size", "spatial_learning_rate", "frequency_steps",
+            "frequency_batch_size", "frequency_learning_rate",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        return {**self.curriculum_settings, "auxiliary": self.auxiliary}
+
+    @property
     def central_images_query(self) -> MeanImages:
         """Equation 7."""
         return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
@@ -338,7 +351,7 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
         return (*super().ordinary_training, OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
 
     @property
-    def warm_up_facts(self) -> dict[str, Any]:
+    def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the public
         pre-training, whose numbers stand with the public images."""
         names = ["central_images", "mix_public_images"]

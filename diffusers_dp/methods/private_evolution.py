@@ -170,7 +170,7 @@ class PrivateEvolutionConfig(
         return self.public_source(shape, self.max_image_pixels, self.declared_range)
 
     @property
-    def evolution_facts(self) -> dict[str, Any]:
+    def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the evolution."""
         names = (
             "generator", "candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed",

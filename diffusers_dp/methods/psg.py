@@ -42,7 +42,7 @@ class PSGConfig(PSGFlags, DPSGDConfig):
     ema_decay: float = flag(0.0, "")
 
     @property
-    def set_facts(self) -> dict[str, Any]:
+    def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the synthetic images."""
         names = (
             "images_per_class", "classifier_width", "steps_per_network", "image_steps", "remembered_gradients",

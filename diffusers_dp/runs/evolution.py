@@ -123,7 +123,7 @@ class Population:
 
     def _meaning(self, number: int) -> dict[str, Any]:
         """What so many candidates of a class follow from, besides the candidates and the votes before."""
-        return {"number": number, **self.run.config.evolution_facts, **self.proposer.facts}
+        return {"number": number, **self.run.config.training_facts, **self.proposer.facts}
 
     def _generator(self, draw: int) -> torch.Generator:
         """Public numbers of this generation, the same whenever they are drawn."""

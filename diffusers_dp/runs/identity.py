@@ -15,6 +15,7 @@ from ..files.journal import replace_file
 IDENTITY_NAME = "run.json"
 #: What is in `private/` only after a question was asked, whichever ledger holds it.
 _TRACES = ("answers/*", "checkpoint-[1-9]*", "unprotected/dp_sgd.jsonl")
+_LEFT_OUT = ("listing", "training_facts")  # of the file, where they are empty
 
 
 @dataclass
@@ -32,6 +33,7 @@ class RunIdentity:
         asked (`bool`): Whether its ledger holds a row. Runs of earlier versions do not say it.
         listing (`str`): `data.images.listing_of` its images, where `--noise_bands` keeps them in the groups of their
             places; else empty, and not written.
+        training_facts (`dict`): Of its flags, as it began: what its receipt will say. Not written where empty.
     """
 
     dataset_id: str | None = None
@@ -43,6 +45,25 @@ class RunIdentity:
     processes: list[int] = field(default_factory=list)
     asked: bool = False
     listing: str = ""
+    training_facts: dict[str, Any] = field(default_factory=dict)
+
+    def keep_training_facts(self, facts: dict[str, Any], *, began: bool) -> None:
+        """Of the flags as they are now. Those of a run that began are kept: its receipt would be wrong about the part
+        that is over. A run of earlier versions does not say them.
+
+        Raises:
+            UsageError: One differs.
+        """
+        facts = json.loads(json.dumps(facts))
+        if began and self.training_facts:
+            for name in sorted({*facts, *self.training_facts}):
+                now, then = facts.get(name), self.training_facts.get(name)
+                if now != then:
+                    remedy = "leave it out" if then is None else f"give {then}"
+                    raise UsageError(
+                        f"--{name} is {now}, and this run began with {then}: {remedy}, or start another --output_dir."
+                    )
+        self.training_facts = facts
 
 
 def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIdentity:
@@ -100,7 +121,7 @@ def _check_types(identity: RunIdentity) -> None:
 
 def save_identity(private: Path, identity: RunIdentity) -> None:
     """Writes `private/run.json`, durably: before the first question is asked."""
-    facts = {name: value for name, value in asdict(identity).items() if name != "listing" or value}
+    facts = {name: value for name, value in asdict(identity).items() if value or name not in _LEFT_OUT}
     replace_file(private / IDENTITY_NAME, json.dumps(facts).encode())
 
 

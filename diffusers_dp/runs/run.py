@@ -103,6 +103,7 @@ class TrainingRun(Generic[Config]):
         )
         if isinstance(config, DPSGDConfig):
             self._keep_groups(config)
+        self.identity.keep_training_facts(config.training_facts, began=bool(self.ledger.rows))
         if self.ledger.rows:
             self.identity.resumes.append(
                 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from scipy.stats import binom, norm
 
 from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import LedgerRow
@@ -58,12 +59,22 @@ def test_the_figures_of_gs_wgan():
 
     joint = epsilon(1.07 / math.sqrt(32), 20_000, partial(PLDAccountant, value_discretization_interval=1e-3))
     claimed = [epsilon(1.07, steps, RdpAccountant) for steps in (20_000 * 32, 20_000)]
-    for figure in (f"epsilon {joint:.0f} ", f"{claimed[0]:.2f}, ", f"{claimed[1]:.2f} "):
+    # With picks revealed: as many plain Gaussian steps as an image's critic was picked, a binomial number.
+    delta, steps = 0.0, range(1, 80)
+    for number in steps:
+        mu = math.sqrt(32 * number) / 1.07
+        delta += binom.pmf(number, 20_000, 1e-3) * (
+            norm.cdf(mu / 2 - 610 / mu) - math.exp(610 + norm.logcdf(-mu / 2 - 610 / mu))
+        )
+    assert delta == pytest.approx(1e-5, rel=0.05)
+    for figure in (f"epsilon {joint:.0f} ", "610 ", f"{claimed[0]:.2f}, ", f"{claimed[1]:.2f} "):
         assert figure in METHODS["gs_wgan"].figures
 
 
-def test_one_method(capsys):
-    cli.main(["methods", "gs_wgan"])
+@pytest.mark.parametrize("name", ["gs_wgan", "GS-WGAN", "gswgan"])
+def test_one_method(name, capsys):
+    """By its name in commands, or as papers write it."""
+    cli.main(["methods", name])
     said = capsys.readouterr().out
     assert said.startswith("GS-WGAN (gs_wgan)\n") and "script: none" in said and "epsilon 329" in said
     with pytest.raises(SystemExit, match="2"):
@@ -77,7 +88,8 @@ def test_the_command(capsys):
     header, *lines = table.splitlines()
     assert len(lines) == len(METHODS) == len(reasons.splitlines()) and len(statuses.splitlines()) == len(STATUSES)
     for line, method in zip(lines, METHODS.values(), strict=True):
-        assert line[: header.index("status")].strip() == method.title
+        assert line.startswith(f"{method.name} ")
+        assert line[header.index("method") : header.index("status")].strip() == method.title
         assert line[header.index("status") : header.index("script")].strip() == method.status
         assert line[header.index("script") : header.index("paper")].strip() == (
             method.script or ("to come" if method.status in PROVEN else "none")

@@ -84,6 +84,15 @@ def test_a_stopped_run_goes_on(script, flags, tmp_path, monkeypatch):
     assert verify.report(tmp_path / "run" / "release") == 0 and independent_epsilon(tmp_path / "run") <= 1.001
 
 
+def test_a_finished_run_is_not_released_again_with_other_words(script, flags, tmp_path):
+    """The receipt would say of all steps what holds of none."""
+    script.main(flags)
+    before = files(tmp_path / "run" / "release")
+    with pytest.raises(UsageError, match="--image_steps is 3, and this run began with 5: give 5, or start another"):
+        script.main([*flags, "--resume_from_checkpoint", "latest", "--image_steps", "3"])
+    assert files(tmp_path / "run" / "release") == before
+
+
 def matched(steps, watch=lambda matching: None, image_steps=1, **settings):
     """The images after so many steps towards the gradients of two patterns without noise, and the distances."""
     torch.manual_seed(0)
