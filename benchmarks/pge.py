@@ -42,7 +42,7 @@ from diffusers_dp.audit.bounds import clopper_pearson
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.files.journal import put_in_place
 from diffusers_dp.release.no_guarantee import FOLDER, PRIVACY
-from diffusers_dp.verify import WITHOUT
+from diffusers_dp.verify import RECEIPT_NAME, WITHOUT
 
 
 WARNING = (
@@ -50,6 +50,7 @@ WARNING = (
     "runs on scikit-learn's digits, which are public, and what it writes is no release."
 )
 CLASSES, PIXELS, TRAINED_ON = 10, 64, 1400
+MOST_EPSILON = 50.0
 CONFIDENCE = 0.975  # of each of the two rates, so that the bound holds with 95 %
 
 
@@ -132,13 +133,14 @@ def draw(network: Scores, count: int, args: argparse.Namespace) -> torch.Tensor:
     return rows[0]
 
 
-def accuracy(drawn: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Of a logistic regression that learned drawn images, on digits that PGE did not see."""
+def accuracy(drawn: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> float | None:
+    """Of a logistic regression that learned drawn images, on digits that PGE did not see; `None` where the sampler ran
+    away, or made one class alone."""
     found = drawn[:, PIXELS:].argmax(1)
     if not drawn.isfinite().all() or len(found.unique()) < 2:
-        return 1 / CLASSES
+        return None
     model = LogisticRegression(max_iter=300).fit(drawn[:, :PIXELS].clamp(-1, 1).numpy(), found.numpy())
-    return float(model.score(images[:, :PIXELS].numpy(), labels.numpy()))
+    return round(float(model.score(images[:, :PIXELS].numpy(), labels.numpy())), 4)
 
 
 def attack(args: argparse.Namespace) -> dict[str, float]:
@@ -174,7 +176,15 @@ def _log_ratio(least: float, most: float) -> float:
     return math.log(least / most) if least > 0 else 0.0
 
 
-def write(output: Path, network: Scores | None, figures: dict[str, float]) -> None:
+def is_free(output: Path) -> bool:
+    """Whether a folder is new, or holds at most what this script wrote there."""
+    written, index = output / FOLDER, output / FOLDER / "model_index.json"
+    if written.exists() and not (index.is_file() and json.loads(index.read_bytes()).get("_class_name") == "PGE"):
+        return False
+    return not any((output / name).exists() for name in ("private", "release", "model_index.json", RECEIPT_NAME))
+
+
+def write(output: Path, network: Scores | None, figures: dict[str, float | None]) -> None:
     """`output/no_guarantee/`: it says of itself what it is, and every door refuses it. There are no images in it."""
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix=f".{FOLDER}-") as temporary:
@@ -215,18 +225,25 @@ def main(argv: list[str] | None = None) -> None:
     most = min(args.batch_size, args.attack_records)
     if not 2 <= args.neighbours <= most:
         parser.error(f"--neighbours is {args.neighbours}; give 2 to {most}, see --batch_size and --attack_records.")
+    for name, value in vars(args).items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not (
+            (name == "seed" and value >= 0) or 0 < value <= (MOST_EPSILON if name == "epsilon" else math.inf)
+        ):  # fmt: skip
+            parser.error(f"--{name} is {value}; give a number above 0{', 50 at most' if name == 'epsilon' else ''}.")
+    if not is_free(args.output_dir):
+        parser.error(f"--output_dir {args.output_dir} holds something else; give a folder of its own.")
     torch.manual_seed(args.seed)
-    figures, network = {}, None
+    figures: dict[str, float | None] = {}
+    network = None
     if not args.attack_only:
         images, labels = digits()
         network = train(
             images[:TRAINED_ON], args, steps=args.train_steps, batch_size=args.batch_size, hidden=args.hidden
         )
         drawn = draw(network, args.num_images, args)
-        figures["accuracy"] = round(accuracy(drawn, images[TRAINED_ON:], labels[TRAINED_ON:]), 4)
-        figures["accuracy_of_real_images"] = round(
-            accuracy(images[:TRAINED_ON], images[TRAINED_ON:], labels[TRAINED_ON:]), 4
-        )
+        unseen = images[TRAINED_ON:], labels[TRAINED_ON:]
+        figures["accuracy"] = accuracy(drawn, *unseen)
+        figures["accuracy_of_real_images"] = accuracy(images[:TRAINED_ON], *unseen)
     figures |= attack(args)
     write(args.output_dir, network, figures)
     print(json.dumps(figures))

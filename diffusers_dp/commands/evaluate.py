@@ -86,7 +86,7 @@ def _open_release(args: argparse.Namespace) -> "tuple[sample.Drawing | None, lis
 
     folder = fetch_release(args.model, flag="--model")
     refuse_without_guarantee(
-        folder, "--model", "draw images with DPImagePipeline.from_pretrained and give them as --images"
+        folder, "--model", "where it is a pipeline, give images that were drawn from it as --images"
     )
     if folder == Path(args.model):
         recover(folder)

@@ -278,8 +278,7 @@ def load(release: Path, flags: DrawingFlags) -> "tuple[DPImagePipeline, DrawingF
     parse_balance(flags.class_balance, pipeline.num_classes)
     if flags.solver != "dpm" and not hasattr(pipeline.scheduler, "precondition_outputs"):
         raise UsageError(
-            f"--solver {flags.solver} needs a model with EDM's noise levels, and this one has DDPM's steps; leave it "
-            "out."
+            f"--solver {flags.solver} needs a model with EDM's noise levels, and this one has none; leave it out."
         )
     if isinstance(pipeline.scheduler, DDIMScheduler):
         most = pipeline.scheduler.config.num_train_timesteps

@@ -5,11 +5,12 @@ import importlib.util
 import math
 import re
 from dataclasses import fields
+from pathlib import Path
 
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..randomness.timestep_mixture import TimestepMixture
-from ..verify import ACCOUNTANTS
+from ..verify import ACCOUNTANTS, WITHOUT, without_guarantee
 from .data_checks import validate_data
 from .flag_groups import (
     AUGMENTATIONS,
@@ -99,6 +100,12 @@ _AT_LEAST = {
     "encoding_batch_size": 1,
     "num_salient": 1,
 }
+#: What a run begins with, or writes into, where it is a folder of this machine.
+_FOLDERS = (
+    "output_dir", "dataset_name", "train_data_dir", "public_dataset_name", "public_data_dir",
+    "pretrained_model_name_or_path", "feature_network", "stopping_network", "semantic_query_network",
+    "embedding_network",
+)  # fmt: skip
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 # Far beyond what is sensible, and well inside of what a 32-bit float can hold.
 _SMALLEST, _LARGEST = 1e-9, 1e9
@@ -178,6 +185,10 @@ def validate(config: TrainingConfig) -> None:
     for name, known in _CHOICES.items():
         if getattr(config, name, known[0]) not in known:
             raise UsageError(f"--{name} '{getattr(config, name)}' is unknown; give one of {' | '.join(known)}.")
+    for name in _FOLDERS:
+        given = getattr(config, name, None)
+        if given and without_guarantee(Path(given)):
+            raise UsageError(f"--{name} {given} was {WITHOUT}, and no run begins with that; give another.")
     _validate_sum_of_shares(config)
     if config.seed > LARGEST_SEED:
         raise UsageError(f"--seed is {config.seed}; give an integer of at most {LARGEST_SEED}.")

@@ -3,6 +3,7 @@
 writes."""
 
 import math
+import re
 import sys
 from argparse import Namespace
 from importlib import import_module
@@ -58,6 +59,40 @@ def test_it_says_so_at_every_start(pge, tmp_path, capsys):
         assert capsys.readouterr().err.startswith("NO GUARANTEE: PGE reads images in the clear")
     with pytest.raises(SystemExit, match="2"):
         pge.main([*SHORT, "--train_data_dir", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("given", "flag"),
+    [
+        ("--epsilon nan", "--epsilon"), ("--epsilon 1000", "--epsilon"), ("--epsilon -1", "--epsilon"),
+        ("--trials 0", "--trials"), ("--train_steps -1", "--train_steps"), ("--refresh 0", "--refresh"),
+        ("--step_size 0", "--step_size"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(given, flag, pge, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        pge.main([*SHORT, *given.split(), "--output_dir", str(tmp_path)])
+    assert f"{flag} is" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("taken", ["private/run.json", "no_guarantee/model_index.json", "privacy_receipt.json"])
+def test_it_takes_no_other_runs_place(taken, pge, tmp_path, capsys):
+    """A run without noise writes a folder of the same name; only one of its own is replaced."""
+    path = tmp_path / taken
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"_class_name": "DPImagePipeline"}')
+    with pytest.raises(SystemExit, match="2"):
+        pge.main([*SHORT, "--output_dir", str(tmp_path)])
+    assert "holds something else" in capsys.readouterr().err and path.read_text().startswith('{"_class')
+    for _ in range(2):
+        pge.main([*SHORT, "--output_dir", str(tmp_path / "own")])
+
+
+def test_images_that_are_no_numbers_have_no_accuracy(pge):
+    """A sampler that runs away says so."""
+    images, labels = pge.digits()
+    assert pge.accuracy(images[:100], images, labels) > 0.5
+    assert pge.accuracy(images[:100] * math.nan, images, labels) is None
 
 
 def test_randomised_response_is_that_of_equation_6(pge):
@@ -147,17 +182,21 @@ class TestDoors:
             ("dp_mepf", "--feature_network"),
             ("dpdm", "--train_data_dir"),
             ("dpdm", "--output_dir"),
+            ("pe", "--public_data_dir"),
+            ("pe", "--embedding_network"),
         ],
     )
     def test_no_other_run_begins_with_it(self, method, flag, made, tmp_path, monkeypatch):
         before = {path: path.read_bytes() for path in made.iterdir()}
-        own = TINY_RUN if method != "dp_mepf" else [*ASKED, "--resolution", "8", "--num_channels", "1"]
+        own = [*TINY_RUN] if method in ("dpdm", "dp_diffusion") else [*ASKED, "--resolution", "8", "--num_channels", "1"]
+        own += ["--features", "perceptual"] if method == "dp_mepf" else []
         given = [*own, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run"), flag, str(made)]
-        if flag == "--output_dir":
-            given[-1] = str(made.parent)
-        with pytest.raises((DiffusersDPError, SystemExit)):
+        with pytest.raises(UsageError, match=re.escape(f"{flag} {made} was {WITHOUT}")):
             load(method, monkeypatch).main(given)
-        assert not list(tmp_path.glob("run/release")) and not list(tmp_path.glob("run/private/ledger.jsonl"))
+        if flag == "--output_dir":
+            with pytest.raises(UsageError, match="holds another run"):
+                load(method, monkeypatch).main([*given[:-1], str(made.parent)])
+        assert not (tmp_path / "run").exists()
         assert {path: path.read_bytes() for path in made.iterdir()} == before
 
     def test_no_release_is_built_of_it(self, tmp_path):
