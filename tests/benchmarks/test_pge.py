@@ -188,7 +188,9 @@ class TestDoors:
     )
     def test_no_other_run_begins_with_it(self, method, flag, made, tmp_path, monkeypatch):
         before = {path: path.read_bytes() for path in made.iterdir()}
-        own = [*TINY_RUN] if method in ("dpdm", "dp_diffusion") else [*ASKED, "--resolution", "8", "--num_channels", "1"]
+        own = (
+            [*TINY_RUN] if method in ("dpdm", "dp_diffusion") else [*ASKED, "--resolution", "8", "--num_channels", "1"]
+        )
         own += ["--features", "perceptual"] if method == "dp_mepf" else []
         given = [*own, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run"), flag, str(made)]
         with pytest.raises(UsageError, match=re.escape(f"{flag} {made} was {WITHOUT}")):

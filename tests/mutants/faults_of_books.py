@@ -375,4 +375,11 @@ RELEASED = (
         "            optimizer.step()\n            lr_scheduler.step()\n            ema.step",
         ("test_guarantee.py::test_every_draw_was_paid_for",),
     ),
+    Fault(
+        "a finished run is released again, with other flags in its receipt",
+        "diffusers_dp/runs/run.py",
+        "began=bool(self.ledger.rows)",
+        "began=False",
+        ("training/test_train_psg.py::test_a_finished_run_is_not_released_again_with_other_words",),
+    ),
 )

@@ -35,6 +35,16 @@ GANS = (
         (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
     ),
     Fault(
+        "drawn fakes inside the clipped vector, where there are some",
+        "training/train_dp_gan.py",
+        "    return Trained(gan, gan.discriminator, loss, step, optimizer=optimizer)\n",
+        "    def both(model, images, labels, generator):\n"
+        "        fakes = loss(model, step.drawn[0][: len(images)], labels, generator) if step.drawn else 0\n"
+        "        return loss(model, images, labels, generator) + fakes\n\n"
+        "    return Trained(gan, gan.discriminator, both, step, optimizer=optimizer)\n",
+        (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
+    ),
+    Fault(
         "the noise on real images comes from the public seed",
         ADVERSARY,
         "with_noise(images, input_noise, Draws(generator, images.device))",

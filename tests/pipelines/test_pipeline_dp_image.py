@@ -305,6 +305,12 @@ class TestHamiltonianDynamics:
         still = moved(0, trajectory_length=1, leapfrog_step=1e-4)
         assert torch.corrcoef(torch.stack([start.flatten(), still.flatten()]))[0, 1] > 0.999
 
+    def test_a_call_takes_steps_of_the_length_that_it_is_given(self):
+        pipeline = gaussian_pipeline(MEANS[:1])
+        given = {"batch_size": 2, "sampler": "hmc", "num_inference_steps": 5}
+        usual, shorter = draw(pipeline, **given), draw(pipeline, **given, leapfrog_step=0.5)
+        assert (usual == draw(pipeline, **given, leapfrog_step=1.0)).all() and not (usual == shorter).all()
+
     def test_as_many_evaluations_as_leapfrog_steps(self, monkeypatch):
         pipeline, calls = gaussian_pipeline(MEANS[:1]), []
         predict = pipeline.predict
