@@ -111,11 +111,14 @@ def test_a_stopped_run_goes_on_from_its_answers(script, flags, tmp_path, monkeyp
         state, _ = open_sealed(run / "private" / "answers" / f"votes_{name[-1]}")
         assert state["question"]["candidates_sha256"] == digest
     assert verify.report(run / "release") == 0 and len(read_ledger(run)[1]) == 2
-    with pytest.raises(UsageError, match="candidates_1 was made with other flags"):
+    with pytest.raises(UsageError, match="--vote_threshold is 0.5, and this run began with 2.0: give 2.0"):
         script.main([*flags, "--resume_from_checkpoint", "latest", "--vote_threshold", "0.5"])
+    others = [*flags, "--resume_from_checkpoint", "latest", "--public_margin", "0"]
+    with pytest.raises(UsageError, match="candidates_1 was made with other flags"):
+        script.main(others)
     shutil.rmtree(run / "private" / "candidates_1")
     with pytest.raises(UsageError, match="candidates_sha256 .* start another --output_dir"):
-        script.main([*flags, "--resume_from_checkpoint", "latest", "--seed", "1"])
+        script.main(others)
 
 
 def test_replayed_candidates_are_the_same(script, flags, tmp_path, monkeypatch):
