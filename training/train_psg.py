@@ -55,6 +55,8 @@ def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda netwo
     classes = len(facts.class_names)
     images = SyntheticImages(config.images_per_class, classes, facts.image_shape).to(device)
     network = ConvNet(facts.image_shape, classes, config.classifier_width).to(device)
+    if config.matched_layers == "last":
+        network.train_last_layer_alone()
     optimizer = torch.optim.Adam(images.parameters(), lr=config.learning_rate)
     matching = GradientMatching(
         images, network, optimizer, same_weights, config.seed, steps_per_network=config.steps_per_network,

@@ -10,6 +10,7 @@ from .flag_groups import flag, run_folder
 from .flags import DPSGDConfig
 
 
+MATCHED_LAYERS = ("all", "last")
 GROUPS = 8  # of the group normalisation, as `models.private_set` has them
 
 
@@ -21,6 +22,11 @@ class PSGFlags:
 
     images_per_class: int = flag(10, "Synthetic images of each class; the release has no others.")
     classifier_width: int = flag(32, f"Channels of the random networks, a multiple of {GROUPS}.")
+    matched_layers: str = flag(
+        "all",
+        "'all': gradients of all layers of the random networks are matched, as published. 'last': of the last layer "
+        "alone, which has few numbers, so that it gets less noise.",
+    )
     steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
     image_steps: int = flag(
         5, "Steps of the images after each noisy gradient, all but one towards earlier gradients; costs no privacy."
@@ -45,12 +51,16 @@ class PSGConfig(PSGFlags, DPSGDConfig):
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the synthetic images."""
         names = (
-            "images_per_class", "classifier_width", "steps_per_network", "image_steps", "remembered_gradients",
-            "network_steps", "network_learning_rate", "learning_rate", "seed",
+            "images_per_class", "classifier_width", "matched_layers", "steps_per_network", "image_steps",
+            "remembered_gradients", "network_steps", "network_learning_rate", "learning_rate", "seed",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def check(self) -> None:
+        if self.matched_layers not in MATCHED_LAYERS:
+            raise UsageError(
+                f"--matched_layers '{self.matched_layers}' is unknown; give one of {' | '.join(MATCHED_LAYERS)}."
+            )
         if self.classifier_width % GROUPS:
             raise UsageError(f"--classifier_width is {self.classifier_width}; give a multiple of {GROUPS}.")
         if self.image_shape[1] < 8:

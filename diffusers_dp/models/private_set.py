@@ -59,6 +59,12 @@ class ConvNet(nn.Sequential):
             height, side = height // 2, side // 2
         super().__init__(*layers, nn.Flatten(), nn.Linear(width * height * side, num_classes))
 
+    def train_last_layer_alone(self) -> None:
+        """Its gradient is the mean features of each class, less those that the network takes for it. It has few
+        numbers, so that little of the noise is in it."""
+        self.requires_grad_(False)
+        self[-1].requires_grad_(True)
+
 
 def classification_loss(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
@@ -108,7 +114,7 @@ class GradientMatching:
         same_weights(network)
 
     def __call__(self, gradients: Gradients) -> None:
-        """The network's noisy gradient, by the names of its parameters, to one of the synthetic images."""
+        """The network's noisy gradient, by the names of its trained parameters, to one of the synthetic images."""
         weights = {name: weight.detach().clone() for name, weight in self.network.named_parameters()}
         self.remembered.append((weights, gradients))
         for _ in range(self.image_steps - 1):
@@ -119,12 +125,12 @@ class GradientMatching:
 
     def _towards(self, weights: Gradients, gradients: Gradients) -> None:
         """Sets the gradient of the images that leads to these gradients of a network with these weights."""
-        weights = {name: weight.requires_grad_() for name, weight in weights.items()}
+        weights = {name: weight.requires_grad_(name in gradients) for name, weight in weights.items()}
         scores = functional_call(self.network, weights, (self.images.pixels,))
         loss = F.cross_entropy(scores, self.images.labels)
-        own = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+        own = torch.autograd.grad(loss, [weights[name] for name in gradients], create_graph=True)
         far = sum(
-            (gradient_distance(mine, gradients[name]) for name, mine in zip(weights, own, strict=True)),
+            (gradient_distance(mine, noisy) for mine, noisy in zip(own, gradients.values(), strict=True)),
             torch.zeros((), device=loss.device),
         )
         (self.images.pixels.grad,) = torch.autograd.grad(far, [self.images.pixels])

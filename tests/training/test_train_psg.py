@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from diffusers_dp import SensitiveImages, load_verified, verify
+from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods import psg
 from diffusers_dp.methods.config import load_config
@@ -39,9 +40,10 @@ def flags(tmp_path):
     return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
-def test_a_small_data_set_is_released(script, flags, tmp_path):
+@pytest.mark.parametrize("layers", ["all", "last"])
+def test_a_small_data_set_is_released(layers, script, flags, tmp_path):
     """With the pre-flight audit; as many images of each class, the absent one too; epsilon recomputed."""
-    script.main([flag for flag in flags if flag != "--skip_preflight"])
+    script.main([*(flag for flag in flags if flag != "--skip_preflight"), "--matched_layers", layers])
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)
     assert {row["stage"] for row in rows} == {"dp_sgd"} and sum(row["steps_reserved"] for row in rows) == 4
@@ -136,6 +138,20 @@ def test_matching_goes_towards_the_gradients_of_real_images():
     assert gradient_distance(parts, -parts).item() == pytest.approx(6) and private_set.GROUPS == psg.GROUPS
 
 
+def test_of_the_last_layer_alone_nothing_else_is_asked(script, flags):
+    """The door clips, and adds noise to, what is trained: with all layers most of the norm is of others."""
+    config = load_config([*flags, "--matched_layers", "last"], PSGConfig)
+    facts = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
+    trained = script.build(config, facts, "cpu")
+    asked = {name: each for name, each in trained.model.named_parameters() if each.requires_grad}
+    assert [each.shape for each in asked.values()] == [(3, 8), (3,)]
+    before = trained.module.pixels.detach().clone()
+    trained.backward({name: torch.randn_like(each) for name, each in asked.items()})
+    trained.optimizer.step()
+    assert not torch.isclose(trained.module.pixels, before).any()
+    assert [each.requires_grad for each in trained.model.parameters()] == 9 * [False] + 2 * [True]
+
+
 def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
     """Networks change from step to step: towards a gradient at other weights, images would go anywhere."""
     pairs = []
@@ -160,6 +176,7 @@ def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        (["--matched_layers", "first"], "--matched_layers 'first' is unknown; give one of all | last"),
         (["--image_steps", "0"], "--image_steps is 0"),
         (["--remembered_gradients", "0"], "--remembered_gradients is 0"),
         (["--classifier_width", "12"], "--classifier_width is 12; give a multiple of 8"),
