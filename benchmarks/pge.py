@@ -226,10 +226,10 @@ def main(argv: list[str] | None = None) -> None:
     if not 2 <= args.neighbours <= most:
         parser.error(f"--neighbours is {args.neighbours}; give 2 to {most}, see --batch_size and --attack_records.")
     for name, value in vars(args).items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and not (
-            (name == "seed" and value >= 0) or 0 < value <= (MOST_EPSILON if name == "epsilon" else math.inf)
-        ):  # fmt: skip
-            parser.error(f"--{name} is {value}; give a number above 0{', 50 at most' if name == 'epsilon' else ''}.")
+        if type(value) in (int, float) and name != "seed" and not value > 0:
+            parser.error(f"--{name} is {value}; give a number above 0.")
+    if args.epsilon > MOST_EPSILON:
+        parser.error(f"--epsilon is {args.epsilon}; give {MOST_EPSILON:g} at most.")
     if not is_free(args.output_dir):
         parser.error(f"--output_dir {args.output_dir} holds something else; give a folder of its own.")
     torch.manual_seed(args.seed)
