@@ -64,7 +64,7 @@ CURRICULA = ("none", "spatial", "frequency", "spatial,frequency", "frequency,spa
 # 2 idle cores. With so few steps a large batch serves better than a large K: at epsilon 10 the noise multiplier hardly
 # grows with the sample rate.
 DP_SGD = (
-    "--max_train_steps 150 --train_batch_size 1024 --noise_multiplicity 2 --max_physical_batch_size 64 "
+    "--max_train_steps 150 --train_batch_size 1024 --noise_multiplicity 2 --max_physical_batch_size 128 "
     "--checkpointing_steps 5"
 ).split()
 

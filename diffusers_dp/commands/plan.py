@@ -21,6 +21,7 @@ from ..methods.config import (
     load_config,
     nearest,
 )
+from ..methods.latents import LatentConfig
 from ..runs.launch import how_long
 from ..runs.plan import Plan, plan_run
 
@@ -84,14 +85,17 @@ def run(args: argparse.Namespace) -> None:
     if not config.has_guarantee:
         return
     print(describe_total(plan))
+    trained = None
     if plan.sampling is not None:
-        from ..runs.diffusion_run import count_trained  # loads torch
+        from ..runs.diffusion_run import count_trained, model_to_audit  # loads torch
 
-        if number := count_trained(config, facts):  # 0 where no model is named yet, or the method has its own
+        if isinstance(config, LatentConfig) and config.pretrained_model_name_or_path is not None:
+            trained = model_to_audit(config, facts, "cpu")  # once: a base can have gigabytes
+        if number := count_trained(config, facts, trained):  # 0 without such a name, or if the method has its own
             print(describe_step(plan, plan.sampling, number), flush=True)
     if not args.no_timing:
         script = import_module(f"diffusers_dp.training.{config.registered().script_name}")
-        print(how_long(config, facts, plan, getattr(script, "build", None)))
+        print(how_long(config, facts, plan, getattr(script, "build", None), trained))
     if args.picture is not None:
         from .plan_picture import draw_plan
 

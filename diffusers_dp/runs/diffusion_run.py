@@ -231,11 +231,15 @@ def model_to_audit(config: TrainingConfig, facts: PublicFacts, device: torch.dev
     return Trained(denoiser.unet, denoiser, loss)
 
 
-def count_trained(config: TrainingConfig, facts: PublicFacts) -> int:
-    """The number of parameters that DP-SGD trains; 0 of a method without a diffusion model, or where none is named."""
+def count_trained(config: TrainingConfig, facts: PublicFacts, trained: Trained | None = None) -> int:
+    """The number of parameters that DP-SGD trains; 0 of a method without a diffusion model, or where none is named.
+
+    Args:
+        trained (`Trained`, *optional*): The model, where it was loaded already.
+    """
     if isinstance(config, LatentConfig):
-        named = config.pretrained_model_name_or_path is not None
-        trained = model_to_audit(config, facts, "cpu") if named else None
+        if config.pretrained_model_name_or_path is not None:
+            trained = trained or model_to_audit(config, facts, "cpu")
         return 0 if trained is None else sum(parameter.numel() for parameter in trained.module.parameters())
     if not isinstance(config, DiffusionConfig):
         return 0

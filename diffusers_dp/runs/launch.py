@@ -18,6 +18,7 @@ from .plan import Plan, plan_run
 
 if TYPE_CHECKING:
     from ..distributed.processes import Processes
+    from .dp_sgd import Trained
 
     Build = Callable[[Any, PublicFacts, Any], Any]
     Preflight = Callable[..., None]  # see `audit.preflight`
@@ -81,9 +82,12 @@ def run_method(
         method(run_of(config)(config, facts, plan, processes, folder, opened))
 
 
-def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Build | None" = None) -> str:
+def how_long(
+    config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Build | None" = None,
+    trained: "Trained | None" = None,
+) -> str:  # fmt: skip
     """What the pre-flight says of seconds, memory and disk, for `diffusers-dp plan`. Arguments are those of
-    `run_method`."""
+    `run_method`; `trained` is the model, where it was loaded already."""
     if not isinstance(config, DPSGDConfig):
         return f"how long: not measured, for {config.registered().title} takes no noisy gradients."
     if isinstance(config, LatentConfig) and config.pretrained_model_name_or_path is None:
@@ -96,8 +100,9 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Bui
 
     tune(config.tunes_engine)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    trained = (build or model_to_audit)(config, facts, device)
+    trained = trained or (build or model_to_audit)(config, facts, device)
     assert trained is not None  # of a method of this library with DP-SGD
+    trained.model.to(device)
     return str(forecast(facts, plan, trained, device, **config.forecast_settings))
 
 

@@ -133,9 +133,9 @@ def test_a_merged_release_is_a_pipeline_of_diffusers(kind, trained, bases, scrip
     assert changed and (trained == "all" or all("attn" in name or "embedding_table" in name for name in changed))
 
 
-@pytest.mark.parametrize("trained", ["attention", "lora"])
-def test_a_base_is_loaded_once(trained, bases, script, flags, tmp_path, monkeypatch):
-    """By the pre-flight, which leaves its weights as they are, and adds nothing to its layers."""
+@pytest.fixture
+def loaded(monkeypatch):
+    """The parts of bases that are loaded, by name."""
     loaded = []
     for kind in (UNet2DConditionModel, AutoencoderKL, CLIPTextModel):
 
@@ -144,9 +144,24 @@ def test_a_base_is_loaded_once(trained, bases, script, flags, tmp_path, monkeypa
             return take(*given, **more)
 
         monkeypatch.setattr(kind, "from_pretrained", counted)
+    return loaded
+
+
+PARTS = ["AutoencoderKL", "CLIPTextModel", "UNet2DConditionModel"]
+
+
+def test_a_plan_loads_a_base_once(bases, loaded, flags, capsys):
+    cli(["plan", "--method", "dp_lora", *flags, *base_flag(bases)])
+    assert sorted(loaded) == PARTS
+    assert "how long, measured here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("trained", ["attention", "lora"])
+def test_a_base_is_loaded_once(trained, bases, loaded, script, flags, tmp_path):
+    """By the pre-flight, which leaves its weights as they are, and adds nothing to its layers."""
     flags.remove("--skip_preflight")
     script.main([*flags, *base_flag(bases), "--train", trained, "--merge"])
-    assert sorted(loaded) == ["AutoencoderKL", "CLIPTextModel", "UNet2DConditionModel"]
+    assert sorted(loaded) == PARTS
     before, after = (
         load_file(f"{folder}/unet/diffusion_pytorch_model.safetensors")
         for folder in (bases["StableDiffusionPipeline"], tmp_path / "run" / "release")
