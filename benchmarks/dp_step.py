@@ -32,7 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from diffusers import DiTTransformer2DModel, UNet2DModel
+from diffusers import DiTTransformer2DModel, UNet2DConditionModel, UNet2DModel
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
@@ -40,6 +40,7 @@ from tqdm.auto import tqdm
 from diffusers_dp.distributed.memory import free_bytes, keep_freed_memory, peak_bytes
 from diffusers_dp.gradients import clip_factors, clipped_gradient_sum, tune
 from diffusers_dp.models import EDMDenoiser
+from diffusers_dp.models.adapters import choose_trained
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
@@ -48,6 +49,7 @@ MODELS = {  # name: (side, channels, channels per level, residual blocks per lev
     "14x14": (14, 4, (32, 64), 1, (1,)),  # 0.7M: 28x28 in 2x2 patches
     "32x32": (32, 3, (64, 128, 128), 1, (1,)),  # 4.4M
     "DiT": (16, 4, (256,), 4, (0,)),  # a DiTTransformer2DModel, 64 patches of 2x2
+    "LoRA": (16, 4, (32, 64), 1, (1,)),  # rank 8 beside the attention of a UNet of latents, as latent_demo.py has one
     "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
 }
 ENTRIES = ("ordinary", "ours", "untuned", "Opacus hooks", "Opacus ghost", "torch.func")
@@ -109,7 +111,7 @@ def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.d
     label = name + " bf16" * args.bf16
     torch.manual_seed(0)
     model = build(name).to(device)
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     rows = Rows(torch.rand(b * k, channels, side, side, device=device) * 2 - 1, k, args.bf16)
     steps: dict[str, Step] = {}
     refused: dict[str, str] = {}
@@ -188,10 +190,31 @@ class ClassDiT(nn.Module):
         return self.transformer(sample, timestep=timestep, class_labels=class_labels)
 
 
+class PromptedLoRA(nn.Module):
+    """A `UNet2DConditionModel` with low-rank matrices, which alone are trained. A class is a prompt of 16 words."""
+
+    def __init__(self, side: int, channels: int, widths: tuple[int, ...], layers: int, rank: int = 8):
+        super().__init__()
+        self.network = UNet2DConditionModel(
+            sample_size=side, in_channels=channels, out_channels=channels, block_out_channels=widths,
+            layers_per_block=layers, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"), cross_attention_dim=32, attention_head_dim=4,
+            norm_num_groups=8,
+        )  # fmt: skip
+        choose_trained(self.network, "lora", rank=rank)
+        self.register_buffer("prompts", torch.randn(10, 16, 32))
+        self.config = self.network.config
+
+    def forward(self, sample: torch.Tensor, timestep: torch.Tensor, class_labels: torch.Tensor):
+        return self.network(sample, timestep, encoder_hidden_states=self.prompts[class_labels])
+
+
 def build(name: str) -> nn.Module:
     side, channels, widths, layers, attention = MODELS[name]
     if name == "DiT":
         return ClassDiT(side, channels, widths[0], layers)
+    if name == "LoRA":
+        return PromptedLoRA(side, channels, widths, layers)
     levels = range(len(widths))
     return UNet2DModel(
         sample_size=side,

@@ -278,7 +278,8 @@ def evaluate(args: argparse.Namespace) -> None:
         return
     real = real_images(list(waiting[0].flags), args.output_dir, args.scored_on)
     for run in tqdm(waiting, desc="Evaluating", unit="run"):
-        row = {**run.key(args.preset, args.scored_on), **evaluate_one(run, evaluation_facts(args.preset), real)}
+        key = run.key(args.preset, args.scored_on)
+        row = {**key, **evaluate_one(run, key["evaluation"], real)}
         RESULTS.parent.mkdir(exist_ok=True)
         with open(RESULTS, "a") as file:
             file.write(json.dumps(row) + "\n")
@@ -301,9 +302,7 @@ def evaluate_one(run: Run, facts: dict[str, Any], test: tuple[torch.Tensor, torc
     receipt = json.loads((run.folder.release / RECEIPT_NAME).read_text())
     steps = [event for event in receipt["events"] if event["stage"] == "dp_sgd"]
     score = accuracy(load_verified(run.folder.release), facts, test)
-    before = None
-    if run.curriculum != "none":
-        before = accuracy(DPImagePipeline.from_pretrained(run.folder.private / WARMED_UP), facts, test)
+    before = None if run.curriculum == "none" else accuracy_before(run, facts, test)
     return {
         "accuracy": score,
         "accuracy_before_dp_sgd": before,
@@ -312,6 +311,18 @@ def evaluate_one(run: Run, facts: dict[str, Any], test: tuple[torch.Tensor, torc
         "steps": sum(event["steps_executed"] for event in steps),
         **json.loads((run.folder.private / "benchmark.json").read_text()),
     }
+
+
+def accuracy_before(run: Run, facts: dict[str, Any], test: tuple[torch.Tensor, torch.Tensor]) -> float:
+    """Of the model before DP-SGD. All recipes that begin alike share it, so that it is scored once."""
+    folder, kept = run.folder.private / WARMED_UP, run.shared / "accuracy.json"
+    weights = hashlib.sha256((folder / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()).hexdigest()
+    name = f"{weights} {json.dumps(facts, sort_keys=True)}"
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    if name not in known:
+        known[name] = accuracy(DPImagePipeline.from_pretrained(folder), facts, test)
+        kept.write_text(json.dumps(known))
+    return known[name]
 
 
 def accuracy(pipeline: DPImagePipeline, facts: dict[str, Any], test: tuple[torch.Tensor, torch.Tensor]) -> float:

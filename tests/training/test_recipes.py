@@ -77,7 +77,9 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
     labels = [i % len(names) for i in range(NUM_IMAGES)]
     flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
-    flags += [f"--{flag}={value}" for flag, value in SHORT.items() if hasattr(config, flag)]
+    asks = getattr(config, "ask_central_images", True)  # where it is a question, its flags need it
+    short = {flag: value for flag, value in SHORT.items() if asks or not flag.startswith("spatial_")}
+    flags += [f"--{flag}={value}" for flag, value in short.items() if hasattr(config, flag)]
     for network in ("feature_network", "stopping_network", "embedding_network"):
         if getattr(config, network, None):
             flags += [f"--{network}", save_resnet(tmp_path / network)]
