@@ -87,7 +87,7 @@ class Preset:
 EPSILON_1 = "--target_epsilon 1 --spatial_noise_multiplier 20 --frequency_noise_multiplier 18".split()
 CPU = ["--config", str(RECIPES / "mnist_cpu.yaml"), *DP_SGD]
 CPU_PLUS = ["--config", str(PLUS_RECIPE)]
-WITHOUT_BANDS = "--noise_bands 1 --train_batch_size 1024 --learning_rate 0.003".split()
+WITHOUT_BANDS = "--noise_bands 1 --learning_rate 0.003".split()
 CPU_EVALUATION = {"num_images": 5000, "num_inference_steps": 20}
 PRESETS = {
     "cpu": Preset({10.0: CPU, 1.0: [*CPU, *EPSILON_1]}, CPU_EVALUATION),
