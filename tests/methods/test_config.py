@@ -423,7 +423,7 @@ def test_a_shipped_recipe_is_found_by_its_name():
 
 
 def test_a_recipe_of_another_folder_is_found_by_both_names():
-    assert load_config(["--config", "feta_pro_plus/mnist_cpu"]).train_batch_size == 512
+    assert load_config(["--config", "feta_pro_plus/mnist_cpu"]).train_batch_size == 1024
 
 
 def test_a_recipe_s_name_says_its_method():
