@@ -53,6 +53,7 @@ MODELS = {  # name: (side, channels, channels per level, residual blocks per lev
     "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
 }
 ENTRIES = ("ordinary", "ours", "untuned", "Opacus hooks", "Opacus ghost", "torch.func")
+OF_FROZEN = ("ordinary", "ours", "untuned")  # entries that leave out weights that are not trained
 MAX_NORM = 1e-3
 Step = Callable[[], None]
 
@@ -116,7 +117,7 @@ def measure(name: str, b: int, k: int, args: argparse.Namespace, device: torch.d
     steps: dict[str, Step] = {}
     refused: dict[str, str] = {}
     for entry in args.entries:
-        if entry == "Opacus ghost" and k > 1:
+        if entry == "Opacus ghost" and k > 1 or name == "LoRA" and entry not in OF_FROZEN:
             continue
         need = 4 * parameters * (b * k if entry == "Opacus hooks" else b)
         if entry in ("Opacus hooks", "torch.func") and need > 0.5 * free_bytes(device):

@@ -35,7 +35,7 @@ NUM_IMAGES = 2000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 2], help="Numbers of processes.")
-    parser.add_argument("--model", choices=MODELS, default="14x14")
+    parser.add_argument("--model", choices=[name for name in MODELS if name != "LoRA"], default="14x14")
     parser.add_argument("--images", type=int, default=256, help="Expected images of a step.")
     parser.add_argument("--noise_multiplicity", type=int, default=1, help="K.")
     parser.add_argument("--steps", type=int, default=8)

@@ -321,6 +321,7 @@ def accuracy_before(run: Run, facts: dict[str, Any], test: tuple[torch.Tensor, t
     known = json.loads(kept.read_text()) if kept.exists() else {}
     if name not in known:
         known[name] = accuracy(DPImagePipeline.from_pretrained(folder), facts, test)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(known))
     return known[name]
 

@@ -94,6 +94,13 @@ def test_train_evaluate_and_go_on(quality, do, tmp_path, monkeypatch):
     do("table")  # without it
     assert quality.DOCUMENT.read_text().count("| 4 | ") == 3
 
+    quality.RESULTS.unlink()
+    scored, accuracy = [], quality.accuracy
+    monkeypatch.setattr(quality, "accuracy", lambda *given: scored.append(given[0]) or accuracy(*given))
+    do("evaluate", "--seeds", "0", "--curricula", "spatial")
+    assert len(scored) == 1  # the release; what came before DP-SGD is known
+    assert quality.read_results() == [rows[1]]
+
     (base / "spatial" / "release" / "samples.png").write_bytes(b"other")
     quality.RESULTS.unlink()
     with pytest.raises(IntegrityError, match="samples.png"):  # what does not verify gets no row
