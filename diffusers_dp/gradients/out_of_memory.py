@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
-from .step import Gradients, PhysicalBatch, widened
+from .parts import widened
+from .step import Gradients, PhysicalBatch
 
 
 BatchSum = Callable[[list[PhysicalBatch]], Gradients]

@@ -8,6 +8,7 @@ import torch
 
 # Each [images of this part, *shape of the parameter]
 Parts = list[torch.Tensor]
+SUMMED_AT_ONCE = 64  # images whose terms are added up in float32: as many cost next to nothing to gather in float64
 
 
 def norms(parts: Parts) -> torch.Tensor:
@@ -18,15 +19,29 @@ def norms(parts: Parts) -> torch.Tensor:
 
 
 def weighted_sum(parts: Parts, weights: torch.Tensor) -> torch.Tensor:
-    """`sum_i weights[i] * gradient_i`, shaped like the parameter.
+    """`sum_i weights[i] * gradient_i`, shaped like the parameter, and of its type. Sums of `SUMMED_AT_ONCE` images are
+    added up in float64: one record is rounded beside so many others, however many there are.
 
     Args:
         weights (`torch.Tensor` of shape `[images]`): One for each image.
     """
-    total = parts[0].new_zeros(parts[0][0].numel())
-    for part, part_weights in zip(parts, weights.split([len(part) for part in parts]), strict=True):
-        total.addmv_(part.flatten(1).t(), part_weights.to(part.dtype))
-    return total.view(parts[0].shape[1:])
+    few = [each for part in parts for each in part.flatten(1).split(SUMMED_AT_ONCE)]
+    sums = [
+        torch.mv(each.t(), some.to(each.dtype))
+        for each, some in zip(few, weights.split([len(each) for each in few]), strict=True)
+    ]
+    total = sums[0]
+    if len(sums) > 1:
+        total = widened(total)
+        for each in sums[1:]:
+            total += widened(each)
+    return total.to(parts[0]).view(parts[0].shape[1:])
+
+
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """In float64: beside a large sum in float32, what one record adds would be rounded by a part of its sensitivity.
+    On the CPU where the device has no float64 (Apple's)."""
+    return (value.cpu() if value.device.type == "mps" else value).double()
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:

@@ -35,12 +35,6 @@ def clip_factors(squared_norms: torch.Tensor, max_norm: float) -> torch.Tensor:
     return torch.where(norms.isfinite(), max_norm / norms.clamp_min(max_norm), 0.0)
 
 
-def widened(value: torch.Tensor) -> torch.Tensor:
-    """In float64: beside a large sum in float32, what one record adds would be rounded by a part of its sensitivity.
-    On the CPU where the device has no float64 (Apple's)."""
-    return (value.cpu() if value.device.type == "mps" else value).double()
-
-
 def clipped_gradient_sum(
     model: nn.Module,
     row_loss: RowLoss,

@@ -26,8 +26,9 @@ from ..data.picked_images import PickedImages
 from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
+from ..gradients.parts import widened
 from ..gradients.sampling import groups_of_units
-from ..gradients.step import Gradients, PhysicalBatch, RowLoss, widened
+from ..gradients.step import Gradients, PhysicalBatch, RowLoss
 from ..gradients.supported import check_model
 from ..randomness.banded_noise import BandedNoise
 from ..randomness.leaky_log import LeakyLog

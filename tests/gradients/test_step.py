@@ -16,6 +16,7 @@ from torch import nn
 
 from diffusers_dp.distributed.memory import peak_bytes
 from diffusers_dp.gradients import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling, truncate
+from diffusers_dp.gradients.parts import SUMMED_AT_ONCE
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import gradient, make_door
 from support.statistics import dispersion
@@ -71,6 +72,22 @@ def test_no_vector_keeps_more_than_the_clip_norm(values, max_norm):
     factor = clip_factors(vector.square().sum().view(1), max_norm)
     kept = vector * factor if factor > 0 else torch.zeros(1)
     assert kept.norm() <= max_norm * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("size", [4, 8192])  # small parameters are kept side by side
+def test_a_large_physical_batch_loses_none_of_its_terms(size):
+    """Beside half as many large gradients, float32 takes each small one for a whole unit in its last place."""
+    number, large = 4096, 2.0**-7
+    images = torch.full((number, 1, 1, size), large)
+    images[number // 2 :] = large * number / 2 * 2**-24 * 1.01
+    batch = (images, None, torch.ones(number, dtype=torch.bool), None)
+    total = clipped_gradient_sum(
+        nn.Linear(size, 1, bias=False), lambda model, rows, *_: model(rows.flatten(1)).squeeze(1), [batch],
+        max_grad_norm=1.0, noise_multiplicity=1, generator=PrivateGenerator(),
+    )["weight"]  # fmt: skip
+    error = (total.double() - images.double().flatten(1).sum(0)).norm()
+    bound = 2 * (SUMMED_AT_ONCE**2 + number) * 2**-24  # docs/guarantee.md, as a part of a record's norm
+    assert error <= bound * images[0].norm()
 
 
 def test_one_broken_vector_does_not_touch_the_others():

@@ -388,6 +388,13 @@ LARGE_SUMS = (
         ("privacy/test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
     ),
     Fault(
+        "the images of a physical batch are added up in float32",
+        "diffusers_dp/gradients/parts.py",
+        "        total = widened(total)\n        for each in sums[1:]:\n            total += widened(each)\n",
+        "        total = total.clone()\n        for each in sums[1:]:\n            total += each\n",
+        ("gradients/test_step.py::test_a_large_physical_batch_loses_none_of_its_terms",),
+    ),
+    Fault(
         "processes add up in float32",
         "diffusers_dp/distributed/processes.py",
         "flatten().to(wide) for tensor",
