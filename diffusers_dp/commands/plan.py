@@ -21,7 +21,6 @@ from ..methods.config import (
     load_config,
     nearest,
 )
-from ..methods.latents import LatentConfig
 from ..runs.launch import how_long
 from ..runs.plan import Plan, plan_run
 
@@ -87,10 +86,9 @@ def run(args: argparse.Namespace) -> None:
     print(describe_total(plan))
     trained = None
     if plan.sampling is not None:
-        from ..runs.diffusion_run import count_trained, model_to_audit  # loads torch
+        from ..runs.diffusion_run import count_trained, named_latent_model  # loads torch
 
-        if isinstance(config, LatentConfig) and config.pretrained_model_name_or_path is not None:
-            trained = model_to_audit(config, facts, "cpu")  # once: a base can have gigabytes
+        trained = named_latent_model(config, facts)  # once: a base can have gigabytes
         if number := count_trained(config, facts, trained):  # 0 without such a name, or if the method has its own
             print(describe_step(plan, plan.sampling, number), flush=True)
     if not args.no_timing:

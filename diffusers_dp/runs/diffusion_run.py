@@ -231,6 +231,13 @@ def model_to_audit(config: TrainingConfig, facts: PublicFacts, device: torch.dev
     return Trained(denoiser.unet, denoiser, loss)
 
 
+def named_latent_model(config: TrainingConfig, facts: PublicFacts) -> Trained | None:
+    """What DP-SGD will train of the public pipeline that the flags name, on the CPU; `None` where they name none."""
+    if not isinstance(config, LatentConfig) or config.pretrained_model_name_or_path is None:
+        return None
+    return model_to_audit(config, facts, "cpu")
+
+
 def count_trained(config: TrainingConfig, facts: PublicFacts, trained: Trained | None = None) -> int:
     """The number of parameters that DP-SGD trains; 0 of a method without a diffusion model, or where none is named.
 
@@ -238,8 +245,7 @@ def count_trained(config: TrainingConfig, facts: PublicFacts, trained: Trained |
         trained (`Trained`, *optional*): The model, where it was loaded already.
     """
     if isinstance(config, LatentConfig):
-        if config.pretrained_model_name_or_path is not None:
-            trained = trained or model_to_audit(config, facts, "cpu")
+        trained = trained or named_latent_model(config, facts)
         return 0 if trained is None else sum(parameter.numel() for parameter in trained.module.parameters())
     if not isinstance(config, DiffusionConfig):
         return 0
