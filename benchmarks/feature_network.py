@@ -1,15 +1,18 @@
-"""Train a small vision network on public images, for `--feature_network` of DP-MEPF. It reads no private image.
+"""Train a small vision network on public images, for `--feature_network` of DP-MEPF and `--semantic_query_network` of
+PrivImage. It reads no private image.
 
     python benchmarks/feature_network.py --dataset_name uoft-cs/cifar10 --image_column img --resolution 28 \\
         --num_channels 1
     diffusers-dp train dp_mepf --config mnist_cpu --dataset_name ylecun/mnist --feature_network runs/feature_network
 
 A ResNet of `transformers` learns the classes of images in the size and colours of the sensitive ones, enlarged to
-`--feature_resolution`, for its first layers leave a quarter of it. It is written with `save_pretrained`.
+`--feature_resolution`, for its first layers leave a quarter of it. PrivImage shows it images in their own size: give
+`--feature_resolution` the number of `--resolution` for it.
 """
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from transformers import ResNetConfig, ResNetForImageClassification
 from diffusers_dp.data.decoding import MAX_IMAGE_PIXELS, decode_image
 from diffusers_dp.data.source import DataSource
 from diffusers_dp.data.sources import open_source
+from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.queries.perceptual import PREPROCESSOR
 
 
@@ -111,7 +115,7 @@ def score(model: ResNetForImageClassification, images: torch.Tensor, labels: tor
 
 
 def save(model: ResNetForImageClassification, args: argparse.Namespace, accuracy: float) -> None:
-    model.resnet.save_pretrained(args.output_dir)
+    model.save_pretrained(args.output_dir)  # with its classes, which PrivImage asks; DP-MEPF leaves them
     half = [0.5] * args.num_channels
     (args.output_dir / PREPROCESSOR).write_text(json.dumps({"image_mean": half, "image_std": half}))
     (args.output_dir / "README.md").write_text(
@@ -122,4 +126,8 @@ def save(model: ResNetForImageClassification, args: argparse.Namespace, accuracy
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except DiffusersDPError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from diffusers_dp.queries.perceptual import PerceptualFeatures
+from diffusers_dp.queries.semantic import PublicClassifier
 from support.benchmarks import BENCHMARKS
 from support.images import write_dataset
 
@@ -27,3 +28,5 @@ def test_what_is_written_can_be_asked_about(tmp_path, monkeypatch):
     above, below = features(torch.from_numpy(images[:2]) / 255)
     assert features.public_inputs[0]["licence"] == "other"
     assert abs(above.norm() - 1) < 1e-5 and (above - below).norm() > 0.3
+    large = torch.from_numpy(images[:2]).repeat_interleave(2, 2).repeat_interleave(2, 3) / 255
+    assert PublicClassifier(str(network), (1, 16, 16))(large).argmax(1).tolist() == [0, 1]  # as PrivImage asks it
