@@ -115,7 +115,7 @@ def score(model: ResNetForImageClassification, images: torch.Tensor, labels: tor
 
 
 def save(model: ResNetForImageClassification, args: argparse.Namespace, accuracy: float) -> None:
-    model.save_pretrained(args.output_dir)  # with its classes, which PrivImage asks; DP-MEPF leaves them
+    model.save_pretrained(args.output_dir)  # with its classes: PrivImage asks for them
     half = [0.5] * args.num_channels
     (args.output_dir / PREPROCESSOR).write_text(json.dumps({"image_mean": half, "image_std": half}))
     (args.output_dir / "README.md").write_text(
