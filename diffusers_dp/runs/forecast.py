@@ -127,10 +127,11 @@ def _following(trained: Trained, device: torch.device) -> float:
     if backward is None:
         return 0.0
     states = [(each, copy.deepcopy(each.state_dict())) for each in (trained.module, trained.model)]
+    learned = {name: weight for name, weight in trained.model.named_parameters() if weight.requires_grad}
 
     def steps(number: int) -> None:
         for _ in range(number):
-            backward({name: torch.randn_like(weight) for name, weight in trained.model.named_parameters()})
+            backward({name: torch.randn_like(weight) for name, weight in learned.items()})
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         seconds = _timed(steps, FOLLOWING, device) / FOLLOWING
