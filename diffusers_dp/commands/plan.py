@@ -21,6 +21,7 @@ from ..methods.config import (
     load_config,
     nearest,
 )
+from ..methods.latents import LatentConfig
 from ..runs.launch import how_long
 from ..runs.plan import Plan, plan_run
 
@@ -138,11 +139,17 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     from ..runs.diffusion_run import count_trained  # loads torch
 
     plans: dict[str, tuple[Plan, int]] = {}
+    counts: dict[str, int] = {}  # of the same pipeline: a base can have gigabytes
     notes = []
     for value in values:
         config, facts = read([*training_flags, f"--{name}={value}"], method)
         try:
-            plans[value] = plan_run(config, facts), count_trained(config, facts)
+            plan, key = plan_run(config, facts), value
+            if isinstance(config, LatentConfig):
+                key = repr((config.base_settings, config.targets, config.trained_settings))
+            if key not in counts:
+                counts[key] = count_trained(config, facts)
+            plans[value] = plan, counts[key]
         except UsageError as error:
             notes.append(f"{name}={value}: {error}")
     if not plans:

@@ -156,6 +156,16 @@ def test_a_plan_loads_a_base_once(bases, loaded, flags, capsys):
     assert "how long, measured here" in capsys.readouterr().out
 
 
+def test_a_sweep_loads_a_base_once_for_what_it_trains(bases, loaded, flags, capsys):
+    counted = {}
+    for sweep, count in (("max_train_steps=1,2", 1), ("lora_rank=2,4", 2)):
+        loaded.clear()
+        cli(["plan", "--method", "dp_lora", *flags, *base_flag(bases), "--sweep", sweep])
+        counted[sweep] = [line.split()[-1] for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
+        assert sorted(loaded) == sorted(count * PARTS)
+    assert len(set(counted["lora_rank=2,4"])) == 2  # signal over noise, of more numbers
+
+
 @pytest.mark.parametrize("trained", ["attention", "lora"])
 def test_a_base_is_loaded_once(trained, bases, loaded, script, flags, tmp_path):
     """By the pre-flight, which leaves its weights as they are, and adds nothing to its layers."""
