@@ -109,13 +109,19 @@ def draw_all(run: Path, num_inference_steps: int) -> dict[str, tuple[torch.Tenso
     return drawn
 
 
-def draw(pipeline: DPImagePipeline, num_inference_steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(
+    pipeline: DPImagePipeline, num_inference_steps: int, guidance_scale: float = 1.0, num_images: int = NUM_IMAGES
+) -> tuple[torch.Tensor, torch.Tensor]:
     pipeline.set_progress_bar_config(disable=True)
     generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(NUM_IMAGES) % pipeline.num_classes
+    labels = torch.arange(num_images) % pipeline.num_classes
     images = [
         pipeline(
-            class_labels=part, generator=generator, num_inference_steps=num_inference_steps, output_type="pt"
+            class_labels=part,
+            generator=generator,
+            num_inference_steps=num_inference_steps,
+            guidance_scale=guidance_scale,
+            output_type="pt",
         ).images
         for part in labels.split(500)
     ]
