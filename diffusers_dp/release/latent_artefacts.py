@@ -119,7 +119,8 @@ def load_latent(release: Path, base: str | Path | None = None) -> LatentImagePip
 
 
 def load_adapters(base: LatentBase, path: Path) -> None:
-    """Puts LoRA matrices into the network of their base. Raises `IntegrityError` where they do not fit."""
+    """Puts LoRA matrices into the network of their base, and their products into its weights, so that drawing costs no
+    more than from the base. Raises `IntegrityError` where they do not fit."""
     from safetensors import SafetensorError, safe_open
 
     if importlib.util.find_spec("peft") is None:
@@ -134,6 +135,7 @@ def load_adapters(base: LatentBase, path: Path) -> None:
         loaded = sum(1 for name, _ in base.network.named_parameters() if "lora_" in name)
         if loaded != sum("lora_" in name for name in tensors):
             raise ValueError("some have no layer in the base")
+        base.network.fuse_lora()
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise IntegrityError(f"{path} are no adapters of this base ({str(error).splitlines()[0]}).") from None
 
