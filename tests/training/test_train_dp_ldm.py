@@ -17,6 +17,7 @@ from diffusers import (
     StableDiffusionPipeline,
     UNet2DConditionModel,
 )
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from transformers import CLIPTextModel
 
@@ -100,6 +101,8 @@ def test_adapters_from_images_to_a_stranger(kind, bases, script, flags, tmp_path
     assert all(each.abs().max() > 0 for name, each in released.items() if "lora_B" in name)  # it learned something
 
     ours = load_verified(release, base=bases[kind])
+    adapters = [each for each in ours.unet.network.modules() if isinstance(each, LoraLayer)]
+    assert adapters and all(each.merged for each in adapters)  # so that drawing costs what it costs of the base
     assert ours.num_classes == 3 and ours.config.id2label[1] == "empty" and ours.image_shape == (1, 8, 8)
     plain = load_verified(release, base=bases[kind])
     plain.unet.network.disable_lora()
