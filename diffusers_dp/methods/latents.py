@@ -65,7 +65,11 @@ class LatentFlags:
     draw_posterior: bool = flag(
         False, "Draw each training row's latent from its posterior; else it is the posterior's mean.", rare=True
     )
-    encoding_batch_size: int = flag(8, "Images that the autoencoder encodes at a time.", rare=True)
+    encoding_batch_size: int = flag(
+        8,
+        "Images that the autoencoder encodes at a time, and records whose gradients DP-SAPF's question looks at.",
+        rare=True,
+    )
     gradient_checkpointing: bool = flag(
         False, "Compute activations of the network again in the backward pass: less memory, more time.", rare=True
     )

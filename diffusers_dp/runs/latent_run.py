@@ -151,7 +151,8 @@ class LatentRun(TrainingRun[Config]):
     def saliency(self, times: tuple[float, ...], seed: int) -> Features:
         """Latents and labels to each record's shares of its squared gradient norm over the attention's matrices, at
         the weights as they are now: those of the base. Noise is the same for all, from a public seed."""
-        return Saliency(self.denoiser, times, seed, self.config.draw_posterior)
+        at_once = self.config.encoding_batch_size
+        return Saliency(self.denoiser, times, seed, self.config.draw_posterior, at_once=at_once)
 
     def dp_sgd_on_latents(self, targets: tuple[str, ...]) -> None:
         """DP-SGD, from the last checkpoint on.
@@ -175,13 +176,20 @@ class LatentRun(TrainingRun[Config]):
 
 
 class Saliency:
-    """See `LatentRun.saliency`."""
+    """See `LatentRun.saliency`. Only `at_once` records' gradients are in memory, however many the door gives."""
 
-    def __init__(self, denoiser: LatentDenoiser, times: tuple[float, ...], seed: int, draws_posterior: bool):
+    def __init__(
+        self, denoiser: LatentDenoiser, times: tuple[float, ...], seed: int, draws_posterior: bool, *, at_once: int
+    ):
         self.denoiser, self.times, self.seed, self.halves = denoiser, times, seed, 2 if draws_posterior else 1
-        self.names = attention_matrices(denoiser.network)
+        self.names, self.at_once = attention_matrices(denoiser.network), at_once
 
     def __call__(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        starts = range(0, len(latents), self.at_once)
+        parts = [slice(start, start + self.at_once) for start in starts]
+        return torch.cat([self._shares(latents[part], None if labels is None else labels[part]) for part in parts])
+
+    def _shares(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         network, denoiser = self.denoiser.network, self.denoiser
         latents = latents.chunk(self.halves, 1)[0]
         network.requires_grad_(False)

@@ -134,10 +134,15 @@ def test_merged_matrices_change_nothing_of_what_is_computed(kind, bases):
 
 
 def test_shares_of_squared_gradient_norms_by_autograd(bases):
-    """One record's matrices alone, at the weights of the base, with norm 1 at most; what is not finite is zero."""
+    """One record's matrices alone, at the weights of the base, with norm 1 at most; what is not finite is zero. The
+    network is given no more records at once than was said."""
     denoiser = denoiser_of(bases["StableDiffusionPipeline"])
-    saliency, (latents, labels, _, _) = Saliency(denoiser, (0.2, 0.7), 3, False), rows(3)
+    saliency, (latents, labels, _, _) = Saliency(denoiser, (0.2, 0.7), 3, False, at_once=2), rows(3)
+    given = []
+    with_hook = denoiser.network.register_forward_pre_hook(lambda _, arguments: given.append(len(arguments[0])))
     found = saliency(latents, labels)
+    with_hook.remove()
+    assert given == [4, 2]  # at two times each
     assert saliency.names == attention_matrices(denoiser.network) and found.shape == (3, len(saliency.names))
     torch.testing.assert_close(found.sum(1), torch.ones(3))
     assert (found.norm(dim=1) <= 1).all() and not any(each.requires_grad for each in denoiser.parameters())
