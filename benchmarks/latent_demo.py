@@ -185,35 +185,21 @@ def score(args: argparse.Namespace) -> None:
     import demo_accuracy
 
     from diffusers_dp.release.hub import load_verified
+    from diffusers_dp.release.latent_base import drawing_pipeline, load_base
 
     rows = datasets.load_dataset(str(args.real), split="test" if args.scored_on == "test" else "train[-10000:]")
     real = torch.from_numpy(np.stack([np.asarray(image) for image in rows["image"]]))[:, None]
     settings = {"num_inference_steps": args.num_inference_steps, "guidance_scale": args.guidance_scale}
     for release in args.releases or [args.base]:
         if release == args.base:
-            pipeline = StableDiffusionPipeline.from_pretrained(release)
-            images, labels = drawn_by_base(pipeline, args.num_images, settings)
+            pipeline = drawing_pipeline(load_base(str(release)), dict(enumerate(PROMPTS)), PROMPTS)
         else:
-            has_base = "base" in json.loads((release / "model_index.json").read_text())
-            pipeline = load_verified(release, base=args.base if has_base else None)
-            images, labels = demo_accuracy.draw(pipeline, num_images=args.num_images, **settings)
+            pipeline = load_verified(release, base=args.base)
+        images, labels = demo_accuracy.draw(pipeline, num_images=args.num_images, **settings)
         accuracy = demo_accuracy.accuracy(
             pooled(images, args.pooling), labels, pooled(real, args.pooling), torch.tensor(list(rows["label"]))
         )
         print(json.dumps({"release": str(release), **settings, args.scored_on: round(accuracy, 4)}), flush=True)
-
-
-def drawn_by_base(
-    pipeline: StableDiffusionPipeline, num_images: int, settings: dict[str, float]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images `[n, 1, 64, 64]`, uint8, and labels, of the public pipeline as it is."""
-    pipeline.set_progress_bar_config(disable=True)
-    generator, labels = torch.Generator().manual_seed(0), torch.arange(num_images) % len(PROMPTS)
-    images = [
-        pipeline([PROMPTS[each] for each in part], generator=generator, output_type="pt", **settings).images
-        for part in labels.split(500)
-    ]
-    return torch.cat(images).mul(255).round().byte(), labels
 
 
 def pooled(images: torch.Tensor, side: int) -> torch.Tensor:

@@ -185,9 +185,9 @@ class Saliency:
         self.names, self.at_once = attention_matrices(denoiser.network), at_once
 
     def __call__(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        starts = range(0, len(latents), self.at_once)
-        parts = [slice(start, start + self.at_once) for start in starts]
-        return torch.cat([self._shares(latents[part], None if labels is None else labels[part]) for part in parts])
+        rows = latents.split(self.at_once)
+        classes = [None] * len(rows) if labels is None else labels.split(self.at_once)
+        return torch.cat([self._shares(*part) for part in zip(rows, classes, strict=True)])
 
     def _shares(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         network, denoiser = self.denoiser.network, self.denoiser
