@@ -51,7 +51,7 @@ def map_images(
     fails, or whose row is not finite in float16, is not readable from then on.
 
     Args:
-        images (`torch.Tensor` or `PickedImages` of uint8, shape `[n, C, H, W]`): May be the map of a file.
+        images (`torch.Tensor` or `PickedImages` of uint8, shape `[n, C, H, W]`): See `stored_images`.
         readable (`torch.Tensor` of bool, shape `[n]`): The others are not looked at.
         encode (`Callable`): See `Encode`.
         shape (`tuple`): Of one of its rows.

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import math
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
 from ..data.cache import fingerprint
 from ..data.mapped import Encode, map_images
-from ..data.picked_images import PickedImages
+from ..data.picked_images import PickedImages, stored_images, tensor_of
 from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
@@ -38,6 +37,7 @@ from .separate_records import Features, features_of_zeros
 
 # Images that a query looks at together, and the most numbers of them or of their features: 64 MB in float32.
 QUERY_BATCH_SIZE, QUERY_BATCH_VALUES = 500, 2**24
+BAR_AFTER_SECONDS = 5
 
 
 class SensitiveImages:
@@ -100,7 +100,7 @@ class SensitiveImages:
         if units is not None:
             if num_units is None or len(units) and units.max() >= self.processes.share_size(num_units):
                 raise UsageError("There are more units than --num_train_units declares; raise --num_train_units.")
-            self.num_units, self._units = num_units, _tensor_of(units)
+            self.num_units, self._units = num_units, tensor_of(units)
         elif len(images) > self.processes.share_size(num_images):
             raise ValueError("There are more images than the share of one process.")
         self._own_units = self.processes.share_size(self.num_units)
@@ -108,9 +108,8 @@ class SensitiveImages:
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
         self.device = torch.device(device)
-        self._images = images if isinstance(images, PickedImages) else _tensor_of(images)
-        self._dtype = torch.uint8 if isinstance(self._images, PickedImages) else self._images.dtype
-        self._labels = None if class_names is None or labels is None else _tensor_of(labels)
+        self._images = images if isinstance(images, PickedImages) else stored_images(images)
+        self._labels = None if class_names is None or labels is None else tensor_of(labels)
         self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
@@ -239,7 +238,10 @@ class SensitiveImages:
         for _ in range(repeats):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
-            for images, labels, counted, unit_index in self._batches(sample, size, generator):
+            batches = self._batches(sample, size, generator)
+            if sample_rate == 1 and self._units is None:  # any other bar would tell how many records there are
+                batches = self._with_bar(batches, f"Asking {name}")
+            for images, labels, counted, unit_index in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
                 with torch.no_grad(), _secret_torch_draws(self.device):
                     rows = _clip(features(self._scaled(images, 0), labels), clip_norm)
@@ -354,7 +356,7 @@ class SensitiveImages:
 
     def _scaled(self, images: torch.Tensor, lowest: int) -> torch.Tensor:
         """Pixels from `lowest` to 1, float32; what an encoder made of them as it is."""
-        if self._dtype != torch.uint8:
+        if images.dtype != torch.uint8:
             return images.float()
         return images.float() / 255 if lowest == 0 else images.float() / 127.5 - 1
 
@@ -396,6 +398,13 @@ class SensitiveImages:
             return self._batches_of_images(sample, size)
         return self._batches_of_units(self._units, sample, size, generator)
 
+    def _with_bar(self, batches: Iterator[PhysicalBatch], words: str) -> Iterator[PhysicalBatch]:
+        """A bar, for a question that takes long, of the declared images."""
+        with self.processes.bar(total=self._own_units, desc=words, unit="image", delay=BAR_AFTER_SECONDS) as bar:
+            for batch in batches:
+                yield batch
+                bar.update(len(batch[0]))
+
     def _batches_of_units(
         self, unit_of: torch.Tensor, sample: torch.Tensor, size: int, generator: PrivateGenerator
     ) -> Iterator[PhysicalBatch]:
@@ -428,22 +437,15 @@ class SensitiveImages:
             there = chunk < len(self._images)
             counted = there.clone()
             counted[there] = self._readable[chunk[there]]
-            images = torch.zeros(len(chunk), *self.image_shape, dtype=self._dtype)
-            images[counted] = self._images[chunk[counted]]
+            found = self._images[chunk[counted]]
+            images = found.new_zeros(len(chunk), *self.image_shape)
+            images[counted] = found
             labels = None
             if self._labels is not None:
                 labels = torch.zeros(len(chunk), dtype=torch.long)
                 labels[counted] = self._labels[chunk[counted]]
                 labels = labels.to(self.device)
             yield images.to(self.device), labels, counted.to(self.device), None
-
-
-def _tensor_of(array: np.ndarray) -> torch.Tensor:
-    """Shares memory with an array, which may be a read-only map of a file. Torch warns of that, for writing to it
-    would fail; the door never does."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.from_numpy(array)
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ LATENT_FAULTS = (
     Fault(
         "latents are scaled as pixels are",
         DOOR,
-        "        if self._dtype != torch.uint8:\n            return images.float()\n",
+        "        if images.dtype != torch.uint8:\n            return images.float()\n",
         "",
         (f"{TESTS}a_step_on_rows_costs_and_moves_what_a_step_on_images_does",),
     ),

@@ -15,6 +15,7 @@ from torch import nn
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, linear_schedule
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
@@ -177,6 +178,14 @@ def test_public_facts_do_not_depend_on_what_is_there():
     assert rows[0][0]["query"]["normaliser"] == 0.5 * NUM_IMAGES / 3
     assert rows[0][1]["query"]["normaliser"] == NUM_IMAGES
     assert [row["partition"] for row in rows[0]] == ["label", "label"]
+
+
+def test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn(monkeypatch, capsys):
+    monkeypatch.setattr(sensitive, "BAR_AFTER_SECONDS", 0)
+    ask(make_door(count=NUM_IMAGES - 3))
+    assert f"Asking question: 100%|██████████| {NUM_IMAGES}/{NUM_IMAGES}" in capsys.readouterr().err
+    ask(make_door(), sample_rate=0.5)
+    assert "Asking" not in capsys.readouterr().err
 
 
 # The ledger comes first.
