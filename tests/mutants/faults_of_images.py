@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Decoded images on disk: whole or absent, each in its place, and those of this run."""
 
-from .fault import Fault
+from .fault import DOOR, Fault
 
 
 CACHE, PARTS, DATA, MEDICAL = (
@@ -74,6 +74,13 @@ IMAGES = (
         "            bar.update(min(length, capacity - bar.n))",
         "            bar.update(int(readable.sum()))",
         ("data/test_image_cache.py::test_nothing_is_said_of_broken_images",),
+    ),
+    Fault(
+        "a bar tells how many images were drawn",
+        DOOR,
+        "            if sample_rate == 1 and self._units is None:",
+        "            if self._units is None:",
+        ("privacy/test_sensitive.py::test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn",),
     ),
     Fault(
         "an absent image moves others between training and validation",
