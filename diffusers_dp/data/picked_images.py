@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Images of an array, which may be the map of a file, without a copy of them."""
 
+import contextlib
 import mmap
 import warnings
 
@@ -9,8 +10,8 @@ import torch
 
 
 class PickedImages:
-    """Images of an array, each read when it is asked for and not before. Of a mapped file, what was read does not stay
-    in this process: the system has it, as long as nothing else needs the memory.
+    """Images of an array, each read when it is asked for and not before. What was read from a read-only map of a file
+    does not stay in this process, on Linux: the system has it, as long as nothing else needs the memory.
 
     Args:
         images (`np.ndarray` of uint8 or float16, shape `[n, C, H, W]`): Not written to.
@@ -21,6 +22,10 @@ class PickedImages:
         self._images, self._places, self._file = images, places, _mapped_file(images)
         self.shape = (len(images) if places is None else len(places), *images.shape[1:])
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self[torch.arange(0)].dtype
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -29,12 +34,13 @@ class PickedImages:
         places = index.numpy() if self._places is None else self._places[index.numpy()]
         found = torch.from_numpy(np.asarray(self._images[places]))
         if self._file is not None:
-            self._file.madvise(mmap.MADV_DONTNEED)
+            with contextlib.suppress(OSError):  # pages that are locked stay
+                self._file.madvise(mmap.MADV_DONTNEED)
         return found
 
 
 def stored_images(images: np.ndarray) -> PickedImages | torch.Tensor:
-    """Either gives images at an index `[k]`: those of a map are read then, those in memory are shared."""
+    """Either gives images at an index `[k]`: those of a read-only map are read then, others are shared."""
     return tensor_of(images) if _mapped_file(images) is None else PickedImages(images)
 
 
@@ -47,9 +53,11 @@ def tensor_of(array: np.ndarray) -> torch.Tensor:
 
 
 def _mapped_file(array: np.ndarray) -> mmap.mmap | None:
-    """What a read-only array is a map of, on systems that can drop its pages."""
+    """The map that an array is of, on systems that can drop its pages. One that may be written to is none: of a
+    private one, that would lose what was written, whatever the array says."""
     held = array
     while isinstance(held, np.ndarray):
         held = held.base
-    mapped = isinstance(held, mmap.mmap) and not array.flags.writeable and hasattr(mmap, "MADV_DONTNEED")
-    return held if mapped else None
+    if isinstance(held, mmap.mmap) and memoryview(held).readonly and hasattr(mmap, "MADV_DONTNEED"):
+        return held
+    return None

@@ -141,10 +141,13 @@ class SensitiveImages:
             batch_size (`int`, defaults to 8): Images at a time.
 
         Raises:
+            ValueError: The images are rows of an encoder.
             UsageError: The encoder mixes records, draws random numbers, or makes rows of another shape; or the disk
                 is full.
             MemoryError, RuntimeError: Memory ran out, or the encoder fails on blanks.
         """
+        if self._images.dtype != torch.uint8:
+            raise ValueError("What an encoder made of images is not mapped again.")
         at_most = self.processes.share_size(self._num_images) if self._units is None else self._num_images
         key = fingerprint([made_of, list(shape), self.processes.index, self.processes.count])
         with torch.no_grad(), _secret_torch_draws(self.device):
@@ -239,7 +242,7 @@ class SensitiveImages:
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
             batches = self._batches(sample, size, generator)
-            if sample_rate == 1 and self._units is None:  # any other bar would tell how many records there are
+            if sample_rate == 1 and self._units is None:  # else it would tell how many were drawn, or there are
                 batches = self._with_bar(batches, f"Asking {name}")
             for images, labels, counted, unit_index in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
@@ -399,8 +402,11 @@ class SensitiveImages:
         return self._batches_of_units(self._units, sample, size, generator)
 
     def _with_bar(self, batches: Iterator[PhysicalBatch], words: str) -> Iterator[PhysicalBatch]:
-        """A bar, for a question that takes long, of the declared images."""
-        with self.processes.bar(total=self._own_units, desc=words, unit="image", delay=BAR_AFTER_SECONDS) as bar:
+        """A bar, for a question that takes long, of this process's declared images. It does not stay: where a record
+        stops the run, its place would."""
+        with self.processes.bar(
+            total=self._own_units, desc=words, unit="image", delay=BAR_AFTER_SECONDS, leave=False
+        ) as bar:
             for batch in batches:
                 yield batch
                 bar.update(len(batch[0]))

@@ -154,6 +154,16 @@ def test_the_door_takes_maps_and_strided_parts_of_them_without_a_word(tmp_path):
             assert np.array_equal(door._images[index].numpy(), np.asarray(arrays.images[part])[[0, 2, 5]])
 
 
+def test_what_was_written_to_a_private_map_stays(tmp_path):
+    np.save(tmp_path / "images.npy", np.ones((4, 1, 8, 8), np.uint8))
+    images = np.load(tmp_path / "images.npy", mmap_mode="c")
+    images[:] = 7
+    images.flags.writeable = False
+    door = SensitiveImages(images, num_images=4, image_shape=(1, 8, 8))
+    for _ in range(2):
+        assert (door._images[torch.arange(4)] == 7).all()
+
+
 def test_images_are_decoded_once(tmp_path, monkeypatch):
     config = config_of(write_images(tmp_path / "set"))
     _, first = read_images(config, tmp_path)

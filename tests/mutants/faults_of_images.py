@@ -83,6 +83,20 @@ IMAGES = (
         ("privacy/test_sensitive.py::test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn",),
     ),
     Fault(
+        "a bar tells how many images of units there are",
+        DOOR,
+        "            if sample_rate == 1 and self._units is None:",
+        "            if sample_rate == 1:",
+        ("privacy/test_sensitive.py::test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn",),
+    ),
+    Fault(
+        "what was written to a private map is lost",
+        "diffusers_dp/data/picked_images.py",
+        "memoryview(held).readonly",
+        "not array.flags.writeable",
+        ("data/test_image_cache.py::test_what_was_written_to_a_private_map_stays",),
+    ),
+    Fault(
         "an absent image moves others between training and validation",
         DATA,
         "validation_positions(capacity, data.validation_size)[:num_records]",

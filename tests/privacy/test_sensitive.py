@@ -11,8 +11,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from tqdm.auto import tqdm
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, linear_schedule
 from diffusers_dp.privacy import sensitive
@@ -182,9 +184,13 @@ def test_public_facts_do_not_depend_on_what_is_there():
 
 def test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn(monkeypatch, capsys):
     monkeypatch.setattr(sensitive, "BAR_AFTER_SECONDS", 0)
+    monkeypatch.setattr(Processes, "bar", lambda self, **options: tqdm(mininterval=0, **options))
     ask(make_door(count=NUM_IMAGES - 3))
     assert f"Asking question: 100%|██████████| {NUM_IMAGES}/{NUM_IMAGES}" in capsys.readouterr().err
     ask(make_door(), sample_rate=0.5)
+    images, units = np.zeros((5, *SHAPE), np.uint8), np.array([0, 0, 1, 2, 2])
+    of_units = SensitiveImages(images, num_images=5, image_shape=SHAPE, units=units, num_units=NUM_IMAGES)
+    ask(of_units, by_label=False)
     assert "Asking" not in capsys.readouterr().err
 
 
