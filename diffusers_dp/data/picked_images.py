@@ -4,6 +4,7 @@
 import contextlib
 import mmap
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ def tensor_of(array: np.ndarray) -> torch.Tensor:
 def _mapped_file(array: np.ndarray) -> mmap.mmap | None:
     """The map that an array is of, on systems that can drop its pages. One that may be written to is none: of a
     private one, that would lose what was written, whatever the array says."""
-    held = array
+    held: Any = array
     while isinstance(held, np.ndarray):
         held = held.base
     if isinstance(held, mmap.mmap) and memoryview(held).readonly and hasattr(mmap, "MADV_DONTNEED"):
