@@ -360,16 +360,16 @@ SAMPLES = (
     Fault(
         "a question samples everybody",
         DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            for images",
-        "            sample = poisson_sample(self._own_units, 1.0, generator)\n            for images",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            batches =",
+        "            sample = poisson_sample(self._own_units, 1.0, generator)\n            batches =",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "one sample for all repeats of a question",
         DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            for images",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            batches =",
         "            sample = sample if answers else poisson_sample(self._own_units, sample_rate, generator)\n"
-        "            for images",
+        "            batches =",
         ("privacy/test_noise.py::test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked",),
     ),
     Fault(
