@@ -242,7 +242,7 @@ class SensitiveImages:
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
             batches = self._batches(sample, size, generator)
-            if sample_rate == 1 and self._units is None:  # else it would tell how many were drawn, or there are
+            if sample_rate == 1 and self._units is None:  # else a bar would tell how many were drawn or exist
                 batches = self._with_bar(batches, f"Asking {name}")
             for images, labels, counted, unit_index in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
