@@ -27,7 +27,8 @@ from typing import Any
 
 RECEIPT_NAME, CARD_NAME, SIGNATURE_NAME = "privacy_receipt.json", "README.md", "privacy_receipt.json.sig"
 NEWEST_SCHEMA = 1
-CLAIMS_VERSION = 2  # 1, or no such field: a claim may lie TOLERANCE below what the events cost, and PRV's 1 %
+# 1, or no such field: a claim may lie TOLERANCE below what the events cost, and PRV's 1 %. 2: see `KNOWN_FAULTS`.
+CLAIMS_VERSION = 3
 TOLERANCE, EXACT = 1e-3, 1e-6
 OUTSIDE = (CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
 FOLDERS_OUTSIDE = (".cache", ".git")
@@ -70,6 +71,16 @@ EDITED = (
     f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, "
     "and its hash differs."
 )
+
+
+def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a release and of those before it, which it counts."""
+    return [event for release in (receipt, *receipt.get("prior_releases", [])) for event in release["events"]]
+
+
+#: Faults of earlier versions: the claims version that mended it, whether it touches a receipt of a lower version, and
+#: one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
+KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = ()
 
 
 class Unreadable(Exception):
@@ -844,6 +855,7 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"No claim lies more than {slack:.2g} below what the events cost."
     else:
         yield f"Consistent within {slack:.2g}: dp_accounting {theirs} computed the claims, and {here} is here."
+    yield from (f"KNOWN FAULT: {fault}" for fault in known_faults(receipt))
     if "derived_from" in receipt:
         parent = receipt["derived_from"][:16]
         yield f"Computed from the release with receipt {parent}... alone, by its word: both cost this epsilon once."
@@ -851,6 +863,17 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         if file["name"].endswith(".py"):
             known = "known code, published by diffusers_dp" if file["sha256"] in PIPELINES else UNKNOWN_CODE
             yield f"{_printable(file['name'])} is {known}; `trust_remote_code=True` runs it on your machine."
+
+
+def known_faults(receipt: dict[str, Any]) -> Iterator[str]:
+    """One sentence for each fault of the version that wrote a receipt, where the receipt may be touched by it.
+
+    Args:
+        receipt (`dict`): A consistent one.
+    """
+    for mended, touches, sentence in KNOWN_FAULTS:
+        if _claims_version(receipt) < mended and touches(receipt):
+            yield sentence
 
 
 CheckSignature = Callable[[dict[str, Any]], tuple[bool, str]]

@@ -130,7 +130,7 @@ class TestClaims:
 class TestContent:
     def test_fields(self):
         receipt = make_receipt()
-        assert receipt["schema_version"] == 1 and receipt["claims_version"] == 2
+        assert receipt["schema_version"] == 1 and receipt["claims_version"] == verify.CLAIMS_VERSION
         assert receipt["adjacency"] == "zero_out" and receipt["unit_of_privacy"] == "image"
         assert receipt["delta"] == 1e-5 and receipt["target_epsilon"] == 10.0 and receipt["accountant"] == "rdp"
         assert receipt["status"] == "proven_with_assumptions" and receipt["assumptions"]
