@@ -30,10 +30,11 @@ from quality_cpu import accuracy
 from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError, UsageError
-from diffusers_dp.data.images import load_images, public_facts, validation_positions
+from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.pipelines import DPImagePipeline
+from diffusers_dp.randomness.keyed_hash import is_held_out
 from diffusers_dp.release.hub import load_verified
 from diffusers_dp.release.no_guarantee import FOLDER
 from diffusers_dp.release.receipt import RECEIPT_NAME
@@ -130,7 +131,7 @@ def real_images(flags: list[str], folder: Path) -> tuple[str, tuple[torch.Tensor
     private.chmod(0o700)
     facts = public_facts(config.data)
     arrays = load_images(config.data, facts, private / "cache")
-    held_out = validation_positions(facts.num_images, size)[: len(arrays.images)] & arrays.readable
+    held_out = is_held_out(arrays.ids, size, facts.num_images) & arrays.readable
     return "validation", (torch.from_numpy(arrays.images[held_out]), torch.from_numpy(arrays.labels[held_out]))
 
 

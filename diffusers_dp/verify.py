@@ -37,6 +37,7 @@ MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 6_000_000,
 MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 10_000_000
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
+IDS = ("path", "row", "column")
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
 # Epsilon by RDP beyond which PLD overflows and PRV takes for ever. Points of PLD's grid over that epsilon: more take
@@ -78,9 +79,21 @@ def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for release in (receipt, *receipt.get("prior_releases", [])) for event in release["events"]]
 
 
-#: Faults of earlier versions: the claims version that mended it, whether it touches a receipt of a lower version, and
-#: one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
-KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = ()
+def _deals_places(events: Any) -> bool:
+    """Whether groups of `--noise_bands` followed from places, as before claims version 3."""
+    return any("permutation_seed" in (event.get("query") or {}) for event in events)
+
+
+#: Faults of earlier versions: the claims version that mended each, whether it touches a receipt of a lower version,
+#: and one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
+KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
+    (
+        CLAIMS_VERSION + 1,  # whatever the version: the events of a prior release may show it
+        lambda receipt: receipt["unit_of_privacy"] != "image" and _deals_places(_asked(receipt)),
+        "groups of --noise_bands followed from the order of the units, so that one record without an id moved other "
+        "units: epsilon does not hold for its steps with bands.",
+    ),
+)
 
 
 class Unreadable(Exception):
@@ -415,7 +428,13 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
         counted = "units of several images" if parallel else "images"
         yield f"The unit of privacy is {ascii(unit)}, but the public facts count {counted}: one of the two was edited."
     count = facts.get("num_units", facts.get("num_images"))
-    yield from _check_events(receipt.get("events"), count, parallel)
+    events = receipt.get("events")
+    yield from _check_events(events, count, parallel)
+    if _claims_version(receipt) > 2 and isinstance(events, list):
+        if _deals_places(
+            event for event in events if isinstance(event, dict) and isinstance(event.get("query"), dict)
+        ):
+            yield "Its groups follow from places: this version assigns units to groups by their ids."
     prior = receipt.get("prior_releases", [])
     if not isinstance(prior, list) or len(prior) > MOST_EVENTS or not all(isinstance(other, dict) for other in prior):
         yield "The receipt's prior releases are not a list of them."
@@ -510,7 +529,10 @@ def _wrong_bands(event: dict[str, Any]) -> str | None:
         return "the squares of its coefficients have a sum above 1, so that its noise is less than it says"
     if not _between(rate, 0, 1) or not math.isclose(bands * rate, event["sampling_probability"], rel_tol=1e-9):
         return "its sampling probability is not the rate of all units times its bands"
-    return None
+    key, seed = query.get("group_key"), query.get("permutation_seed")
+    by_key = isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS and seed is None
+    by_seed = key is None and isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
+    return None if by_key or by_seed else "it does not say by which public key ids are assigned to groups"
 
 
 def _wrong(event: dict[str, Any], num_images: Any) -> str | None:

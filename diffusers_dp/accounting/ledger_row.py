@@ -3,6 +3,7 @@
 
 import math
 import numbers
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..errors import UsageError
 
 NON_PRIVATE = "non_private"  # dp_accounting's word
 BANDED = "banded_gaussian"
+IDS = ("path", "row", "column")
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients that were scaled to 1; what is above is no rounding
 
 
@@ -22,24 +24,36 @@ class Bands:
         coefficients (`tuple[float, ...]`): c_0 to c_{b-1} of the banded Toeplitz matrix C, b >= 2. The step's noise is
             a row of C^-1 z. A column of C has L2 norm at most 1, which a sensitivity of one clip norm takes for
             granted.
-        permutation_seed (`int`): Decides which unit lies in which group; at least 0, below 2^64.
+        group_key (`str`, *optional*): Key of the hash that assigns a unit to a group by its id, 16 bytes in
+            hexadecimal; see `randomness.keyed_hash.group_of`. `None` in rows of earlier versions.
+        ids (`str`, defaults to `"row"`): What an id is: the `"path"` of an image relative to the data folder, the
+            number of its `"row"`, or its value in a `"column"`.
+        permutation_seed (`int`, *optional*): Earlier versions dealt places to groups by this seed, from 0 to 2^64 - 1.
+            No step is taken with such groups any more.
 
     Raises:
         UsageError: A value lies outside its range.
     """
 
     coefficients: tuple[float, ...]
-    permutation_seed: int
+    group_key: str | None = None
+    ids: str = "row"
+    permutation_seed: int | None = None
 
     def __post_init__(self) -> None:
-        c, seed = self.coefficients, self.permutation_seed
+        c, key, seed = self.coefficients, self.group_key, self.permutation_seed
         numbers = [finite_number(value, "A coefficient of the bands") for value in c]
         if len(c) < 2 or not numbers[0] > 0 or not math.fsum(value**2 for value in numbers) <= LARGEST_SUM_OF_SQUARES:
             raise UsageError(
                 "Coefficients of bands are two or more, the first above 0, their sum of squares at most 1."
             )
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-            raise UsageError(f"The seed of a permutation must be a whole number from 0 to 2^64 - 1, not {seed!r}.")
+        by_key = isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and self.ids in IDS and seed is None
+        by_seed = key is None and isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
+        if not by_key and not by_seed:
+            raise UsageError(
+                "Groups of units need a key of 16 bytes in hexadecimal and the kind of ids; rows of earlier versions "
+                f"a seed from 0 to 2^64 - 1. Found: key {key!r}, ids {self.ids!r}, seed {seed!r}."
+            )
 
     @property
     def count(self) -> int:
@@ -52,7 +66,16 @@ class Bands:
         where they are wrong."""
         if "coefficients" not in query:
             return None
-        return cls(tuple(query["coefficients"]), query.get("permutation_seed", -1))
+        coefficients, seed = tuple(query["coefficients"]), query.get("permutation_seed")
+        return cls(coefficients, query.get("group_key"), query.get("ids", "row"), seed)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the public facts of a row state. From these anybody can form the noise's covariance and the groups."""
+        groups: dict[str, Any] = {"group_key": self.group_key, "ids": self.ids}
+        if self.group_key is None:
+            groups = {"permutation_seed": self.permutation_seed}
+        return {"coefficients": list(self.coefficients), **groups}
 
 
 @dataclass(frozen=True)
@@ -157,20 +180,11 @@ def gradient_row(
             "normaliser": normaliser,
             "noise_multiplicity": noise_multiplicity,
             **({} if max_images_per_unit is None else {"max_images_per_unit": max_images_per_unit}),
-            **({} if bands is None else _facts_of_bands(bands, sample_rate)),
+            **({} if bands is None else {"sample_rate": sample_rate, **bands.facts}),
         },
         truncated_batch_size=truncated_batch_size,
         bands=number,
     )
-
-
-def _facts_of_bands(bands: Bands, sample_rate: float) -> dict[str, Any]:
-    """From these anybody can form the noise's covariance and the groups."""
-    return {
-        "sample_rate": sample_rate,
-        "coefficients": list(bands.coefficients),
-        "permutation_seed": bands.permutation_seed,
-    }
 
 
 def mechanism_of(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..accounting.ledger_row import Bands
-from ..gradients.sampling import groups_of_units
+from ..randomness.keyed_hash import digests_of, group_of
 
 
 Numbers = TypeVar("Numbers", np.ndarray, torch.Tensor)
@@ -38,26 +38,30 @@ def enough_steps(steps: int, bands: Bands | None) -> int:
     return steps if bands is None else bands.count * max(2, -(-steps // bands.count))
 
 
-def turns_of(answers: np.ndarray, bands: Bands, num_records: int) -> np.ndarray:
+def groups_of_rows(num_records: int, bands: Bands) -> np.ndarray:
+    """Groups of records whose ids are their row numbers, int64 `[num_records]`."""
+    return group_of(digests_of(range(num_records)), bands.count, str(bands.group_key))
+
+
+def turns_of(answers: np.ndarray, bands: Bands) -> np.ndarray:
     """Of each record's own coordinate, what its turns tell: `<column of C, C U>`, with the record's part, 0 or C, and
     noise N(0, (sigma C)^2).
 
     Args:
         answers (`np.ndarray`, shape `[T, m]`): Coordinate i is that of record i.
-        num_records (`int`): N, at least m.
 
     Returns:
         `np.ndarray`, shape `[scored_turns, m]`.
     """
     projected = _along_steps(whitened(answers, bands), [(-k, value) for k, value in enumerate(bands.coefficients)])
-    groups = groups_of_units(num_records, bands.count, bands.permutation_seed)[: answers.shape[1]]
+    groups = groups_of_rows(answers.shape[1], bands)
     own = np.arange(scored_turns(len(answers), bands))[:, None] * bands.count + groups
     return np.take_along_axis(projected, own, axis=0)
 
 
 def out_of_turn(samples: list[np.ndarray], bands: Bands, num_records: int) -> int:
     """How many records of all samples were there though it was not their group's turn."""
-    groups = groups_of_units(num_records, bands.count, bands.permutation_seed)
+    groups = groups_of_rows(num_records, bands)
     return sum(int((groups[sample] != step % bands.count).sum()) for step, sample in enumerate(samples))
 
 

@@ -23,6 +23,7 @@ from ..evaluation.charged import Judge
 from ..evaluation.images import ImageSet
 from ..gradients.step import Gradients
 from ..privacy.sensitive import SensitiveImages
+from ..randomness.keyed_hash import digests_of
 from ..randomness.leaky_log import LeakyLog
 from .bands import whitened
 from .checks import Check, random_check, std_check
@@ -144,7 +145,9 @@ def blank_door(
     """To records of which none can be read."""
     images = np.zeros((NUM_RECORDS, *image_shape), dtype=np.uint8)
     labels = None if class_names is None else np.arange(NUM_RECORDS) % len(class_names)
-    units: dict[str, Any] = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS} if cell.units else {}
+    units: dict[str, Any] = {}
+    if cell.units:
+        units = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS, "ids": digests_of(range(NUM_RECORDS))}
     return SensitiveImages(
         images, labels, np.zeros(NUM_RECORDS, dtype=bool), num_images=NUM_RECORDS, image_shape=image_shape,
         class_names=class_names, leaky_log=leaky_log, device=device, **units,

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from ..accounting.ledger_row import Bands
-from .bands import out_of_turn, scored_turns, turns_of, whitened
+from .bands import groups_of_rows, out_of_turn, scored_turns, turns_of, whitened
 from .bounds import gaussian_estimate, guess_coins, one_run_epsilon, one_run_p_value
 from .canaries import Watch
 
@@ -159,7 +159,7 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
     Args:
         visible (`np.ndarray`): Numbers of the records that are there.
     """
-    turns, groups = declared.of_one_group, 1 if declared.bands is None else declared.bands.count
+    turns = declared.of_one_group
     q, steps = turns.sample_rate, turns.steps
     counts = watch.inclusions(int(visible.max()) + 1)[visible]
     twice = sum(len(sample) - len(np.unique(sample)) for sample in watch.samples)
@@ -167,20 +167,23 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
         exact_check("sampler: steps", len(watch.samples), declared.steps),
         exact_check("sampler: records drawn twice in a step", twice, 0),
     ]
+    turn = np.arange(len(watch.batch_sizes))
+    population = np.full(len(turn), declared.num_images)  # of each step: all, or the group whose turn it is
     if declared.bands is not None:
         strangers = out_of_turn(watch.samples, declared.bands, declared.num_images)
+        sizes = np.bincount(groups_of_rows(declared.num_images, declared.bands), minlength=declared.bands.count)
+        population = sizes[turn % declared.bands.count]
         checks.append(exact_check("sampler: records out of their group's turn", strangers, 0))
     if q == 1:
-        sizes = np.array(watch.batch_sizes)
+        others = (np.array(watch.batch_sizes) != population).sum()
         return checks + [
-            exact_check("sampler: smallest batch", sizes.min(initial=np.inf), declared.num_images // groups),
-            exact_check("sampler: largest batch", sizes.max(initial=0), -(-declared.num_images // groups)),
+            exact_check("sampler: batches that are not all whose turn it is", others, 0),
             exact_check("sampler: fewest steps of a record", counts.min(), steps),
         ]
     if declared.truncated_batch_size is None:
-        batch_sizes, population = np.array(watch.batch_sizes), declared.num_images // groups
+        batch_sizes = np.array(watch.batch_sizes)
     else:  # filled up with blanks: only who is seen tells
-        batch_sizes, population = np.array([len(sample) for sample in watch.samples]), len(visible)
+        batch_sizes, population = np.array([len(sample) for sample in watch.samples]), np.array(len(visible))
         checks.append(
             exact_check("sampler: largest batch", max(watch.batch_sizes, default=0), declared.truncated_batch_size)
         )
@@ -193,12 +196,14 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
     ]
 
 
-def _dispersion(name: str, counts: np.ndarray, trials: int, rate: float) -> Check:
+def _dispersion(name: str, counts: np.ndarray, trials: np.ndarray | int, rate: float) -> Check:
     """Index of dispersion of binomial counts, 1 if they are. Its distribution is taken for a gamma distribution with
     the right mean and variance."""
+    trials = np.broadcast_to(trials, counts.shape)
+    counts, trials = counts[trials > 0], trials[trials > 0]
     variance = trials * rate * (1 - rate)
-    excess = (1 - 6 * rate * (1 - rate)) / variance  # kurtosis of a binomial variable beyond the normal's
-    statistic = float(np.square(counts - trials * rate).sum() / variance)
+    excess = float(((1 - 6 * rate * (1 - rate)) / variance).mean())  # kurtosis beyond the normal distribution's
+    statistic = float((np.square(counts - trials * rate) / variance).sum())
     law = stats.gamma(len(counts) / (2 + excess), scale=2 + excess)
     return random_check(name, statistic / len(counts), 1.0, 2 * min(law.cdf(statistic), law.sf(statistic)))
 
@@ -294,7 +299,7 @@ def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarr
     sums = scores = canaries.sum(0)
     untouched, told = np.where(taken, np.nan, canaries), declared
     if declared.bands is not None:  # as who knows the matrix of the noise
-        scores = turns_of(canaries, declared.bands, declared.num_images).sum(0)
+        scores = turns_of(canaries, declared.bands).sum(0)
         told = replace(declared.of_one_group, steps=scored_turns(declared.steps, declared.bands))
         silent = whitened(silent, declared.bands)
         untouched = np.where(taken, np.nan, whitened(canaries, declared.bands))

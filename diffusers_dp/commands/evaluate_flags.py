@@ -46,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--validation_size", type=int, default=0, help="Images of --train_split to leave out, as in training."
     )
+    parser.add_argument("--unit_column", help="As in training: whole units are left out.")
+    parser.add_argument("--key_column", help="As in training: images are left out by their key.")
     parser.add_argument("--image_column", default="image", help="Column of the images, in --real and --images.")
     parser.add_argument("--label_column", help="Column of the classes, in --real and --images; unset: 'label'.")
     parser.add_argument("--class_names", help="The label set, comma-separated; unset: that of the ClassLabel.")

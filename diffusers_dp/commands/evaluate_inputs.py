@@ -33,7 +33,9 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
     counted = {"counted": args.real_is_public}
     columns = {"image_column": args.image_column, "label_column": args.label_column, "class_names": args.class_names}
     sources = {
-        "real": Source("--real", args.real, **columns, **counted),
+        "real": Source(
+            "--real", args.real, **columns, **counted, unit_column=args.unit_column, key_column=args.key_column
+        ),
         "test": Source("--real", args.real, **columns, **counted, split_flag="--test_split"),
     }
     if args.images is not None:

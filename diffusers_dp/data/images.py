@@ -13,6 +13,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..errors import UsageError
+from ..randomness.keyed_hash import DIGEST, digests_of, is_held_out
 from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
 from .decoding import MAX_IMAGE_PIXELS
 from .decoding_workers import map_in_processes
@@ -32,8 +33,6 @@ __all__ = [
     "public_facts",
 ]
 
-# Public and fixed: the validation images of a dataset are the same in every run, whatever --seed is.
-_VALIDATION_SEED = 0
 FOLDER, READING = "images", "reading.json"  # of the cache
 # A process needs a second to start; fewer parts of the images are decoded before it has.
 PARTS_OF_A_PROCESS = 4
@@ -45,16 +44,26 @@ class PublicFacts:
     What may be known of the images by everybody.
 
     Args:
-        num_images (`int`): N, the declared number of images to train on.
+        num_images (`int`): N, the declared number of images to train on. Rates and divisors follow from it.
         image_shape (`tuple[int, int, int]`): (channels, height, width).
         class_names (`tuple[str, ...]`, *optional*): The label set, `None` for unlabelled images.
         declared_units (`int`, *optional*): The declared number of units, where a unit is not an image.
+        held_out (`int`): The declared number of validation images. The images that are held out follow from their ids,
+            so that there may be a few more or less.
+        ids (`str`): What the id of a record is, see `ImageSource.ids`.
     """
 
     num_images: int
     image_shape: tuple[int, int, int]
     class_names: tuple[str, ...] | None
     declared_units: int | None = None
+    held_out: int = 0
+    ids: str = "row"
+
+    @property
+    def capacity(self) -> int:
+        """The most images that there can be to train on."""
+        return self.num_images + self.held_out
 
     @property
     def num_units(self) -> int:
@@ -71,10 +80,12 @@ class ImageArrays:
         images (`np.ndarray` of uint8, shape `[n, C, H, W]`): n <= N images; zeros where not readable.
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image, `None` for unlabelled images.
         readable (`np.ndarray` of bool, shape `[n]`): False for an image that contributes nothing, because it or its
-            label or unit could not be read.
-        units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on, where a unit is not an
-            image.
+            label could not be read, or it has no id.
+        units (`np.ndarray` of int64, shape `[n]`, *optional*): Number of each image's unit, from 0 on, where a unit is
+            not an image. Only shares of processes follow from it.
         made_of (`str`, *optional*): By which `open_images` finds them again.
+        ids (`np.ndarray` of `DIGEST`, shape `[n]`, *optional*): Digest of each image's id, or of that of its unit;
+            unset: the id of an image is its row number.
     """
 
     images: np.ndarray
@@ -82,6 +93,7 @@ class ImageArrays:
     readable: np.ndarray
     units: np.ndarray | None = None
     made_of: str | None = None
+    ids: np.ndarray | None = None
 
 
 def public_facts(data: DataSource) -> PublicFacts:
@@ -102,7 +114,10 @@ def public_facts(data: DataSource) -> PublicFacts:
     """
     if data.declared_only and data.num_train_images is not None:
         names = DigitsSource().class_names() if data.uses_digits else data.class_names
-        return PublicFacts(data.num_train_images, data.image_shape, names, data.num_train_units)
+        ids = "column" if data.id_column else "row" if data.train_data_dir is None else "path"
+        return PublicFacts(
+            data.num_train_images, data.image_shape, names, data.num_train_units, data.validation_size, ids
+        )
     source = open_source(data)
     count = source.count()
     num_images = data.num_train_images
@@ -120,7 +135,8 @@ def public_facts(data: DataSource) -> PublicFacts:
         num_images = count - data.validation_size
         if num_images < 1:
             raise UsageError(f"--validation_size {data.validation_size} leaves no image to train on; lower it.")
-    return PublicFacts(num_images, data.image_shape, source.class_names(), data.num_train_units)
+    names = source.class_names()
+    return PublicFacts(num_images, data.image_shape, names, data.num_train_units, data.validation_size, source.ids)
 
 
 def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:
@@ -128,11 +144,11 @@ def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> 
     The images, converted, resized and cropped. A damaged one stays, as zeros that contribute nothing.
 
     They are decoded once, by as many processes as there are cores, into `cache_dir`, and read from there without being
-    loaded: the arrays are memory maps. Other flags, or other local files, are decoded anew. The validation images go
-    by position: an absent file moves them, an unreadable one does not.
+    loaded: the arrays are memory maps. Other flags, or other local files, are decoded anew. Which images are held out
+    follows from their ids: a record that is missing or damaged moves no other.
 
-    In memory are, in each process, about 16 MiB of images; for each image one byte, and with validation images eight
-    bytes while they are drawn; and for each unit its name, where a unit is not an image.
+    Each process holds about 16 MiB of images, and one byte for each image. The first holds 16 bytes more for each unit
+    of several images, or where a column has the ids.
 
     Args:
         data (`DataSource`): Which images.
@@ -144,16 +160,16 @@ def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> 
 
     Raises:
         `UsageError`: There is no image at all, or more than declared, or a column is missing or unknown, or a file of
-            the dataset, or the disk is full.
+            the dataset, or two records have one key, or the disk is full.
         `IntegrityError`: The cache is damaged.
     """
     source, folder = open_source(data), Path(cache_dir) / FOLDER
     made_of = fingerprint(_what_decides(data, facts, source))
     if open_cache(folder, made_of) is None:
         records = source.records(facts.class_names, Path(cache_dir))
-        left_out = _left_out(data, facts, len(records))
-        # With label, unit, readable; of the declared number, for a message may not tell how many there are.
-        num_bytes = facts.num_images * (math.prod(facts.image_shape) + 17)
+        left_out = _left_out(data, facts, records)
+        # With label, unit, id, readable. The declared number, because a message may not tell how many there are.
+        num_bytes = facts.capacity * (math.prod(facts.image_shape) + 33)
         with new_cache(folder, made_of, num_bytes) as temporary:
             _decode(data, facts, records, left_out, temporary)
         _note_what_was_read(Path(cache_dir), source)
@@ -179,7 +195,8 @@ def open_images(cache_dir: str | Path, made_of: str) -> ImageArrays:
             "that all machines of the run see."
         )
     _check_arrays(arrays, Path(cache_dir) / FOLDER)
-    return ImageArrays(arrays["images"], arrays.get("labels"), arrays["readable"], arrays.get("units"), made_of)
+    labels, units = arrays.get("labels"), arrays.get("units")
+    return ImageArrays(arrays["images"], labels, arrays["readable"], units, made_of, arrays["ids"])
 
 
 def _note_what_was_read(cache_dir: Path, source: ImageSource) -> None:
@@ -191,9 +208,9 @@ def _note_what_was_read(cache_dir: Path, source: ImageSource) -> None:
 
 def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
     """Raises `IntegrityError` where one is missing, or has not the type or the length that it was written with."""
-    types = {"images": np.uint8, "readable": np.bool_, "labels": np.int64, "units": np.int64}
+    types = {"images": np.uint8, "readable": np.bool_, "labels": np.int64, "units": np.int64, "ids": DIGEST}
     length = len(arrays["images"]) if "images" in arrays and arrays["images"].ndim == 4 else None
-    for name in ("images", "readable", *arrays):
+    for name in ("images", "readable", "ids", *arrays):
         array = arrays.get(name)
         if (
             array is None
@@ -211,7 +228,7 @@ def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> 
     files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
     flags: list[Any] = [
         data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
-        data.label_column, data.unit_column, data.validation_size,
+        data.label_column, data.unit_column, data.key_column, data.validation_size, source.ids,
     ]  # fmt: skip
     if data.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
         flags.append(data.max_image_pixels)
@@ -222,8 +239,9 @@ def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> 
 
 def listing_of(data: DataSource, facts: PublicFacts) -> str:
     """
-    A digest of what gives the images their places: the names of their files in order and, of files that hold several
-    or say what they are, the sizes. An image that is damaged later keeps its place. Private, for it tells file names.
+    A digest of what gives the images their ids: the flags, and the names and sizes of files that hold several images
+    or describe them. Image files have their path for an id, so that they are not listed. Private, because it tells
+    names.
 
     Args:
         data (`DataSource`): Which images.
@@ -234,9 +252,9 @@ def listing_of(data: DataSource, facts: PublicFacts) -> str:
     for file in [*source.files(), *source.descriptions()]:
         inside = isinstance(file, Path) and file.is_relative_to(root)
         name = str(file.relative_to(root)) if isinstance(file, Path) and inside else str(file)
-        one_image = isinstance(file, Path) and holds_one_image(file)
-        listed.append([name, *([] if one_image else _size_and_time(file)[:1])])
-    flags = [data.dataset_config_name, data.train_split, data.unit_column, data.validation_size, facts.num_images]
+        if not (isinstance(file, Path) and holds_one_image(file)):
+            listed.append([name, *_size_and_time(file)[:1]])
+    flags = [data.dataset_config_name, data.train_split, data.unit_column, data.key_column, facts.ids]
     return hashlib.sha256(json.dumps([listed, flags]).encode()).hexdigest()
 
 
@@ -248,13 +266,22 @@ def _size_and_time(file: Path | str) -> tuple[int, ...]:
     return () if status is None else (status.st_size, status.st_mtime_ns)
 
 
-def _left_out(data: DataSource, facts: PublicFacts, num_records: int) -> np.ndarray:
-    """Which records are validation images, bool, shape `[num_records]`. Raises `UsageError` if there are too many
-    records, or none."""
-    capacity = facts.num_images + data.validation_size
-    if num_records > capacity:
+def _left_out(data: DataSource, facts: PublicFacts, records: Records) -> np.ndarray:
+    """Which records are validation images, bool, shape `[n]`. Raises `UsageError` if there are too many records, or
+    none, or two of one key."""
+    if len(records) > facts.capacity:
         raise UsageError(f"--num_train_images {facts.num_images} is less than {_source_words(data)} holds; raise it.")
-    left_out = validation_positions(capacity, data.validation_size)[:num_records]
+    left_out = np.zeros(len(records), dtype=bool)
+    if data.validation_size or data.key_column is not None:
+        ids = list(records.ids())
+        has_id = np.array([each is not None for each in ids], dtype=bool)
+        digests = digests_of([each for each in ids if each is not None])
+        if data.key_column is not None and len(np.unique(digests)) < len(digests):
+            raise UsageError(
+                f"--key_column '{data.key_column}' gives two records one key; name a column whose values differ, or "
+                "give --unit_column where they are of one person."
+            )
+        left_out[has_id] = is_held_out(digests, data.validation_size, facts.capacity)
     if left_out.all():
         raise UsageError(f"{_source_words(data)} holds no images; name a source that does.")
     return left_out
@@ -264,49 +291,37 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
     """Writes the arrays into `folder`. Nothing that is shown meanwhile depends on how many images there are or which
     can be read."""
     num_images, length = int((~left_out).sum()), part_length(facts.image_shape)
-    capacity = facts.num_images + data.validation_size
+    capacity, by_unit = facts.capacity, data.unit_column is not None
     decoder = Decoder(
-        records, folder / "images.npy", num_images, facts.image_shape,
-        labelled=facts.class_names is not None, by_unit=data.unit_column is not None,
+        records, folder / "images.npy", num_images, facts.image_shape, labelled=facts.class_names is not None,
         max_pixels=data.max_image_pixels, value_range=data.value_range,
     )  # fmt: skip
     num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
-    numbers: dict[Any, int] = {}  # of the units
+    numbers: dict[bytes, int] = {}  # of the units
     with ExitStack() as stack:
         files = {"readable": stack.enter_context(new_npy(folder / "readable.npy", "|b1", num_images))}
+        files["ids"] = stack.enter_context(new_npy(folder / "ids.npy", DIGEST.str, num_images))
         if decoder.labelled:
             files["labels"] = stack.enter_context(new_npy(folder / "labels.npy", "<i8", num_images))
-        if decoder.by_unit:
+        if by_unit:
             files["units"] = stack.enter_context(new_npy(folder / "units.npy", "<i8", num_images))
         bar = stack.enter_context(tqdm(total=capacity, desc="Reading images", unit="image"))
         decoded = stack.enter_context(
             closing(map_in_processes(decoder, parts_of(left_out, facts.image_shape), num_processes))
         )
-        for labels, readable, units in decoded:
+        for labels, readable, digests in decoded:
             files["readable"].write(readable.tobytes())
+            files["ids"].write(digests.tobytes())
             if decoder.labelled:
                 files["labels"].write(labels.astype("<i8").tobytes())
-            if decoder.by_unit:
-                places = [0 if unit is None else numbers.setdefault(unit, len(numbers)) for unit in units]
+            if by_unit:
+                found = (bytes(digest) for digest in digests)
+                places = [numbers.setdefault(each, len(numbers)) if any(each) else 0 for each in found]
                 files["units"].write(np.array(places, dtype="<i8").tobytes())
             bar.update(min(length, capacity - bar.n))
         bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
     if len(numbers) > facts.num_units:
         raise UsageError(f"--num_train_units {facts.num_units} is less than --unit_column tells apart; raise it.")
-
-
-def validation_positions(capacity: int, size: int) -> np.ndarray:
-    """Which records of a split are validation images, bool, shape `[capacity]`: the same in every run and every
-    evaluation.
-
-    Args:
-        capacity (`int`): Declared number of records of the split.
-        size (`int`): `--validation_size`.
-    """
-    held_out = np.zeros(capacity, dtype=bool)
-    if size:  # a permutation takes eight bytes an image
-        held_out[np.random.default_rng(_VALIDATION_SEED).permutation(capacity)[:size]] = True
-    return held_out
 
 
 def _num_cores() -> int:

@@ -5,11 +5,11 @@ loads torch."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from ..randomness.keyed_hash import DIGEST, digests_of
 from .decoding import MAX_IMAGE_PIXELS, ValueRange, decode_image
 from .records import Records
 
@@ -64,7 +64,7 @@ class Decoder:
         path (`Path`): The file, which is made here.
         num_images (`int`): How many images it will hold.
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        labelled, by_unit (`bool`): Whether an image without a label, or without a unit, counts as unreadable.
+        labelled (`bool`): Whether an image without a label counts as unreadable. One without an id always does.
         max_pixels (`int`): An image of more counts as unreadable, too.
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
     """
@@ -77,37 +77,37 @@ class Decoder:
         image_shape: tuple[int, int, int],
         *,
         labelled: bool,
-        by_unit: bool,
         max_pixels: int = MAX_IMAGE_PIXELS,
         value_range: ValueRange | None = None,
     ):
         self.records, self.path, self.image_shape = records, path, image_shape
-        self.labelled, self.by_unit, self.max_pixels, self.value_range = labelled, by_unit, max_pixels, value_range
+        self.labelled, self.max_pixels, self.value_range = labelled, max_pixels, value_range
         file = open_memmap(path, mode="w+", dtype=np.uint8, shape=(num_images, *image_shape))
         self.offset = file.offset
 
-    def __call__(self, part: Part) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+    def __call__(self, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """
         Decodes one part. Where an image is not readable, zeros are written.
 
         Returns:
-            `tuple[np.ndarray, np.ndarray, list]`: Of each image its label (int64, 0 where not readable), whether it is
-            readable (bool), and its unit (`None` where not readable).
+            `tuple[np.ndarray, np.ndarray, np.ndarray]`: Label of each image (int64, 0 where not readable), whether it
+            is readable (bool), and the digest of its id (zeros where it has none).
         """
         images = np.zeros((len(part), *self.image_shape), dtype=np.uint8)
         labels, readable = np.zeros(len(part), dtype=np.int64), np.zeros(len(part), dtype=bool)
-        units: list[Any] = [None] * len(part)
+        digests = np.zeros(len(part), dtype=DIGEST)
         row = 0
-        for left_out, (encoded, label, unit) in zip(part.left_out, self.records.read(part.start, part.stop)):
+        for left_out, (encoded, label, identifier) in zip(part.left_out, self.records.read(part.start, part.stop)):
             if left_out:
                 continue
             image = decode_image(encoded, self.image_shape, self.max_pixels, self.value_range)
-            complete = (not self.labelled or label is not None) and (not self.by_unit or unit is not None)
-            if image is not None and complete:
-                images[row], labels[row], readable[row], units[row] = image, label or 0, True, unit
+            if identifier is not None:
+                digests[row] = digests_of([identifier])[0]
+            if image is not None and identifier is not None and (not self.labelled or label is not None):
+                images[row], labels[row], readable[row] = image, label or 0, True
             row += 1
         # Written, not mapped: a full disk is then an error and not a signal.
         with open(self.path, "r+b") as file:
             file.seek(self.offset + part.row * int(np.prod(self.image_shape)))
             file.write(images.data)
-        return labels, readable, units
+        return labels, readable, digests

@@ -25,7 +25,8 @@ def share_of(arrays: ImageArrays, index: int, count: int) -> ImageArrays:
         images = cast(np.ndarray, PickedImages(arrays.images, mine))  # for the door, which takes it for one
         units = arrays.units[mine] // count
     labels = None if arrays.labels is None else arrays.labels[mine]
-    return ImageArrays(images, labels, arrays.readable[mine], units, arrays.made_of)
+    ids = None if arrays.ids is None else arrays.ids[mine]
+    return ImageArrays(images, labels, arrays.readable[mine], units, arrays.made_of, ids)
 
 
 def load_share(processes: Processes, load: Callable[[], ImageArrays], cache_dir: str | Path) -> ImageArrays:

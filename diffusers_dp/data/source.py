@@ -16,11 +16,11 @@ class DataSource:
         dataset_config_name (`str`, *optional*): Its configuration, where it has several.
         train_data_dir (`str`, *optional*): Folder of one folder of images per class, in place of `dataset_name`.
         train_split, image_column (`str`): Of the data set.
-        label_column, unit_column (`str`, *optional*): Class and unit of each image.
+        label_column, unit_column, key_column (`str`, *optional*): Class, unit and own id of each image.
         class_names (`tuple[str, ...]`, *optional*): The declared label set; unset: that of the data set.
         image_shape (`tuple[int, int, int]`): (channels, height, width) to which images are brought.
         num_train_images, num_train_units (`int`, *optional*): Declared numbers.
-        validation_size (`int`): Images that are held out.
+        validation_size (`int`): Images that are held out: each by its id, or by that of its unit.
         max_image_pixels (`int`): An image of more pixels is not decoded, and counts as damaged.
         value_range (`tuple[float, float]`, *optional*): Declared black and white of images with more than 8 bits.
         image_suffixes (`tuple[str, ...]`, *optional*): Of files in `train_data_dir` that are images; unset: those of
@@ -35,6 +35,7 @@ class DataSource:
     image_column: str = "image"
     label_column: str | None = None
     unit_column: str | None = None
+    key_column: str | None = None
     class_names: tuple[str, ...] | None = None
     image_shape: tuple[int, int, int] = (1, 8, 8)
     num_train_images: int | None = None
@@ -44,6 +45,11 @@ class DataSource:
     value_range: ValueRange | None = None
     image_suffixes: tuple[str, ...] | None = None
     declared_only: bool = False
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that has the ids: of units, or else of images."""
+        return self.unit_column or self.key_column
 
     @property
     def uses_digits(self) -> bool:

@@ -40,6 +40,10 @@ class ImageSource(Protocol):
     def descriptions(self) -> list[Path]:
         """Local files that hold no image and say what the images are, such as their labels."""
 
+    @property
+    def ids(self) -> str:
+        """What the id of a record is: its `"path"`, the number of its `"row"`, or its value in a `"column"`."""
+
     def ignored(self) -> dict[str, int]:
         """How many files beside the images are not read, by suffix. Private, as the number of images is."""
 
@@ -84,6 +88,8 @@ def load_digits_split(train: bool) -> tuple[np.ndarray, np.ndarray]:
 class DigitsSource:
     """The embedded digits."""
 
+    ids = "row"
+
     def count(self) -> int:
         return 1437
 
@@ -91,8 +97,10 @@ class DigitsSource:
         return tuple("0123456789")
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        digits = zip(*load_digits_split(train=True))
-        return ListedRecords([(Image.fromarray(image[0]), int(label), None) for image, label in digits])
+        images, labels = load_digits_split(train=True)
+        return ListedRecords([
+            (Image.fromarray(image[0]), int(label), row) for row, (image, label) in enumerate(zip(images, labels))
+        ])  # fmt: skip
 
     def files(self) -> list[Path | str]:
         return []
@@ -106,6 +114,8 @@ class DigitsSource:
 
 class ClassFolderSource:
     """A folder with one folder per class; a declared class without a folder has no images."""
+
+    ids = "path"
 
     def __init__(self, folder: str, class_names: tuple[str, ...], suffixes: tuple[str, ...] | None = None):
         self.root = Path(folder).expanduser()
@@ -141,8 +151,10 @@ class ClassFolderSource:
         return dict(self._ignored)
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        places = [self.names.index(path.relative_to(self.root).parts[0]) for path in self._files]
-        return ListedRecords([(path, place, None) for path, place in zip(self._files, places)])
+        relative = [path.relative_to(self.root) for path in self._files]
+        return ListedRecords(
+            [(path, self.names.index(name.parts[0]), str(name)) for path, name in zip(self._files, relative)]
+        )
 
     def files(self) -> list[Path | str]:
         return list(self._files)
@@ -163,6 +175,7 @@ class DatasetSource:
         self._rows: int | None = None
         self._features: Any = None
         self._files: list[str] = []
+        self._root: str | None = None  # of a local folder of image files
         with _quiet(), _refuse(data):
             if self._saved:
                 dataset = self._load(Path())
@@ -195,8 +208,7 @@ class DatasetSource:
         if found != class_names:
             raise UsageError(f"--class_names must declare the dataset's label set; add it: {','.join(found or ())}")
         image_column, label_column = self.data.image_column, self._label_column(features)
-        unit_column = self.data.unit_column
-        columns = dict.fromkeys(name for name in (image_column, label_column, unit_column) if name is not None)
+        columns = dict.fromkeys(name for name in (image_column, label_column, self.data.id_column) if name is not None)
         dataset = dataset.select_columns(list(columns))
         if isinstance(features[image_column], datasets.Image):
             # Only encoded bytes from here on: one broken file must not raise.
@@ -204,8 +216,15 @@ class DatasetSource:
         own = getattr(features[label_column], "names", None) if label_column else None
         places = None if own is None or class_names is None else _renaming(own, class_names)
         return DatasetRecords(
-            dataset, image_column, label_column, unit_column, places, class_names, str(self.data.dataset_name)
-        )
+            dataset, image_column, label_column, self.data.id_column, places, class_names,
+            str(self.data.dataset_name), self._root,
+        )  # fmt: skip
+
+    @property
+    def ids(self) -> str:
+        if self.data.id_column is not None:
+            return "column"
+        return "row" if self._root is None else "path"
 
     def files(self) -> list[Path | str]:
         return [file if "://" in file else Path(file) for file in self._files if not _is_description(file)]
@@ -243,6 +262,8 @@ class DatasetSource:
     def _read_image_folder(self, files: list[Path]) -> None:
         """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""
         images = [path for path in files if _is_image(path)]
+        if self.path.is_dir():
+            self._root = str(self.path.resolve())
         described = any(_is_description(str(path)) for path in files)
         if len(images) == len(files):
             self._rows = len(images)
@@ -281,7 +302,7 @@ class DatasetSource:
     def _check_columns(self, features: Any) -> None:
         import datasets
 
-        for flag in ("image_column", "label_column", "unit_column"):
+        for flag in ("image_column", "label_column", "unit_column", "key_column"):
             column = getattr(self.data, flag)
             if column is not None and column not in features:
                 raise UsageError(f"--{flag} '{column}' does not exist; there is: {', '.join(features)}.")
@@ -293,10 +314,10 @@ class DatasetSource:
                 f"--image_column '{self.data.image_column}' holds no images; there is: {', '.join(features)}."
             )
 
-        unit = self.data.unit_column
-        if unit is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[unit], "dtype", ""))):
+        column, flag = self.data.id_column, "unit" if self.data.unit_column else "key"
+        if column is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[column], "dtype", ""))):
             raise UsageError(
-                f"--unit_column '{unit}' holds neither integers nor text; there is: {', '.join(features)}."
+                f"--{flag}_column '{column}' holds neither integers nor text; there is: {', '.join(features)}."
             )
 
     def _label_column(self, features: Any) -> str | None:

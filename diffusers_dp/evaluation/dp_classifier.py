@@ -136,8 +136,8 @@ def _train(
         sample_rate = batch_size / images.public_size
         noise_multiplier = ledger.calibrate(sample_rate, steps)
         door = SensitiveImages(
-            images.images, images.labels, num_images=images.public_size, image_shape=(channels, height, width),
-            class_names=class_names, device=device,
+            images.images, images.labels, num_images=images.public_size, capacity=images.capacity,
+            image_shape=(channels, height, width), class_names=class_names, device=device,
         )  # fmt: skip
         with torch.random.fork_rng():
             torch.manual_seed(seed)

@@ -14,11 +14,12 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decode_image
-from ..data.images import validation_positions
+from ..data.records import Id, Record
 from ..data.source import DataSource
 from ..data.sources import ImageSource, load_digits_split, open_source
 from ..errors import UsageError
 from ..methods.flag_groups import split_list
+from ..randomness.keyed_hash import digests_of, is_held_out
 
 
 Shape = tuple[int, int, int]  # channels, height, width
@@ -38,6 +39,8 @@ class ImageSet:
             counted.
         num_declared (`int`, *optional*): Images of the set, unreadable ones counted: the number that is public. Unset:
             N.
+        ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
+        capacity (`int`, *optional*): The most images that there can be, which is public, where others are held out.
     """
 
     images: np.ndarray
@@ -46,6 +49,8 @@ class ImageSet:
     origin: dict[str, Any] = field(default_factory=dict)
     positions: np.ndarray | None = None
     num_declared: int | None = None
+    ids: np.ndarray | None = None
+    capacity: int | None = None
 
     @property
     def public_size(self) -> int:
@@ -57,8 +62,9 @@ class ImageSet:
 
     def subset(self, index: np.ndarray) -> "ImageSet":
         """The images at `index`, in that order."""
-        labels, positions = (None if each is None else each[index] for each in (self.labels, self.positions))
-        return ImageSet(self.images[index], labels, self.class_names, self.origin, positions)
+        every = (self.labels, self.positions, self.ids)
+        labels, positions, ids = (None if each is None else each[index] for each in every)
+        return ImageSet(self.images[index], labels, self.class_names, self.origin, positions, ids=ids)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,8 @@ class Source:
     Args:
         flag (`str`): The flag that names it, for messages.
         name (`str`, *optional*): Hub id or folder, as `datasets.load_dataset` takes it; `None`: the embedded digits.
-        image_column, label_column, class_names: As in training; `class_names` is comma-separated.
+        image_column, label_column, class_names, unit_column, key_column: As in training; `class_names` is
+            comma-separated. An image without an id in such a column counts as unreadable.
         split_flag (`str`): The flag that names the split, for messages.
         facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
         counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
@@ -81,6 +88,8 @@ class Source:
     image_column: str = "image"
     label_column: str | None = None
     class_names: str | None = None
+    unit_column: str | None = None
+    key_column: str | None = None
     split_flag: str = "--train_split"
     facts: dict[str, Any] | None = None
     counted: bool = False
@@ -93,7 +102,7 @@ class Source:
         Raises:
             UsageError: There is no such data set, split or column, or none of its images can be read.
         """
-        for encoded, _ in self._records(split, cache_dir)[1]:
+        for encoded, *_ in self._records(split, cache_dir)[1]:
             image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
             if image is not None:
                 channels, height, width = image.shape
@@ -118,9 +127,9 @@ class Source:
             UsageError: There is no such data set, split or column, no image can be read, or one has another size.
         """
         names, records = self._records(split, cache_dir)
-        kept: list[tuple[int, np.ndarray, int | None]] = []  # position, image, label
+        kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
         draws, readable, position = np.random.default_rng(seed), 0, -1
-        for position, (encoded, label) in enumerate(
+        for position, (encoded, label, identifier) in enumerate(
             tqdm(
                 records,
                 desc=f"Reading {self.flag[2:]} ({split})",
@@ -129,20 +138,20 @@ class Source:
             )
         ):
             image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
-            if image is None or (names is not None and label is None):
+            if image is None or identifier is None or (names is not None and label is None):
                 continue
             if image.shape != shape:
                 image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
             readable += 1
             if limit is None or len(kept) < limit:
-                kept.append((position, image, label))
+                kept.append((position, image, label, identifier))
             elif (place := draws.integers(readable)) < limit:  # a reservoir (Vitter 1985, Algorithm R)
-                kept[place] = position, image, label
+                kept[place] = position, image, label, identifier
         if not kept:
             raise UsageError(
                 f"{self.flag} {self._words(split)} holds no image that can be read; give another data set."
             )
-        positions, images, labels = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
+        positions, images, labels, ids = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
         origin = {
             **(self.facts or {"dataset": self._public_name(), "split": split}),
             "unreadable": position + 1 - readable,
@@ -151,7 +160,7 @@ class Source:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         array = None if names is None else np.array(labels, dtype=np.int64)
         declared = position + 1 if limit is None else None
-        return ImageSet(np.stack(images), array, names, origin, np.array(positions), declared)
+        return ImageSet(np.stack(images), array, names, origin, np.array(positions), declared, digests_of(ids))
 
     def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
         raise UsageError(
@@ -159,28 +168,27 @@ class Source:
             "are compared; --resize makes it fit."
         )
 
-    def _records(
-        self, split: str, cache_dir: Path
-    ) -> tuple[tuple[str, ...] | None, Iterator[tuple[bytes | Path | Image.Image | None, int | None]]]:
+    def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record]]:
         if self.name is None:
             if split not in ("train", "test"):
                 raise UsageError(f"{self.split_flag} '{split}' does not exist; the embedded digits have: train, test.")
             pictures, labels = load_digits_split(train=split == "train")
             names = tuple("0123456789")
-            return names, ((Image.fromarray(image[0]), int(label)) for image, label in zip(pictures, labels))
+            rows = enumerate(zip(pictures, labels))
+            return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows)
         data = DataSource(
             dataset_name=self.name, train_split=split, image_column=self.image_column, label_column=self.label_column,
             class_names=None if self.class_names is None else split_list(self.class_names),
+            unit_column=self.unit_column, key_column=self.key_column,
         )  # fmt: skip
         with self._own_flags():
             source = open_source(data)
             found = source.class_names()
         return found, self._read(source, found, cache_dir)
 
-    def _read(self, source: ImageSource, names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Any]:
+    def _read(self, source: ImageSource, names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
         with self._own_flags():
-            for encoded, label, _ in source.records(names, cache_dir):
-                yield encoded, label
+            yield from source.records(names, cache_dir)
 
     @contextmanager
     def _own_flags(self) -> Iterator[None]:
@@ -239,8 +247,8 @@ def _shape_words(shape: Shape) -> str:
 
 
 def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
-    """Training and validation images as `--validation_size` splits them when a model is trained, which goes by
-    position: what a generator was not trained on then is the same that is held out here. (DPImageBench draws as many,
+    """Splits training and validation images as `--validation_size` does when a model is trained: by the ids of images,
+    or of whole units. So the images held out here are those that a generator was not trained on. (DPImageBench draws
     others, by torch's `random_split`.)
 
     Args:
@@ -250,15 +258,17 @@ def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
     Raises:
         UsageError: No image would be left on one of the sides.
     """
-    assert images.positions is not None  # Source.load puts them
+    assert images.ids is not None  # Source.load puts them
     capacity = len(images) + images.origin["unreadable"]
     if size >= capacity:
         raise UsageError(f"--validation_size {size} leaves none of the real images; lower it.")
-    held_out = validation_positions(capacity, size)[images.positions]
+    held_out = is_held_out(images.ids, size, capacity)
     if held_out.all() or not held_out.any():
         raise UsageError(f"--validation_size {size} leaves no readable image on one side; give another number.")
     train, validation = images.subset(np.flatnonzero(~held_out)), images.subset(np.flatnonzero(held_out))
-    return replace(train, num_declared=capacity - size), replace(validation, num_declared=size)
+    sides = (train, capacity - size), (validation, size)  # divisors are the declared numbers
+    train, validation = (replace(side, num_declared=number, capacity=capacity) for side, number in sides)
+    return train, validation
 
 
 def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list[str]]:

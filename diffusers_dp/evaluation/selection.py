@@ -229,8 +229,9 @@ def _door_to(images: ImageSet) -> SensitiveImages:
     labels = labels_of(images)
     names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
     return SensitiveImages(
-        images.images, labels, num_images=images.public_size, image_shape=images.images.shape[1:], class_names=names
-    )
+        images.images, labels, num_images=images.public_size, capacity=images.capacity,
+        image_shape=images.images.shape[1:], class_names=names,
+    )  # fmt: skip
 
 
 def _correctness(candidates: Sequence[Predictor], images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:

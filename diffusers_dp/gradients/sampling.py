@@ -1,4 +1,4 @@
-"""Which images take part in a step: of all, or of the group whose turn it is."""
+"""Poisson samples of units, and what truncates them."""
 
 import numpy as np
 import torch
@@ -35,26 +35,6 @@ def poisson_sample(num_records: int, sample_rate: float, generator: PrivateGener
         taken = generator.uniform(min(_CHUNK, num_records - start)) < sample_rate
         chunks.append(start + np.flatnonzero(taken))
     return torch.from_numpy(np.concatenate(chunks))
-
-
-def groups_of_units(num_units: int, num_groups: int, seed: int) -> np.ndarray:
-    """In which group each unit's place lies: its position in a public permutation of all places, modulo `num_groups`.
-
-    The permutation sorts the places by the raw output of numpy's Philox 4x64 under the key `seed`, which no version of
-    numpy may change; places with equal output keep their order. It depends on neither the images nor the processes.
-
-    Args:
-        num_units (`int`): N.
-        num_groups (`int`): b.
-        seed (`int`): Public, from 0 to 2^64 - 1.
-
-    Returns:
-        `np.ndarray` of int64, shape `[num_units]`: From 0 to b - 1. Group sizes differ by one at most.
-    """
-    order = np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)).random_raw(num_units).argsort(kind="stable")
-    groups = np.empty(num_units, dtype=np.int64)
-    groups[order] = np.arange(num_units) % num_groups
-    return groups
 
 
 def truncate(sample: torch.Tensor, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:

@@ -41,6 +41,7 @@ def validate_data(config: TrainingConfig) -> None:
         "image_column",
         "label_column",
         "unit_column",
+        "key_column",
         "ledger_dir",
         "output_dir",
     ):

@@ -67,6 +67,12 @@ class DataFlags:
         "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected "
         "together, and N counts units; unset: each image is one unit.",
     )
+    key_column: str | None = flag(
+        None,
+        "Column of --dataset_name with a key of each image. --noise_bands and --validation_size go by it, so that a "
+        "row that is missing moves no other; unset: by the row's number, or a file's path.",
+        rare=True,
+    )
     num_train_units: int | None = flag(None, "N, the declared, public number of units of --unit_column.")
     max_images_per_unit: int | None = flag(
         None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8.", rare=True
@@ -99,8 +105,8 @@ class DataFlags:
     )
     validation_size: int = flag(
         0,
-        "Images held out of the split, never trained on; chosen by position with a fixed public seed, so that an "
-        "absent file (not an unreadable one) moves the choice.",
+        "Images held out of the split, never trained on: each by a public hash of its path, key, row number or unit. "
+        "About as many are held out, and N, rates and divisors use this number.",
         rare=True,
     )
 

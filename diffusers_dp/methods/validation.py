@@ -269,6 +269,11 @@ def _validate_bands(config: DPSGDConfig) -> None:
 
 
 def _validate_steps_of_units(config: DPSGDConfig) -> None:
+    if config.truncated_poisson and config.validation_size:
+        raise UsageError(
+            "--truncated_poisson and --validation_size exclude each other: the cost of a truncated sample needs the "
+            "exact number of images, and images are held out by their ids; leave one of them out."
+        )
     if config.unit_column is None:
         return
     if config.truncated_poisson:
@@ -430,6 +435,11 @@ def _is_rate(text: str) -> bool:
 
 
 def _validate_units(config: TrainingConfig) -> None:
+    if config.key_column is not None and (config.dataset_name is None or config.unit_column is not None):
+        raise UsageError(
+            "--key_column needs --dataset_name, because only a data set has columns, and excludes --unit_column, "
+            "whose values are ids already: leave --key_column out."
+        )
     if config.unit_column is None:
         for name in ("num_train_units", "max_images_per_unit"):
             if getattr(config, name) is not None:

@@ -1,8 +1,9 @@
 """The door. While a model is made, private images live in one object and leave it only as noisy sums.
 
-Adjacency: two datasets are neighbours if one unit is zeroed out, that is, contributes nothing. A unit is an image, or
-all images of one person; the number of units N and the label set are public. Both public methods below answer with
-noise, after writing a row to the ledger. `map` makes another door, to what a public encoder sees in each image.
+Adjacency: a data set maps ids to units. Two data sets are neighbours if one unit is zeroed out: its id has nothing in
+one of them, because its records are missing, damaged or without the id. A unit is an image, or all images of one
+person; the number of units N and the label set are public. Both public methods below answer with noise, after writing
+a row to the ledger. `map` returns a door to the outputs of a public encoder.
 """
 
 import contextlib
@@ -26,10 +27,10 @@ from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
 from ..gradients.parts import widened
-from ..gradients.sampling import groups_of_units
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss
 from ..gradients.supported import check_model
 from ..randomness.banded_noise import BandedNoise
+from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 from .separate_records import Features, features_of_zeros
@@ -44,18 +45,22 @@ class SensitiveImages:
     """Private images behind one door.
 
     Args:
-        images (`np.ndarray` of uint8, shape `[n, C, H, W]`, or `PickedImages`): n <= `num_images`; images that are
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`, or `PickedImages`): n <= `capacity`; images that are
             missing contribute zero. May be a read-only map of a file: only images that are sampled are read. What
             `map` made of images is float16, and handed to features and losses as it is.
         labels (`np.ndarray` of int64, shape `[n]`, *optional*): Class of each image.
         readable (`np.ndarray` of bool, shape `[n]`, *optional*): False for records that could not be read: they stay
             in N and contribute zero to every answer.
         num_images (`int`): The declared, public N.
+        capacity (`int`, *optional*): The most images that there can be, where they may be a few more than N because
+            others are held out by their ids. Defaults to N.
         image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
         class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
         units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is
             one.
         num_units (`int`, *optional*): The declared, public number of units; needed with `units`.
+        ids (`np.ndarray` of `DIGEST`, shape `[n]`, *optional*): Digest of the id of each image, or of its unit. Groups
+            of `bands` follow from it. Unset: the id of an image is its row number, and the list of rows is public.
         max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks
             at, drawn at random. What a unit contributes is their mean.
         leaky_log (`LeakyLog`, *optional*): Is told what no guarantee covers.
@@ -66,7 +71,7 @@ class SensitiveImages:
             together.
 
     Raises:
-        UsageError: More images than `num_images` or units than `num_units`, or images of another shape.
+        UsageError: More images than `capacity` or units than `num_units`, or images of another shape.
         ValueError: `class_names` without `labels`.
     """
 
@@ -81,12 +86,15 @@ class SensitiveImages:
         class_names: Sequence[str] | None = None,
         units: np.ndarray | None = None,
         num_units: int | None = None,
+        ids: np.ndarray | None = None,
+        capacity: int | None = None,
         max_images_per_unit: int = 8,
         leaky_log: LeakyLog | None = None,
         device: torch.device | str = "cpu",
         processes: Processes | None = None,
     ):
-        if len(images) > num_images:
+        capacity = num_images if capacity is None else capacity
+        if len(images) > capacity:
             raise UsageError("There are more images than --num_train_images declares; raise --num_train_images.")
         if tuple(images.shape[1:]) != tuple(image_shape):
             raise UsageError(
@@ -96,14 +104,17 @@ class SensitiveImages:
             raise ValueError("`class_names` are declared, but there are no `labels`.")
         self.processes = processes or Processes()
         self._num_images = self.num_units = num_images
+        self._capacity = self._places = capacity  # of images, and of units
         self._units: torch.Tensor | None = None
         if units is not None:
             if num_units is None or len(units) and units.max() >= self.processes.share_size(num_units):
                 raise UsageError("There are more units than --num_train_units declares; raise --num_train_units.")
-            self.num_units, self._units = num_units, tensor_of(units)
-        elif len(images) > self.processes.share_size(num_images):
+            self.num_units = self._places = num_units
+            self._units = tensor_of(units)
+        elif len(images) > self.processes.share_size(capacity):
             raise ValueError("There are more images than the share of one process.")
-        self._own_units = self.processes.share_size(self.num_units)
+        self._own_units = self.processes.share_size(self._places)
+        self._ids = ids
         self.max_images_per_unit = max_images_per_unit
         self.image_shape = tuple(image_shape)
         self.class_names = None if class_names is None else list(class_names)
@@ -119,7 +130,7 @@ class SensitiveImages:
         )  # of the first process; a new door, as a resumed run has, begins a new block
         self._leaky_log = leaky_log
         self._fitting = FittingParts()
-        self._groups: tuple[tuple[int, int], list[torch.Tensor]] | None = None
+        self._groups: tuple[Bands, list[torch.Tensor]] | None = None
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
@@ -148,7 +159,7 @@ class SensitiveImages:
         """
         if self._images.dtype != torch.uint8:
             raise ValueError("What an encoder made of images is not mapped again.")
-        at_most = self.processes.share_size(self._num_images) if self._units is None else self._num_images
+        at_most = self.processes.share_size(self._capacity) if self._units is None else self._capacity
         key = fingerprint([made_of, list(shape), self.processes.index, self.processes.count])
         with torch.no_grad(), _secret_torch_draws(self.device):
             row = features_of_zeros(
@@ -166,8 +177,8 @@ class SensitiveImages:
             images, None if self._labels is None else self._labels.numpy(), readable,
             num_images=self._num_images, image_shape=shape, class_names=self.class_names,
             units=None if self._units is None else self._units.numpy(), num_units=self.num_units,
-            max_images_per_unit=self.max_images_per_unit, leaky_log=self._leaky_log, device=self.device,
-            processes=self.processes,
+            ids=self._ids, capacity=self._capacity, max_images_per_unit=self.max_images_per_unit,
+            leaky_log=self._leaky_log, device=self.device, processes=self.processes,
         )  # fmt: skip
 
     def noisy_sum(
@@ -300,8 +311,8 @@ class SensitiveImages:
             truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a
                 random part of this size, and a smaller one filled up with blank images that do not count, so that
                 every step has as many rows.
-            bands (`Bands`, *optional*): Groups of units take turns, the one of the step's position in the ledger is
-                sampled at the rate bq, and the noise is correlated over the steps (`BandedNoise`).
+            bands (`Bands`, *optional*): Groups of units take turns. Each unit of the group of the step's position in
+                the ledger is sampled at the rate bq. The noise is correlated over the steps (`BandedNoise`).
             generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
@@ -311,7 +322,8 @@ class SensitiveImages:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
             UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
             UnsupportedModel: The model has no exact gradients per image (`check_model`); nothing was spent.
-            ValueError: The ledger is for another number of images, or samples of units are to be truncated.
+            ValueError: The ledger is for another number of images, samples of units or with held-out images are to be
+                truncated, or groups are to follow from anything but the ids of units.
         """
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
@@ -321,6 +333,10 @@ class SensitiveImages:
         self._check_size(ledger)
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
+        if truncated_batch_size is not None and self._capacity > self._num_images:
+            raise ValueError("Truncated Poisson samples are of N images at most.")
+        if bands is not None and (bands.group_key is None or self._units is not None and self._ids is None):
+            raise ValueError("Groups of units follow from a public key and the ids of the units.")
         check_model(model)
         position = ledger.take_step(row, reserve_steps=reserve_steps)
         generator = generator or self._generator
@@ -384,15 +400,17 @@ class SensitiveImages:
         return torch.cat([own, torch.full((blanks,), self.num_units)])  # no record has this index
 
     def _members(self, bands: Bands, group: int) -> torch.Tensor:
-        """This process's units of a group, ascending; of all places, those that are this process's. The groups are
-        formed once."""
-        if self._groups is None or self._groups[0] != (bands.count, bands.permutation_seed):
-            groups = groups_of_units(self.num_units, bands.count, bands.permutation_seed)
-            own = groups[self.processes.index :: self.processes.count]  # see `data.shares.share_of`
-            self._groups = (
-                (bands.count, bands.permutation_seed),
-                [torch.from_numpy(np.flatnonzero(own == number)) for number in range(bands.count)],
-            )
+        """Units of this process in a group, ascending. A unit that is not there is in no group: how large one is, is
+        private, and nothing follows from it. The groups are formed once."""
+        if self._groups is None or self._groups[0] != bands:
+            ids = self._ids
+            if ids is None:  # see `data.shares.share_of`
+                ids = digests_of(row * self.processes.count + self.processes.index for row in range(len(self._images)))
+            units = np.arange(len(ids)) if self._units is None else self._units.numpy()
+            named = has_id(ids)  # a record without an id has the number of some unit, and is none of its images
+            units, first = np.unique(units[named], return_index=True)
+            groups = group_of(ids[named][first], bands.count, str(bands.group_key))
+            self._groups = bands, [torch.from_numpy(units[groups == each]) for each in range(bands.count)]
         return self._groups[1][group]
 
     def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:

@@ -9,16 +9,23 @@ from ..accounting.ledger_file import banded_rows
 from ..accounting.ledger_row import Bands, LedgerRow
 from ..errors import UsageError
 from ..randomness.band_coefficients import Workload, best_coefficients, root_mean_square_error
+from ..randomness.keyed_hash import KEY_BYTES
 
 
 TRIED = (1, 4, 8, 16)  # by `--noise_bands auto`
 
 
 def chosen_bands(
-    asked: int | None, ledger: PrivacyLedger, *, sample_rate: float, counted_steps: int, workload: Workload
+    asked: int | None,
+    ledger: PrivacyLedger,
+    *,
+    sample_rate: float,
+    counted_steps: int,
+    workload: Workload,
+    ids: str = "row",
 ) -> tuple[Bands | None, dict[int, float]]:
-    """The bands that `--noise_bands` names, or of all that can be those with the least error, and the groups of a
-    fresh public permutation.
+    """The bands that `--noise_bands` names, or those with the least error of all that can be, and a fresh public key
+    for the groups.
 
     Args:
         asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
@@ -26,6 +33,7 @@ def chosen_bands(
         sample_rate (`float`): q, of all units.
         counted_steps (`int`): Of DP-SGD, with those that may be lost.
         workload (`Workload`): Steps, learning rate and averaging, into which the noise goes.
+        ids (`str`): What the id of an image is, see `Bands`.
 
     Returns:
         `tuple[Bands | None, dict[int, float]]`: `None` for independent noise; and for each number of bands that was
@@ -44,7 +52,7 @@ def chosen_bands(
     number = asked or min(errors, key=errors.__getitem__)
     if number == 1:
         return None, errors
-    return Bands(best_coefficients(number, workload), secrets.randbits(32)), errors
+    return Bands(best_coefficients(number, workload), secrets.token_hex(KEY_BYTES), ids), errors
 
 
 def describe_bands(rows: dict[str, LedgerRow], errors: dict[int, float], unit: str) -> list[str]:
@@ -73,15 +81,20 @@ def describe_bands(rows: dict[str, LedgerRow], errors: dict[int, float], unit: s
 
 
 def refuse_other_bands(asked: int | None, ledger: PrivacyLedger) -> None:
-    """Groups and bands go on over all steps of a release. `--noise_bands auto` takes those of the first start.
+    """Groups and bands hold for all steps of a release. `--noise_bands auto` takes those of the first start.
 
     Args:
         asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
         ledger (`PrivacyLedger`): Of the run.
 
     Raises:
-        UsageError: DP-SGD began with other bands.
+        UsageError: DP-SGD began with other bands, or with groups that followed from places.
     """
+    if any("permutation_seed" in row["query"] for row in ledger.rows):
+        raise UsageError(
+            "This run began with an earlier version, whose --noise_bands dealt images to groups by their place, so "
+            "that a missing record moved others: start again in another --output_dir."
+        )
     began = [row.get("bands", 1) for row in ledger.rows if row["stage"] == "dp_sgd"]
     if began and asked is not None and asked != began[0]:
         raise UsageError(
@@ -90,17 +103,17 @@ def refuse_other_bands(asked: int | None, ledger: PrivacyLedger) -> None:
 
 
 def refuse_another_listing(known: str, found: str, ledger: PrivacyLedger) -> None:
-    """A place's group holds for all steps of a release, so that images keep their places.
+    """The group of an id holds for all steps of a release, so images keep their ids.
 
     Args:
         known, found (`str`): `data.images.listing_of` at the first step, and now.
         ledger (`PrivacyLedger`): Of the run.
 
     Raises:
-        UsageError: The images are listed otherwise, and steps with bands have been reserved.
+        UsageError: The images have other ids, and steps with bands have been reserved.
     """
     if known != found and banded_rows(ledger.rows):
         raise UsageError(
-            "The images are listed otherwise than when this run began, and --noise_bands keeps each in the group of "
-            "its place: give the same files under the same names, or start anew in another --output_dir."
+            "The images have other ids than when this run began, and --noise_bands keeps each in the group of its "
+            "id: give the same files and columns, or start again in another --output_dir."
         )

@@ -178,7 +178,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
         bands, errors = chosen_bands(
             config.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=config.counted_steps,
-            workload=workload,
+            workload=workload, ids=facts.ids,
         )  # fmt: skip
         later |= _dp_sgd_rows(config, ledger, sampling, bands)
     for row in later.values():

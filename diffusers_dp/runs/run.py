@@ -122,8 +122,9 @@ class TrainingRun(Generic[Config]):
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
             num_images=self.facts.num_images, image_shape=self.facts.image_shape, class_names=self.facts.class_names,
-            units=arrays.units, num_units=self.facts.declared_units, max_images_per_unit=config.images_per_unit,
-            leaky_log=leaky_log, device=processes.device, processes=processes,
+            units=arrays.units, num_units=self.facts.declared_units, ids=arrays.ids, capacity=self.facts.capacity,
+            max_images_per_unit=config.images_per_unit, leaky_log=leaky_log, device=processes.device,
+            processes=processes,
         )  # fmt: skip
 
     def _keep_groups(self, config: DPSGDConfig) -> None:

@@ -164,7 +164,7 @@ EDITS = {
     "no place": lambda line: line.pop("first_step"),
     "other bands": lambda line: line.update(bands=2),
     "no bands": lambda line: line.pop("bands"),
-    "other groups": lambda line: line["query"].update(permutation_seed=9),
+    "other groups": lambda line: line["query"].update(group_key="0" * 32),
     "a column that is too long": lambda line: line["query"].update(coefficients=[1.0, 0.5, 0.4, 0.3]),
     "words": lambda line: line["query"].update(coefficients="many"),
     "another rate": lambda line: line["query"].update(sample_rate=0.01),
@@ -209,7 +209,16 @@ WRONG = {
 @pytest.mark.parametrize("coefficients", WRONG.values(), ids=WRONG)
 def test_bands_that_prove_nothing_are_refused(coefficients):
     with pytest.raises(UsageError):
-        Bands(coefficients, 0)
+        Bands(coefficients, "0" * 32)
+
+
+@pytest.mark.parametrize(
+    "groups", [{}, {"group_key": "0"}, {"group_key": "G" * 32}, {"permutation_seed": -1}, {"permutation_seed": True},
+    {"group_key": "0" * 32, "ids": "name"}, {"group_key": "0" * 32, "permutation_seed": 0}],
+)  # fmt: skip
+def test_groups_that_nobody_can_form_are_refused(groups):
+    with pytest.raises(UsageError):
+        Bands(C, **groups)
 
 
 def test_rows_that_contradict_their_bands_are_refused():

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from diffusers_dp.audit import mechanism as mechanism_module
-from diffusers_dp.audit.bands import enough_steps, scored_turns, turns_of, whitened
+from diffusers_dp.audit.bands import enough_steps, groups_of_rows, scored_turns, turns_of, whitened
 from diffusers_dp.audit.cells import CELLS, cell_checks
 from diffusers_dp.audit.mechanism import Mechanism, canary_runs, stand_in
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.training_run import RunAudit
 from diffusers_dp.data.images import public_facts
-from diffusers_dp.gradients.sampling import groups_of_units
 from diffusers_dp.methods.config import DPDMConfig
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.banded_noise import BandedNoise
@@ -45,13 +45,13 @@ def audit(mechanism=MECHANISM):
 def test_an_attacker_who_knows_the_matrix_sees_sampled_gaussians():
     """One record's turns: C for each that it took, and nothing of its other turns or of other steps' noise."""
     bands, rng = bands_of(4), np.random.default_rng(0)
-    groups = groups_of_units(9, 4, bands.permutation_seed)
+    groups = groups_of_rows(9, bands)
     signal = rng.integers(0, 2, (23, 9)) * (np.arange(23)[:, None] % 4 == groups)
     fresh = rng.normal(size=(23, 9))
     c = matrix(bands.coefficients, [23])
     answers = signal + np.linalg.solve(c, fresh)
     assert np.allclose(whitened(answers, bands), c @ signal + fresh)
-    told = turns_of(answers, bands, 9)
+    told = turns_of(answers, bands)
     assert told.shape == (scored_turns(23, bands), 9) == (5, 9)
     own = 4 * np.arange(5)[:, None] + groups
     expected = np.take_along_axis(signal, own, 0) + np.take_along_axis(c.T @ fresh, own, 0)
@@ -91,7 +91,9 @@ def groups_that_overlap(monkeypatch):
 
 
 def everybody_at_every_turn(monkeypatch):
-    monkeypatch.setattr(sensitive, "groups_of_units", lambda count, bands, seed: np.zeros(count, dtype=int))
+    monkeypatch.setattr(
+        sensitive.SensitiveImages, "_members", lambda self, bands, group: torch.arange(len(self._images))
+    )
 
 
 def the_rate_of_all(monkeypatch):

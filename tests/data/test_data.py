@@ -13,6 +13,7 @@ from diffusers_dp.data.decoding import decode_as_it_is, decode_image
 from diffusers_dp.data.images import load_digits_split, load_images, public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import FETAProConfig
+from diffusers_dp.randomness.keyed_hash import digests_of, is_held_out
 from support.images import encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
 from support.places import ROOT, module_of
 
@@ -325,16 +326,17 @@ def test_dataset_saved_to_disk(tmp_path):
         public_facts(config.data)
 
 
-def test_validation_images_are_held_out_by_position(tmp_path):
+def test_validation_images_are_held_out_by_their_ids(tmp_path):
     images = image_bytes(*[encode(grey(value)) for value in range(1, 21)])
     name = save_parquet(tmp_path / "set", {"image": images, "label": [0] * 20}, labelled(["a"]))
     config = FETAProConfig(dataset_name=name, resolution=8, num_channels=1, validation_size=5, seed=1)
     facts, arrays = read_images(config, tmp_path)
     kept = arrays.images[:, 0, 0, 0].tolist()
-    assert facts.num_images == 15 and len(kept) == 15 and kept == sorted(kept)
+    expected = ~is_held_out(digests_of(range(20)), 5, 20)
+    assert facts.num_images == 15 and kept == (np.flatnonzero(expected) + 1).tolist()
     config.seed = 2
     assert read_images(config, tmp_path)[1].images[:, 0, 0, 0].tolist() == kept
-    # Fewer images than declared: the same positions are held out.
+    # A row that is lost keeps its number: the same ones are held out.
     images[7] = None
     name = save_parquet(tmp_path / "other", {"image": images, "label": [0] * 20}, labelled(["a"]))
     config.dataset_name = name

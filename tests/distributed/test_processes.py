@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.audit.bands import groups_of_rows
 from diffusers_dp.audit.cells import noise_p_values
 from diffusers_dp.distributed.interruption import STOPPED
 from diffusers_dp.distributed.launcher import tell
 from diffusers_dp.distributed.processes import LOST, Processes, start_processes
 from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
-from diffusers_dp.gradients.sampling import groups_of_units
 from diffusers_dp.methods.config import DPDMConfig, load_config
 from diffusers_dp.verify import verify
 from support import forked
@@ -161,8 +161,8 @@ def test_a_sample_is_cut_as_a_whole(found, count):
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))
 def test_groups_and_correlated_noise_are_those_of_one_process(found, count):
-    """Whoever holds an image, its group is that of its place; the first process alone adds the noise of the bands."""
-    groups = groups_of_units(40, BANDS.count, BANDS.permutation_seed)
+    """Whoever holds an image, its group is that of its id; the first process alone adds the noise of the bands."""
+    groups = groups_of_rows(40, BANDS)
     for each in found[count]:
         for step, taken in enumerate(each["turns"]["taken"].numpy()):
             assert np.array_equal(np.flatnonzero(taken > 0.5), np.flatnonzero(groups == step % BANDS.count))

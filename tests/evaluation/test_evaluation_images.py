@@ -121,7 +121,7 @@ def test_what_is_not_there_is_named_by_its_flag(tmp_path, digits, change, words,
 
 
 def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digits):
-    """Also where an image cannot be read: both go by position."""
+    """Also where an image cannot be read: both go by ids."""
     folder = write_dataset(tmp_path / "real", digits[0][:40], digits[1][:40], "0123456789")
     table = datasets.load_dataset(str(folder), split="train").cast_column("image", datasets.Image(decode=False))
     rows = [{"image": {"bytes": b"damaged"}, "label": 1} if i == 7 else row for i, row in enumerate(table)]

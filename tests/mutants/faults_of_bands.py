@@ -68,9 +68,37 @@ BANDS = (
     Fault(
         "bands: groups that are not disjoint",
         DOOR,
-        "np.flatnonzero(own == number)",
-        "np.flatnonzero((own == number) | (own == 0))",
+        "units[groups == each]",
+        "units[(groups == each) | (groups == 0)]",
         ("privacy/test_bands.py::test_groups_take_turns_by_the_position_in_the_ledger",),
+    ),
+    Fault(
+        "bands: a unit's group follows from its number",
+        DOOR,
+        "groups = group_of(ids[named][first], bands.count, str(bands.group_key))",
+        "groups = group_of(digests_of(units.tolist()), bands.count, str(bands.group_key))",
+        ("privacy/test_ids.py::test_a_unit_that_is_missing_moves_no_other_unit",),
+    ),
+    Fault(
+        "bands: a record without an id gives its unit a group",
+        DOOR,
+        "            named = has_id(ids)",
+        "            named = np.ones(len(ids), dtype=bool)",
+        ("privacy/test_ids.py::test_a_unit_that_is_missing_moves_no_other_unit",),
+    ),
+    Fault(
+        "bands: units without ids are dealt by their numbers",
+        DOOR,
+        "bands.group_key is None or self._units is not None and self._ids is None",
+        "bands.group_key is None",
+        ("privacy/test_ids.py::test_groups_of_units_need_the_ids_of_the_units",),
+    ),
+    Fault(
+        "bands: a run of an earlier version goes on with its permutation",
+        RUN_BANDS,
+        '    if any("permutation_seed" in row["query"] for row in ledger.rows):',
+        "    if False:",
+        ("runs/test_noise_bands.py::test_groups_of_an_earlier_version_are_not_resumed",),
     ),
     Fault(
         "bands: all are sampled at each turn",
@@ -82,8 +110,8 @@ BANDS = (
     Fault(
         "bands: groups by the number within a process",
         DOOR,
-        "own = groups[self.processes.index :: self.processes.count]",
-        "own = groups[: self._own_units]",
+        "row * self.processes.count + self.processes.index for row in range",
+        "row for row in range",
         ("distributed/test_processes.py::test_groups_and_correlated_noise_are_those_of_one_process",),
     ),
     Fault(
@@ -175,6 +203,6 @@ BANDS = (
         RUN_BANDS,
         "    if known != found and banded_rows(ledger.rows):\n",
         "    if known is None and banded_rows(ledger.rows):\n",
-        ("runs/test_noise_bands.py::test_other_bands_and_another_listing_are_refused",),
+        ("runs/test_noise_bands.py::test_rows_that_are_listed_otherwise_are_refused",),
     ),
 )

@@ -99,8 +99,22 @@ IMAGES = (
     Fault(
         "an absent image moves others between training and validation",
         DATA,
-        "validation_positions(capacity, data.validation_size)[:num_records]",
-        "validation_positions(num_records, data.validation_size)",
-        ("data/test_data.py::test_an_absent_last_record_moves_no_other_between_training_and_validation",),
+        "left_out[has_id] = is_held_out(digests, data.validation_size, facts.capacity)",
+        "left_out[has_id] = is_held_out(digests_of(range(len(digests))), data.validation_size, facts.capacity)",
+        ("privacy/test_ids.py::test_a_missing_record_moves_no_other_between_training_and_validation",),
+    ),
+    Fault(
+        "two records of one key go to one place",
+        DATA,
+        "len(np.unique(digests)) < len(digests)",
+        "len(np.unique(digests)) < 0",
+        ("privacy/test_ids.py::test_two_records_of_one_key_are_refused",),
+    ),
+    Fault(
+        "the id of a file is its place in the list",
+        "diffusers_dp/data/sources.py",
+        "self.names.index(name.parts[0]), str(name)) for path, name in zip(self._files, relative)",
+        "self.names.index(name.parts[0]), i) for i, (path, name) in enumerate(zip(self._files, relative))",
+        ("privacy/test_ids.py::test_a_file_that_is_missing_moves_no_other",),
     ),
 )

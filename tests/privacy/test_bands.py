@@ -1,17 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Steps with bands at the door: whose turn it is, at which rate, and what noise is on the sum."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.audit.bands import groups_of_rows
 from diffusers_dp.errors import UsageError
-from diffusers_dp.gradients.sampling import groups_of_units
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.keyed_hash import digests_of, group_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.bands import bands_of, matrix, numbered, one_hot_loss, one_weight_each, taken
 from support.doors import Noiseless
@@ -21,7 +23,7 @@ from support.ledgers import row
 SHAPE = (1, 4, 4)
 COUNT = 61  # is not divisible by the bands
 BANDS = bands_of(4)
-GROUPS = groups_of_units(COUNT, 4, BANDS.permutation_seed)
+GROUPS = groups_of_rows(COUNT, BANDS)
 MANY = settings(max_examples=60, deadline=None, derandomize=True)
 
 
@@ -34,23 +36,25 @@ def make_door(images=None, readable=None, **more):
     return SensitiveImages(images, None, readable, num_images=COUNT, image_shape=SHAPE, **more)
 
 
-@MANY
-@given(st.integers(1, 200), st.integers(2, 16), st.integers(0, 2**64 - 1))
-def test_groups_are_disjoint_and_hold_all(count, bands, seed):
-    """Each place lies in one; sizes differ by one at most; the same for the same seed, whoever asks."""
-    groups = groups_of_units(count, bands, seed)
-    sizes = np.bincount(groups, minlength=bands)
-    assert len(sizes) == bands and sizes.sum() == count and sizes.max() - sizes.min() <= 1
-    assert np.array_equal(groups, groups_of_units(count, bands, seed))
-
-
-def test_groups_are_those_of_a_permutation_that_does_not_change():
-    """A stranger forms them from the receipt; another version of numpy does not move anybody into another group."""
-    assert groups_of_units(10, 3, 5).tolist() == [0, 1, 1, 0, 2, 2, 1, 2, 0, 0]
-    assert groups_of_units(10, 3, 6).tolist() == [0, 2, 1, 1, 2, 0, 1, 0, 2, 0]
+def test_groups_are_those_of_a_hash_that_does_not_change():
+    """A stranger forms them from the receipt and an id; sizes are those of independent draws."""
+    key = "000102030405060708090a0b0c0d0e0f"
+    ids = ["cat/1.png", "dog/1.png", 7, "7", "x" * 10_000, "\udcff.png"]
+    assert group_of(digests_of(ids), 16, key).tolist() == [group_by_hand(each, 16, key) for each in ids]
+    assert len(set(digests_of([7, "7"]).tolist())) == 2, "a number is not its text"
+    sizes = np.bincount(group_of(digests_of(range(4000)), 10, key), minlength=10)
+    assert np.square(sizes - 400).sum() / 400 < 30 and sizes.std() > 0
     labels = np.arange(4000) % 10  # of data in cyclic order: no group is lopsided
-    shares = [np.bincount(labels[groups_of_units(4000, 10, 1) == group], minlength=10) for group in range(10)]
+    shares = [np.bincount(labels[group_of(digests_of(range(4000)), 10, key) == g], minlength=10) for g in range(10)]
     assert np.max(shares) < 80
+
+
+def group_by_hand(identifier, count, key):
+    """By the formula of docs/guarantee.md."""
+    kind = "text" if isinstance(identifier, str) else "number"
+    digest = hashlib.sha256(f"{kind}:{identifier}".encode("utf-8", "surrogateescape")).digest()[:16]
+    first = hashlib.blake2b(digest, key=bytes.fromhex(key), digest_size=8).digest()[:4]
+    return int.from_bytes(first, "big") * count >> 32
 
 
 def test_groups_take_turns_by_the_position_in_the_ledger():
@@ -84,9 +88,9 @@ def test_a_missing_image_keeps_its_place():
 def test_units_take_turns_as_a_whole():
     """Image i is of unit i mod 7: all images of a unit, or none, and their mean is clipped as one vector."""
     units = np.arange(COUNT) % 7
-    door = make_door(units=units, num_units=7, max_images_per_unit=20)
-    groups = groups_of_units(7, 3, 1)
+    door = make_door(units=units, num_units=7, max_images_per_unit=20, ids=digests_of(units.tolist()))
     bands, ledger = bands_of(3, seed=1), make_ledger(count=7)
+    groups = groups_of_rows(7, bands)
     sums = [
         door.noisy_gradient(
             one_weight_each(COUNT), one_hot_loss, max_grad_norm=1.0, noise_multiplier=2.0, sample_rate=1 / 3,

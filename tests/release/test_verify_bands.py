@@ -112,7 +112,10 @@ FORGERIES = {
     "the first event left out": (lambda r: r["events"].remove(banded(r, 0)), "leave a gap"),
     "the last event left out": (lambda r: r["events"].remove(banded(r, 3)), "cost epsilon"),
     "noise of one event": (lambda r: banded(r, 1).update(noise_multiplier=2.5), "change between events"),
-    "groups of one event": (lambda r: banded(r, 1)["query"].update(permutation_seed=1), "change between events"),
+    "no key": (lambda r: [event["query"].pop("group_key") for event in turns(r)], "public key"),
+    "a key that is none": (in_query(group_key="7"), "public key"),
+    "no kind of ids": (in_query(ids="name"), "public key"),
+    "groups of one event": (lambda r: banded(r, 1)["query"].update(group_key="0" * 32), "change between events"),
     "more bands": (everywhere(bands=8), "as many coefficients"),
     "more bands than units": (everywhere(bands=5001), "more bands"),
     "bands without end": (everywhere(bands=10**400), "lack"),
@@ -152,3 +155,20 @@ def test_a_forged_receipt_is_named(release, forgery, capsys):
     problems = forge(release, change)
     assert any(words in problem for problem in problems), problems
     assert verify.report(release) == 4 and "could not be checked" not in capsys.readouterr().err
+
+
+def test_a_receipt_of_an_earlier_version_is_named(release, tmp_path, capsys):
+    """It verifies; where units have several images, its groups followed from who came first."""
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    assert list(verify.known_faults(receipt)) == []
+    receipt["claims_version"] = 2
+    for event in turns(receipt):
+        event["query"].pop("group_key"), event["query"].pop("ids")
+        event["query"]["permutation_seed"] = 7
+    assert list(verify.check_numbers(receipt)) == [] == list(verify.known_faults(receipt))
+    assert any("follow from places" in each for each in verify.check_numbers({**receipt, "claims_version": 3}))
+    receipt["unit_of_privacy"] = "patient"
+    (fault,) = verify.known_faults(receipt)
+    assert "one record without an id moved other units" in fault
+    own = {**receipt, "claims_version": 3, "events": [], "prior_releases": [{"events": turns(receipt)}]}
+    assert list(verify.known_faults(own)) == [fault], "a sum holds what its parts hold"

@@ -4,23 +4,29 @@
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import dp_accounting as dp
+import numpy as np
 import pytest
+import torch
 from dp_accounting.rdp import RdpAccountant
 
-from diffusers_dp.accounting.ledger_row import Bands
+from diffusers_dp.accounting.ledger_row import Bands, LedgerRow
 from diffusers_dp.commands.plan import describe_step
 from diffusers_dp.commands.plan import sweep as swept
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import DPDMConfig
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.band_coefficients import Workload, root_mean_square_error
+from diffusers_dp.runs.bands import refuse_other_bands
 from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.verify import verify
 from support.flags import RESUME, SHORT_RUN
-from support.runs import interrupted, load, read_ledger, write_images
+from support.images import write_dataset
+from support.runs import NUM_IMAGES, interrupted, load, read_ledger, write_images
 
 
 FACTS = PublicFacts(60_000, (1, 8, 8), ("a", "b"))
@@ -151,7 +157,43 @@ def test_an_interrupted_run_goes_on_with_its_groups(flags, tmp_path, monkeypatch
     assert receipt["claimed_epsilon"]["rdp"]["epsilon"] == pytest.approx(accountant.get_epsilon(receipt["delta"]))
 
 
-def test_other_bands_and_another_listing_are_refused(flags, tmp_path, monkeypatch):
+def test_rows_that_are_listed_otherwise_are_refused(flags, tmp_path, monkeypatch):
+    """A row's number is its id, so that a row that is gone would move all after it to other groups."""
+    script = load("dpdm", monkeypatch)
+    images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, 1, 8, 8), dtype=np.uint8)
+    folder = write_dataset(tmp_path / "table", images, np.arange(NUM_IMAGES) % 2, ["left", "right", "empty"][:2])
+    place = flags.index("--train_data_dir")
+    flags = [*flags[:place], "--dataset_name", str(folder), *flags[place + 2 :], "--class_names", "left,right"]
+    flags += ["--num_train_images", str(NUM_IMAGES)]
+    interrupted(script, monkeypatch, flags, 4)
+    write_dataset(folder, images[1:], np.arange(1, NUM_IMAGES) % 2, ["left", "right"])
+    with pytest.raises(UsageError, match="other ids.*--noise_bands"):
+        script.main([*flags, *RESUME])
+    write_dataset(folder, images, np.arange(NUM_IMAGES) % 2, ["left", "right"])
+    script.main([*flags, *RESUME])
+    assert verify(tmp_path / "run" / "release")[1] == []
+
+
+def test_groups_of_an_earlier_version_are_not_resumed(flags, tmp_path, monkeypatch):
+    """They followed from places."""
+    script = load("dpdm", monkeypatch)
+    row = LedgerRow.__post_init__
+    monkeypatch.setattr(LedgerRow, "__post_init__", lambda self: (by_permutation(self.query), row(self)))
+    monkeypatch.setattr(SensitiveImages, "_members", lambda self, bands, group: torch.arange(4))
+    monkeypatch.setattr(sensitive, "group_of", None)
+    with pytest.raises(ValueError, match="follow from a public key"):  # no step is taken with such groups
+        script.main(flags)
+    with pytest.raises(UsageError, match="an earlier version, whose --noise_bands dealt images to groups"):
+        refuse_other_bands(None, SimpleNamespace(rows=[{"query": {"permutation_seed": 7}}]))
+
+
+def by_permutation(query):
+    if query.pop("group_key", None):
+        query.pop("ids")
+        query["permutation_seed"] = 7
+
+
+def test_other_bands_are_refused_and_a_missing_file_moves_no_other(flags, tmp_path, monkeypatch):
     script = load("dpdm", monkeypatch)
     interrupted(script, monkeypatch, flags, 4)
     before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
@@ -159,16 +201,15 @@ def test_other_bands_and_another_listing_are_refused(flags, tmp_path, monkeypatc
     with pytest.raises(UsageError, match="--noise_bands 1 is not what this run began with, 4"):
         script.main([*flags, "--noise_bands", "1", *RESUME])
     images = sorted((tmp_path / "images").rglob("*.png"))
-    moved = images[0].with_name("999.png")
-    images[0].rename(moved)  # all images of the class come one place earlier
-    with pytest.raises(UsageError, match="listed otherwise.*--noise_bands"):
-        script.main([*flags, *RESUME])
     assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
     assert (tmp_path / "run" / "private" / "run.json").read_bytes() == identity
-    moved.rename(images[0])
-    images[1].write_bytes(b"broken")  # keeps its place
+    images[0].unlink()  # moves no other
+    images[1].write_bytes(b"broken")
     script.main([*flags, *RESUME])
     assert verify(tmp_path / "run" / "release")[1] == []
+    receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
+    (event, *_) = [event for event in receipt["events"] if event["stage"] == "dp_sgd"]
+    assert event["query"]["ids"] == "path" and len(event["query"]["group_key"]) == 32
 
 
 def test_a_run_without_bands_takes_any_listing_and_writes_none(flags, tmp_path, monkeypatch):

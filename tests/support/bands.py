@@ -11,7 +11,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 def bands_of(count, seed=7):
-    return Bands(tuple(float(value) for value in square_root_coefficients(count)), seed)
+    return Bands(tuple(float(value) for value in square_root_coefficients(count)), f"{seed:032x}")
 
 
 def banded_row(count=4, *, sigma=2.0, sample_rate=0.05, seed=7, clip_norm=1.0):

@@ -27,6 +27,7 @@ from diffusers_dp.methods.config import DPDMConfig, load_config
 from diffusers_dp.models import frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
 from support.bands import bands_of
@@ -324,6 +325,7 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
         with new_cache(folder / "images", "eleven", 0) as files:
             for name in ("images", "labels", "readable", "units"):
                 np.save(files / f"{name}.npy", getattr(whole, name))
+            np.save(files / "ids.npy", digests_of(whole.units.tolist()))
         return open_images(folder, "eleven")
 
     share = load_share(processes, load, folder)
@@ -331,6 +333,7 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
         return {"images": np.array(share.images)}
     assert isinstance(share.images._images, np.memmap)
     found = {name: np.array(getattr(share, name)) for name in ("labels", "readable", "units")}
+    assert share.ids.tolist() == digests_of((share.units * processes.count + processes.index).tolist()).tolist()
     return {**found, "images": share.images[torch.arange(len(share.images))].numpy()}
 
 
