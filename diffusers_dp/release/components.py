@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
+from ..verify import check_reference
 from .allow_list import ADAPTERS, COMPONENT_FILES, LATENT_PIPELINES
 
 
@@ -109,6 +110,25 @@ def latent_classes(folder: Path, most_classes: int = MOST_CLASSES) -> tuple[str,
         return _class_names(id2label, len(id2label))
     except WrongModel as error:
         raise IntegrityError(f"'{folder}' is not opened: {error}.") from None
+
+
+def named_base(name: str, folder: Path) -> dict[str, Any] | None:
+    """What adapters name as their base, whose commit and hashes are of the right kind; `None` of another release.
+
+    Raises:
+        IntegrityError: They name none.
+    """
+    try:
+        index = read_json(Path(folder) / "model_index.json")
+        if index.get("_class_name") != ADAPTERS:
+            return None
+        base = index.get("base")
+        problem = next(check_reference(base), None) if isinstance(base, dict) else "Adapters need a base."
+    except WrongModel as error:
+        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
+    if problem is not None:
+        raise IntegrityError(f"'{name}' is not opened: {problem}")
+    return base
 
 
 def check_model(name: str, components: Components) -> None:
