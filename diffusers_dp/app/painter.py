@@ -126,9 +126,7 @@ class Painter:
         )
 
 
-def _serve(
-    pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None
-) -> None:
+def _serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None) -> None:
     from .painting import serve
 
     serve(pipe, name, folder, require_dp, memory, base)

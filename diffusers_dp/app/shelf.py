@@ -15,7 +15,7 @@ from ..files.hub_errors import one_sentence
 from ..release.allow_list import dataset_index
 from ..release.components import check_components, is_latent, latent_classes, named_base
 from ..release.hub import fetch_snapshot
-from ..release.image_tables import class_names_of, load_images
+from ..release.image_tables import described_classes
 from ..release.receipt import RECEIPT_NAME
 from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
@@ -108,7 +108,7 @@ class Shelf:
         agrees = bool(problems) or card_agrees(folder, receipt)
         holds_images, base = dataset_index(folder) is not None, None
         if holds_images:
-            names = class_names_of(load_images(name, folder))
+            names = described_classes(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
         elif is_latent(folder):
             names = latent_classes(folder, MOST_CLASSES)
             base = self._base_of(name, folder)
@@ -139,7 +139,7 @@ class Shelf:
             return None
         base, revision, token = reference["name"], reference["revision"], self._token(name)
         if revision is None:
-            raise UsageError(f"'{name}' is adapters of a base that lay in a folder, and this page takes none from there.")
+            raise UsageError(f"'{name}' is adapters of a base that lay in a folder: this page takes none of these.")
         wanted = [file["name"] for file in reference["files"]]
         with self._counted(name, f"{base}@{revision}"):
             with one_sentence(f"'{name}' is adapters of the base '{base}', which", "a model"):

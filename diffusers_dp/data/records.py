@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from ..errors import UsageError, first_line
+from ..files.strange_files import is_own
 
 
 #: An encoded image (or none), the index of its class (or none: absent, or not in the label set), and whose it is (or
@@ -55,6 +56,7 @@ class DatasetRecords:
         places (`list[int]`, *optional*): The declared place of each class of a `ClassLabel`.
         class_names (`tuple[str, ...]`, *optional*): The public label set, `None` for unlabelled images.
         dataset_name (`str`): As `--dataset_name` gives it, for messages.
+        roots (tuple of `Path`, *optional*): Folders in which a file may lie that a row names; unset: anywhere.
     """
 
     dataset: Any
@@ -64,6 +66,7 @@ class DatasetRecords:
     places: list[int] | None
     class_names: tuple[str, ...] | None
     dataset_name: str
+    roots: tuple[Path, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -88,7 +91,7 @@ class DatasetRecords:
             if self.class_names is not None:
                 label = _class_index(row[self.label_column], self.places, self.class_names)
             unit = None if self.unit_column is None else row[self.unit_column]
-            yield _encoded(row[self.image_column]), label, unit
+            yield _own(_encoded(row[self.image_column]), self.roots), label, unit
 
 
 def _encoded(value: Any) -> bytes | Path | None:
@@ -97,6 +100,13 @@ def _encoded(value: Any) -> bytes | Path | None:
             return value["bytes"]
         return None if value.get("path") is None else Path(value["path"])
     return value
+
+
+def _own(image: bytes | Path | None, roots: tuple[Path, ...] | None) -> bytes | Path | None:
+    """The image, unless it is a file elsewhere, or none."""
+    if roots is None or not isinstance(image, Path):
+        return image
+    return image if image.is_file() and any(is_own(root, image) for root in roots) else None
 
 
 def _class_index(value: Any, places: list[int] | None, class_names: tuple[str, ...]) -> int | None:

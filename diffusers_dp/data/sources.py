@@ -17,6 +17,7 @@ from .decoding import IMAGE_SUFFIXES
 from .medical import PACKAGES, check_medical
 from .records import DatasetRecords, ListedRecords, Records
 from .source import DataSource
+from .strange_tables import check_folder, check_tables, is_inside
 
 
 _LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
@@ -154,8 +155,9 @@ class ClassFolderSource:
 class DatasetSource:
     """A dataset that `datasets` can load: a Hub id, a local folder of parquet or images, a `save_to_disk` folder."""
 
-    def __init__(self, dataset_name: str, data: DataSource):
-        self.data = data
+    def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
+        """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
+        self.data, self._loaded = data, loaded
         self.path = Path(dataset_name).expanduser()
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
         self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
@@ -163,8 +165,15 @@ class DatasetSource:
         self._rows: int | None = None
         self._features: Any = None
         self._files: list[str] = []
-        with _quiet(), _refuse(data):
+        if data.is_strange and loaded is None:
+            check_folder(self.path, "--dataset_name")
             if self._saved:
+                raise UsageError(f"--dataset_name {dataset_name} holds arrow files; write parquet, by to_parquet.")
+        with _quiet(), _refuse(data):
+            if loaded is not None:
+                self._check_split(["train"])
+                self._rows, self._features = len(loaded), loaded.features
+            elif self._saved:
                 dataset = self._load(Path())
                 self._rows, self._features = len(dataset), dataset.features
                 self._files = [file["filename"] for file in dataset.cache_files]
@@ -204,8 +213,21 @@ class DatasetSource:
         own = getattr(features[label_column], "names", None) if label_column else None
         places = None if own is None or class_names is None else _renaming(own, class_names)
         return DatasetRecords(
-            dataset, image_column, label_column, unit_column, places, class_names, str(self.data.dataset_name)
-        )
+            dataset, image_column, label_column, unit_column, places, class_names, str(self.data.dataset_name),
+            self._roots(cache_dir),
+        )  # fmt: skip
+
+    def _roots(self, cache_dir: Path) -> tuple[Path, ...] | None:
+        """Where the data set's own files lie: in its folder, or in the caches of what comes from the Hub."""
+        if not (self.data.own_files or self.data.is_strange):
+            return None
+        if self.path.exists():
+            return (self.path.resolve(),)
+        from datasets import config
+        from huggingface_hub import constants
+
+        caches = (cache_dir / "datasets", Path(config.HF_DATASETS_CACHE), Path(constants.HF_HUB_CACHE))
+        return tuple(cache.resolve() for cache in caches)
 
     def files(self) -> list[Path | str]:
         return [file if "://" in file else Path(file) for file in self._files if not _is_description(file)]
@@ -228,6 +250,8 @@ class DatasetSource:
             )
         infos = builder.info.splits or {}
         data_files = getattr(builder.config, "data_files", None) or {}
+        if self.data.is_strange:
+            self._refuse_strange(builder.name, [str(path) for paths in data_files.values() for path in paths])
         self._check_split([str(name) for name in (infos or data_files)])
         files = self._files = [str(path) for path in data_files.get(split, [])]
         self._features = builder.info.features
@@ -239,6 +263,20 @@ class DatasetSource:
             self._features = self._features or datasets.Features.from_arrow_schema(footers[0].schema_arrow)
         if builder.name == "imagefolder":
             self._read_image_folder([Path(path) for path in files])
+
+    def _refuse_strange(self, kind: str, files: list[str]) -> None:
+        """Raises `UsageError` for all but pictures and parquet in the folder, and for tables that unpack to too
+        much."""
+        tables = [Path(file) for file in files if file.endswith(".parquet")]
+        known = kind in ("parquet", "imagefolder") and all(
+            file.endswith(".parquet") or _is_image(Path(file)) or _is_description(file) for file in files
+        )
+        if not known or not all(is_inside(file, self.path) for file in files):
+            raise UsageError(
+                f"--dataset_name {self.data.dataset_name} holds other files than pictures and parquet, or names some "
+                "elsewhere; give a folder of these alone."
+            )
+        check_tables(tables, f"--dataset_name {self.data.dataset_name}")
 
     def _read_image_folder(self, files: list[Path]) -> None:
         """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""
@@ -257,6 +295,8 @@ class DatasetSource:
         import datasets
 
         split = self.data.train_split
+        if self._loaded is not None:
+            return self._loaded
         if not self._saved:
             return datasets.load_dataset(
                 self.dataset_name,

@@ -8,13 +8,12 @@ alone.
 
 import json
 import math
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
+from ..files.strange_files import read_bounded, regular_size
 from ..verify import check_reference
 from .allow_list import ADAPTERS, COMPONENT_FILES, LATENT_PIPELINES
 
@@ -35,7 +34,7 @@ NOT_OURS = "it holds no model of this library"
 #: What reading, building or trying a stranger's configuration can raise. Too little memory passes.
 WRONG = (
     OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError,
-    AssertionError,
+    AssertionError, ImportError,
 )  # fmt: skip
 
 
@@ -273,9 +272,7 @@ def check_schedule(config: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A regular file of bounded size that holds a JSON object. Raises `WrongModel`."""
     try:
-        if regular_size(path) > MOST_JSON:
-            raise ValueError
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bounded(path, MOST_JSON))
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
@@ -312,14 +309,6 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     if len(shapes) > MOST_TENSORS:
         raise WrongModel(f"its weights are {len(shapes):,} tensors, and {MOST_TENSORS:,} is the most")
     return shapes
-
-
-def regular_size(path: Path) -> int:
-    """Bytes of a file. Raises `OSError` for what is none, such as a pipe or a device, which would never end."""
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(f"{path} is no file.")
-    return found.st_size
 
 
 def _class_names(id2label: dict[str, Any], count: int) -> tuple[str, ...]:
