@@ -81,7 +81,8 @@ def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _deals_places(events: Any) -> bool:
     """Whether groups of `--noise_bands` followed from places, as before claims version 3."""
-    return any("permutation_seed" in (event.get("query") or {}) for event in events)
+    queries = (event.get("query") for event in events)
+    return any("permutation_seed" in query for query in queries if isinstance(query, dict))
 
 
 #: Faults of earlier versions: the claims version that mended each, whether it touches a receipt of a lower version,

@@ -33,6 +33,7 @@ class Released:
         class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
         card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
         holds_images (`bool`): A release of images: they are shown, and nothing is drawn.
+        base (`Path`, *optional*): Folder of the base, where the release is adapters of one.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Released:
     class_names: tuple[str, ...] | None
     card_agrees: bool
     holds_images: bool = False
+    base: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class Painter:
         self._drawing = threading.Lock()  # generators are closed by other threads than they began in
         context = _processes()
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, released.name, released.folder, require_dp, memory)
+        arguments = (theirs, released.name, released.folder, require_dp, memory, released.base)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
@@ -126,7 +126,7 @@ class Painter:
         )
 
 
-def _serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None) -> None:
+def _serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None) -> None:
     from .painting import serve
 
-    serve(pipe, name, folder, require_dp, memory)
+    serve(pipe, name, folder, require_dp, memory, base)

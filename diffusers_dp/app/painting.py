@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import numpy as np
 import psutil
 import torch
@@ -34,9 +35,11 @@ class Stopped(Exception):
     """The visitor left."""
 
 
-def serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None) -> None:
+def serve(
+    pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None = None
+) -> None:
     """Answers `None` when the model is loaded, then each order with previews and the PNG files; what cannot be with an
-    error.
+    error. Nothing is fetched here: the page did that, by its rules.
 
     Args:
         pipe (`Connection`): Orders with labels come in; whatever comes while a drawing is on stops it.
@@ -44,10 +47,12 @@ def serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: i
         folder (`Path`): Of its files.
         require_dp (`bool`): See `load_verified`.
         memory (`int`, *optional*): Bytes that this process may take beside what it has; unset: most of what is free.
+        base (`Path`, *optional*): Folder of the base, where the release is adapters of one.
     """
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
     with contextlib.suppress(EOFError, OSError):  # the page has ended
         try:
-            pipeline = _load(name, folder, require_dp, memory)
+            pipeline = _load(name, folder, require_dp, memory, base)
         except DiffusersDPError as error:
             pipe.send(error)
             return
@@ -81,14 +86,17 @@ class Pictures:
         return tuple(found)
 
 
-def _load(name: str, folder: Path, require_dp: bool, memory: int | None) -> DPImagePipeline | Pictures:
+def _load(
+    name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None
+) -> DPImagePipeline | Pictures:
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
         _limit_memory(memory)
     try:
-        pipeline = load_verified(folder, require_dp=require_dp)
-    except DiffusersDPError as error:
-        raise type(error)(str(error).replace(f"'{folder}'", f"'{name}'")) from None
+        pipeline = load_verified(folder, require_dp=require_dp, base=base)
+    except DiffusersDPError as error:  # a visitor sees no path of ours
+        said = str(error).replace(f"'{folder}'", f"'{name}'").replace(str(folder), f"'{name}'")
+        raise type(error)(said if base is None else said.replace(str(base), f"the base of '{name}'")) from None
     except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
         raise IntegrityError(f"'{name}' cannot be loaded: {_reason(error)}.") from None
     if not isinstance(pipeline, DPImagePipeline):

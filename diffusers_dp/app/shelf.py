@@ -5,16 +5,17 @@ process of its own. torch is loaded there alone."""
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
 from ..release.allow_list import dataset_index
-from ..release.components import check_components, is_latent, latent_classes
+from ..release.components import check_components, is_latent, latent_classes, named_base
 from ..release.hub import fetch_snapshot
-from ..release.image_tables import class_names_of, load_images
+from ..release.image_tables import described_classes
 from ..release.receipt import RECEIPT_NAME
 from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
@@ -105,16 +106,17 @@ class Shelf:
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
         agrees = bool(problems) or card_agrees(folder, receipt)
-        holds_images = dataset_index(folder) is not None
+        holds_images, base = dataset_index(folder) is not None, None
         if holds_images:
-            names = class_names_of(load_images(name, folder))
+            names = described_classes(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
         elif is_latent(folder):
             names = latent_classes(folder, MOST_CLASSES)
+            base = self._base_of(name, folder)
         else:
             names = check_components(
                 name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES
             ).class_names  # fmt: skip
-        return Released(name, folder, receipt, tuple(problems), names, agrees, holds_images)
+        return Released(name, folder, receipt, tuple(problems), names, agrees, holds_images, base)
 
     def _find(self, name: str) -> Path:
         """The folder of a model, fetched from the Hub if it is not too large."""
@@ -123,8 +125,38 @@ class Shelf:
             if self._is_large(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())):
                 raise UsageError(f"'{name}' is too large: {self._largest()}.")
             return folder
-        token = None if name in self.names else False  # what a visitor types is asked for without the owner's token
-        is_new = name not in self.names and name not in self._fetched
+        with self._counted(name, name):
+            commit, kind = self._ask_hub(name)
+            return fetch_snapshot(name, commit, token=self._token(name), repo_types=(kind,))
+
+    def _base_of(self, name: str, folder: Path) -> Path | None:
+        """The folder of the base that adapters name, from the Hub alone, by the rules for the release itself; `None`
+        of a whole pipeline."""
+        from huggingface_hub import HfApi
+
+        reference = named_base(name, folder)
+        if reference is None:
+            return None
+        base, revision, token = reference["name"], reference["revision"], self._token(name)
+        if revision is None:
+            raise UsageError(f"'{name}' is adapters of a base that lay in a folder: this page takes none of these.")
+        wanted = [file["name"] for file in reference["files"]]
+        with self._counted(name, f"{base}@{revision}"):
+            with one_sentence(f"'{name}' is adapters of the base '{base}', which", "a model"):
+                found = HfApi().model_info(base, revision=revision, files_metadata=True, token=token)
+            size = sum(file.size or 0 for file in found.siblings or () if file.rfilename in wanted)
+            if self._is_large(size):
+                raise UsageError(f"'{name}' is not opened: its base has {size / 1e6:,.0f} MB, and {self._largest()}.")
+            return fetch_snapshot(base, revision, kind="the base", files=wanted, token=token)
+
+    def _token(self, name: str) -> bool | None:
+        """Whether the Hub is asked with the owner's token: not for what a visitor typed."""
+        return None if name in self.names else False
+
+    @contextmanager
+    def _counted(self, name: str, fetched: str) -> Iterator[None]:
+        """Around fetching something for a model. What a visitor typed has a bound, for each fills the disk."""
+        is_new = name not in self.names and fetched not in self._fetched
         if is_new:
             with self._counting:
                 if len(self._fetched) >= MODELS_FETCHED:
@@ -132,21 +164,20 @@ class Shelf:
                         f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more "
                         "until it is started again."
                     )
-                self._fetched.add(name)
+                self._fetched.add(fetched)
         try:
-            commit, kind = self._ask_hub(name, token)
-            return fetch_snapshot(name, commit, token=token, repo_types=(kind,))
+            yield
         except BaseException:
             if is_new:
-                self._fetched.discard(name)
+                self._fetched.discard(fetched)
             raise
 
-    def _ask_hub(self, name: str, token: bool | None) -> tuple[str, str]:
+    def _ask_hub(self, name: str) -> tuple[str, str]:
         """The commit to fetch and the kind of its repository, after a look at what it holds."""
         from huggingface_hub import HfApi
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        api, kind = HfApi(), "model"
+        api, kind, token = HfApi(), "model", self._token(name)
         found: Any
         with one_sentence(f"'{name}'", "a model"):
             try:

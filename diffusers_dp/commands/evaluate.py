@@ -25,6 +25,7 @@ from .evaluate_inputs import (
     curve_points,
     draw,
     find_shape,
+    judged_folder,
     match,
     read_public,
     read_real,
@@ -59,7 +60,7 @@ def _evaluate(args: argparse.Namespace, pool: WorkerPool) -> None:
     check_plotting()
     evaluate_flags.check(args)
     release, states = _open_release(args)
-    facts = release_facts(release.folder if release else Path(args.images))
+    facts = release_facts(judged_folder(args, release))
     _check_reference(args, facts)
     with _folder(args) as (folder, begun):
         sources = sources_of(args)

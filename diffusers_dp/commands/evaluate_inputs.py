@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..distributed.worker_pool import WorkerPool
-from ..errors import UsageError
+from ..errors import IntegrityError, UsageError
 from ..methods.grey_values import parse_range
 from . import sample
 from .evaluate_flags import num_images_of
@@ -39,14 +39,33 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
         "test": Source("--real", args.real, **columns, **counted, split_flag="--test_split"),
     }
     if args.images is not None:
-        sampled = (Path(args.images) / sample.PARAMETERS_NAME).is_file()
         sources["synthetic"] = Source(
-            "--images", args.images, split_flag="--images_split", counted=True, **({} if sampled else columns)
+            "--images", args.images, **columns, split_flag="--images_split", counted=True, is_strange=True
         )
     if args.public_images is not None:
         sources["public"] = Source("--public_images", args.public_images, args.public_image_column, counted=True)
     read = {"max_pixels": args.max_image_pixels, "value_range": parse_range(args.value_range, args.window)}
     return {name: replace(source, **read) for name, source in sources.items()}
+
+
+def judged_folder(args: argparse.Namespace, release: sample.Drawing | None) -> Path:
+    """The folder of what is judged, whose receipt fits where it is a release. `--images` on the Hub are fetched.
+
+    Raises:
+        UsageError: There is none.
+        IntegrityError: `--images` are a release, and not what its receipt says.
+    """
+    from ..evaluation.images import folder_of
+    from ..release.allow_list import dataset_index
+    from ..release.hub import verify_here
+
+    if release is not None:
+        return release.folder
+    folder = folder_of("--images", args.images)
+    problems = verify_here(folder)[1] if dataset_index(folder) is not None else []
+    if problems:
+        raise IntegrityError(f"--images {args.images} is not judged: {' '.join(problems)}")
+    return folder
 
 
 def find_shape(

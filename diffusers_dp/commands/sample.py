@@ -24,6 +24,7 @@ from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..release.dataset_card import CARD_NAME, dataset_card
 from ..release.hub import fetch_release, load_model
+from ..release.image_tables import PARAMETERS_NAME
 from ..release.push import check_hub, push_folder
 from ..release.receipt import RECEIPT_NAME
 from ..sampling.class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ..evaluation.images import Shape
     from ..pipelines import DPImagePipeline
 
-PARAMETERS_NAME = "sampling.json"
 HMC = "hmc"  # of `--solver`: the pipeline's `sampler`
 LEAPFROG_STEPS = 3  # as the pipeline has them
 IMAGES_PER_SHARD = 500  # what an interruption may cost

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..errors import UsageError
-from ..randomness.keyed_hash import DIGEST, digests_of, is_held_out
+from ..randomness.keyed_hash import DIGEST, digests_of, has_id, is_held_out
 from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
 from .decoding import MAX_IMAGE_PIXELS
 from .decoding_workers import map_in_processes
@@ -272,16 +272,16 @@ def _left_out(data: DataSource, facts: PublicFacts, records: Records) -> np.ndar
     if len(records) > facts.capacity:
         raise UsageError(f"--num_train_images {facts.num_images} is less than {_source_words(data)} holds; raise it.")
     left_out = np.zeros(len(records), dtype=bool)
-    if data.validation_size or data.key_column is not None:
-        ids = list(records.ids())
-        has_id = np.array([each is not None for each in ids], dtype=bool)
-        digests = digests_of([each for each in ids if each is not None])
-        if data.key_column is not None and len(np.unique(digests)) < len(digests):
+    can_repeat = data.unit_column is None and facts.ids != "row"
+    if data.validation_size or can_repeat:
+        digests = digests_of(records.ids())
+        named = has_id(digests)
+        if can_repeat and len(np.unique(digests[named])) < named.sum():
+            what = f"--key_column '{data.key_column}'" if data.key_column else f"{_source_words(data)} by its metadata"
             raise UsageError(
-                f"--key_column '{data.key_column}' gives two records one key; name a column whose values differ, or "
-                "give --unit_column where they are of one person."
+                f"{what} gives two records one id; give each its own, or --unit_column where they are of one person."
             )
-        left_out[has_id] = is_held_out(digests, data.validation_size, facts.capacity)
+        left_out[named] = is_held_out(digests[named], data.validation_size, facts.capacity)
     if left_out.all():
         raise UsageError(f"{_source_words(data)} holds no images; name a source that does.")
     return left_out

@@ -101,8 +101,7 @@ class Decoder:
             if left_out:
                 continue
             image = decode_image(encoded, self.image_shape, self.max_pixels, self.value_range)
-            if identifier is not None:
-                digests[row] = digests_of([identifier])[0]
+            digests[row] = digests_of([identifier])[0]
             if image is not None and identifier is not None and (not self.labelled or label is not None):
                 images[row], labels[row], readable[row] = image, label or 0, True
             row += 1

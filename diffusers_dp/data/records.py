@@ -4,7 +4,6 @@ a list of files, not as images."""
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from ..errors import UsageError, first_line
+from ..files.strange_files import is_own
 
 
 #: What an image is called, whoever else is there: its path relative to the data folder, its value in the key column,
@@ -19,6 +19,9 @@ from ..errors import UsageError, first_line
 Id = str | int | None
 #: An encoded image (or none), the index of its class (or none: absent, or not in the label set), and its id.
 Record = tuple[bytes | Path | Image.Image | None, int | None, Id]
+
+
+ROWS_AT_ONCE, IDS_AT_ONCE = 16, 1024  # in memory, with and without images
 
 
 class Records(Protocol):
@@ -67,6 +70,7 @@ class DatasetRecords:
         class_names (`tuple[str, ...]`, *optional*): The public label set, `None` for unlabelled images.
         dataset_name (`str`): As `--dataset_name` gives it, for messages.
         root (`str`, *optional*): The folder of a data set of image files, as their paths begin.
+        roots (tuple of `Path`, *optional*): Folders in which a file may lie that a row names; unset: anywhere.
     """
 
     dataset: Any
@@ -77,6 +81,7 @@ class DatasetRecords:
     class_names: tuple[str, ...] | None
     dataset_name: str
     root: str | None = None
+    roots: tuple[Path, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -86,44 +91,75 @@ class DatasetRecords:
 
     def read(self, start: int, stop: int) -> Iterator[Record]:
         """Raises `UsageError` where a file of the dataset cannot be read."""
-        stop = min(stop, len(self))
-        rows = iter(self.dataset.select(range(start, stop)))
-        for number in range(start, stop):
-            with self._readable():
-                row = next(rows)
+        label_column = None if self.class_names is None else self.label_column
+        columns = dict.fromkeys(name for name in (self.image_column, label_column, self.id_column) if name is not None)
+        for number, row in self._rows(start, min(stop, len(self)), list(columns), ROWS_AT_ONCE):
             label = None
-            if self.class_names is not None:
-                label = _class_index(row[self.label_column], self.places, self.class_names)
-            encoded = _encoded(row[self.image_column])
-            yield encoded, label, self._id(number, row[self.id_column] if self.id_column else row[self.image_column])
+            if label_column is not None:
+                label = _class_index(row[label_column], self.places, self.class_names or ())
+            image = _own(_encoded(row[self.image_column]), self.roots)
+            yield image, label, self._id(number, row[self.id_column or self.image_column])
 
     def ids(self) -> Iterator[Id]:
         if self.id_column is None and self.root is None:
             yield from range(len(self))
             return
-        with self._readable():
-            for number, row in enumerate(self.dataset.select_columns([self.id_column or self.image_column])):
-                yield self._id(number, next(iter(row.values())))
+        column = self.id_column or self.image_column
+        size = IDS_AT_ONCE if self.id_column else ROWS_AT_ONCE
+        for number, row in self._rows(0, len(self), [column], size):
+            yield self._id(number, row[column])
 
     def _id(self, number: int, value: Any) -> Id:
-        """Of row `number`, by its value in the column that has ids, or in that of the images. Empty text is no id."""
+        """Of row `number`, by its value in the column that has ids, or in that of the images. Empty text is no id, and
+        no more is the class -1 of `datasets`, which means none."""
         if self.id_column is None and self.root is None:
             return number
         if self.root is not None and self.id_column is None:
             path = value.get("path") if isinstance(value, dict) else None
             return None if path is None else os.path.relpath(path, self.root)
-        return value if isinstance(value, int) or isinstance(value, str) and value.strip() else None
+        if isinstance(value, int):
+            return None if value < 0 and hasattr(self.dataset.features[str(self.id_column)], "names") else value
+        return value if isinstance(value, str) and value.strip() else None
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # of Arrow or the file system
-            reason = first_line(error)
-            raise UsageError(
-                f"--dataset_name {self.dataset_name} could not be read ({reason}): a file of it is missing or "
-                "damaged; restore it."
-            ) from None
+    def _rows(self, start: int, stop: int, columns: list[str], size: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Numbers and values of rows, `size` in memory at a time. Text that is not UTF-8 is `None` in its own record
+        alone."""
+        dataset = self.dataset.select_columns(columns).with_format("arrow")
+        for first in range(start, stop, size):
+            try:
+                table = dataset[first : min(first + size, stop)]
+                found = {name: _values(table[name]) for name in columns}
+            except Exception as error:  # of Arrow or the file system
+                reason = first_line(error)
+                raise UsageError(
+                    f"--dataset_name {self.dataset_name} could not be read ({reason}): a file of it is missing or "
+                    "damaged; restore it."
+                ) from None
+            for offset, values in enumerate(zip(*found.values())):
+                yield first + offset, dict(zip(columns, values))
+
+
+def _values(column: Any) -> list[Any]:
+    """Of an Arrow column, one by one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_struct(kind):
+        parts = {kind.field(i).name: _values(pc.struct_field(column, i)) for i in range(kind.num_fields)}
+        return [dict(zip(parts, values)) for values in zip(*parts.values())]
+    if pa.types.is_dictionary(kind):
+        return _values(column.cast(kind.value_type))
+    if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+        return [_text(value) for value in column.cast(pa.large_binary()).to_pylist()]
+    return column.to_pylist()
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def _encoded(value: Any) -> bytes | Path | None:
@@ -132,6 +168,13 @@ def _encoded(value: Any) -> bytes | Path | None:
             return value["bytes"]
         return None if value.get("path") is None else Path(value["path"])
     return value
+
+
+def _own(image: bytes | Path | None, roots: tuple[Path, ...] | None) -> bytes | Path | None:
+    """The image, unless it is a file elsewhere, or none."""
+    if roots is None or not isinstance(image, Path):
+        return image
+    return image if image.is_file() and any(is_own(root, image) for root in roots) else None
 
 
 def _class_index(value: Any, places: list[int] | None, class_names: tuple[str, ...]) -> int | None:

@@ -26,6 +26,8 @@ class DataSource:
         image_suffixes (`tuple[str, ...]`, *optional*): Of files in `train_data_dir` that are images; unset: those of
             pictures.
         declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
+        own_files (`bool`): A row of `dataset_name` that names a file of another place has no image.
+        is_strange (`bool`): A stranger's folder: see `strange_tables`, besides `own_files`.
     """
 
     dataset_name: str | None = None
@@ -45,6 +47,8 @@ class DataSource:
     value_range: ValueRange | None = None
     image_suffixes: tuple[str, ...] | None = None
     declared_only: bool = False
+    own_files: bool = False
+    is_strange: bool = False
 
     @property
     def id_column(self) -> str | None:

@@ -17,8 +17,11 @@ from .decoding import IMAGE_SUFFIXES
 from .medical import PACKAGES, check_medical
 from .records import DatasetRecords, ListedRecords, Records
 from .source import DataSource
+from .strange_tables import check_folder, check_tables, is_inside
 
 
+SPLITS = ("train", "test", "validation")  # folders of a folder of image files that are one
+SHARDS = (".parquet", ".arrow", ".tar")
 _LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
 
 
@@ -166,8 +169,9 @@ class ClassFolderSource:
 class DatasetSource:
     """A dataset that `datasets` can load: a Hub id, a local folder of parquet or images, a `save_to_disk` folder."""
 
-    def __init__(self, dataset_name: str, data: DataSource):
-        self.data = data
+    def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
+        """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
+        self.data, self._loaded = data, loaded
         self.path = Path(dataset_name).expanduser()
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
         self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
@@ -176,8 +180,15 @@ class DatasetSource:
         self._features: Any = None
         self._files: list[str] = []
         self._root: str | None = None  # of a local folder of image files
-        with _quiet(), _refuse(data):
+        if data.is_strange and loaded is None:
+            check_folder(self.path, "--dataset_name")
             if self._saved:
+                raise UsageError(f"--dataset_name {dataset_name} holds arrow files; write parquet, by to_parquet.")
+        with _quiet(), _refuse(data):
+            if loaded is not None:
+                self._check_split(["train"])
+                self._rows, self._features = len(loaded), loaded.features
+            elif self._saved:
                 dataset = self._load(Path())
                 self._rows, self._features = len(dataset), dataset.features
                 self._files = [file["filename"] for file in dataset.cache_files]
@@ -198,8 +209,6 @@ class DatasetSource:
         return declared
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        import datasets
-
         with _quiet(), _refuse(self.data):
             dataset = self._load(cache_dir)
         features = dataset.features
@@ -208,16 +217,11 @@ class DatasetSource:
         if found != class_names:
             raise UsageError(f"--class_names must declare the dataset's label set; add it: {','.join(found or ())}")
         image_column, label_column = self.data.image_column, self._label_column(features)
-        columns = dict.fromkeys(name for name in (image_column, label_column, self.data.id_column) if name is not None)
-        dataset = dataset.select_columns(list(columns))
-        if isinstance(features[image_column], datasets.Image):
-            # Only encoded bytes from here on: one broken file must not raise.
-            dataset = dataset.cast_column(image_column, datasets.Image(decode=False))
         own = getattr(features[label_column], "names", None) if label_column else None
         places = None if own is None or class_names is None else _renaming(own, class_names)
         return DatasetRecords(
             dataset, image_column, label_column, self.data.id_column, places, class_names,
-            str(self.data.dataset_name), self._root,
+            str(self.data.dataset_name), self._root, self._roots(cache_dir),
         )  # fmt: skip
 
     @property
@@ -225,6 +229,18 @@ class DatasetSource:
         if self.data.id_column is not None:
             return "column"
         return "row" if self._root is None else "path"
+
+    def _roots(self, cache_dir: Path) -> tuple[Path, ...] | None:
+        """Where the data set's own files lie: in its folder, or in the caches of what comes from the Hub."""
+        if not (self.data.own_files or self.data.is_strange):
+            return None
+        if self.path.exists():
+            return (self.path.resolve(),)
+        from datasets import config
+        from huggingface_hub import constants
+
+        caches = (cache_dir / "datasets", Path(config.HF_DATASETS_CACHE), Path(constants.HF_HUB_CACHE))
+        return tuple(cache.resolve() for cache in caches)
 
     def files(self) -> list[Path | str]:
         return [file if "://" in file else Path(file) for file in self._files if not _is_description(file)]
@@ -241,12 +257,15 @@ class DatasetSource:
         import pyarrow.parquet
 
         split = self.data.train_split
+        self._load_kwargs = {"path": self.dataset_name, **_image_folder(self.path, split)}
         with tempfile.TemporaryDirectory() as scratch:
             builder = datasets.load_dataset_builder(
-                self.dataset_name, self.data.dataset_config_name, cache_dir=scratch
+                name=self.data.dataset_config_name, cache_dir=scratch, **self._load_kwargs
             )
         infos = builder.info.splits or {}
         data_files = getattr(builder.config, "data_files", None) or {}
+        if self.data.is_strange:
+            self._refuse_strange(builder.name, [str(path) for paths in data_files.values() for path in paths])
         self._check_split([str(name) for name in (infos or data_files)])
         files = self._files = [str(path) for path in data_files.get(split, [])]
         self._features = builder.info.features
@@ -259,29 +278,58 @@ class DatasetSource:
         if builder.name == "imagefolder":
             self._read_image_folder([Path(path) for path in files])
 
+    def _refuse_strange(self, kind: str, files: list[str]) -> None:
+        """Raises `UsageError` for all but pictures and parquet in the folder, and for tables that unpack to too
+        much."""
+        tables = [Path(file) for file in files if file.endswith(".parquet")]
+        known = kind in ("parquet", "imagefolder") and all(
+            file.endswith(".parquet") or _is_image(Path(file)) or _is_description(file) for file in files
+        )
+        if not known or not all(is_inside(file, self.path) for file in files):
+            raise UsageError(
+                f"--dataset_name {self.data.dataset_name} holds other files than pictures and parquet, or names some "
+                "elsewhere; give a folder of these alone."
+            )
+        check_tables(tables, f"--dataset_name {self.data.dataset_name}")
+
     def _read_image_folder(self, files: list[Path]) -> None:
         """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""
         images = [path for path in files if _is_image(path)]
         if self.path.is_dir():
             self._root = str(self.path.resolve())
+            self._refuse_untyped(files)
         described = any(_is_description(str(path)) for path in files)
         if len(images) == len(files):
             self._rows = len(images)
         if described:
             return
         if self.data.class_names is not None:
-            self._load_kwargs = {"drop_labels": False}
+            self._load_kwargs["drop_labels"] = False
         elif len({path.parent for path in images}) > 1:
             raise UsageError("--dataset_name names a folder of class folders; declare the classes with --class_names.")
+
+    def _refuse_untyped(self, files: list[Path]) -> None:
+        """Ids and labels need columns of a declared type: that of a column in text follows from all of its values, so
+        that one record would change the ids of others."""
+        if any(path.suffix == ".zip" for path in files):
+            raise UsageError(f"--dataset_name {self.data.dataset_name} holds archives of images; unpack them.")
+        suffixes = {path.suffix for path in files if _is_description(str(path))}
+        flags = [name for name in ("unit_column", "key_column", "label_column") if getattr(self.data, name)]
+        if flags and suffixes & {".csv", ".jsonl"}:
+            raise UsageError(
+                f"--{flags[0]} needs a column of a declared type, and metadata{min(suffixes)} declares none: write "
+                "metadata.parquet in its place, or the whole data set as parquet."
+            )
 
     def _load(self, cache_dir: Path) -> Any:
         import datasets
 
         split = self.data.train_split
+        if self._loaded is not None:
+            return self._loaded
         if not self._saved:
             return datasets.load_dataset(
-                self.dataset_name,
-                self.data.dataset_config_name,
+                name=self.data.dataset_config_name,
                 split=split,
                 cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
                 **self._load_kwargs,
@@ -348,6 +396,21 @@ class DatasetSource:
         if own is not None and declared is not None and _renaming(own, declared) is None:
             raise UsageError(f"--class_names contradicts column '{column}', which has: {', '.join(own)}; name these.")
         return declared if declared is not None else tuple(own or ())
+
+
+def _image_folder(path: Path, split: str) -> dict[str, Any]:
+    """How `datasets` is told to read a local folder of image files; empty for all else. By itself it would guess kind
+    and splits from all names of files, so that the name of one image could take others out."""
+    files = [file for file in path.rglob("*") if not file.name.startswith(".")] if path.is_dir() else []
+    card = path / "README.md"
+    if any(file.suffix in SHARDS for file in files) or not any(map(_is_image, files)):
+        return {}
+    if card.is_file() and re.search(r"^configs:", card.read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
+        return {}
+    splits = {name: f"{name}/**" for name in SPLITS if (path / name).is_dir()}
+    splits = splits or {"train": "**"}
+    wanted = {split: splits[split]} if split in splits else splits  # of others, folders would count as classes
+    return {"path": "imagefolder", "data_dir": str(path), "data_files": wanted}
 
 
 def _is_image(path: Path, suffixes: tuple[str, ...] | None = None) -> bool:

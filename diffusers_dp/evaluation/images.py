@@ -3,6 +3,7 @@
 comparable."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,13 +17,18 @@ from tqdm.auto import tqdm
 from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decode_image
 from ..data.records import Id, Record
 from ..data.source import DataSource
-from ..data.sources import ImageSource, load_digits_split, open_source
+from ..data.sources import DatasetSource, ImageSource, load_digits_split, open_source
 from ..errors import UsageError
 from ..methods.flag_groups import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
+from ..release.components import LARGEST_SIDE
+from ..release.hub import fetch_snapshot
+from ..release.image_tables import open_images
 
 
 Shape = tuple[int, int, int]  # channels, height, width
+#: Bytes that a stranger's pictures may be decoded to, beside so many times those of their files.
+DECODED, TIMES = 2**29, 200
 UNCOUNTED = "{desc}: {elapsed}"  # a progress bar over private images: how many there are is not for the terminal
 
 
@@ -81,6 +87,7 @@ class Source:
         counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
         max_pixels (`int`): An image of more counts as one that cannot be read.
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
+        is_strange (`bool`, defaults to `False`): Whether somebody else made them: see `data.strange_tables`.
     """
 
     flag: str
@@ -95,6 +102,7 @@ class Source:
     counted: bool = False
     max_pixels: int = MAX_IMAGE_PIXELS
     value_range: ValueRange | None = None
+    is_strange: bool = False
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
         """(channels, height, width) of the first image that can be read.
@@ -103,7 +111,7 @@ class Source:
             UsageError: There is no such data set, split or column, or none of its images can be read.
         """
         for encoded, *_ in self._records(split, cache_dir)[1]:
-            image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
+            image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
             if image is not None:
                 channels, height, width = image.shape
                 return channels, height, width
@@ -128,7 +136,7 @@ class Source:
         """
         names, records = self._records(split, cache_dir)
         kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
-        draws, readable, position = np.random.default_rng(seed), 0, -1
+        draws, readable, position, left = np.random.default_rng(seed), 0, -1, DECODED
         for position, (encoded, label, identifier) in enumerate(
             tqdm(
                 records,
@@ -137,7 +145,10 @@ class Source:
                 bar_format=None if self.counted else UNCOUNTED,
             )
         ):
-            image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
+            image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
+            left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
+            if self.is_strange and left < 0:
+                raise UsageError(f"{self.flag} {self._words(split)} would unpack to far more than its files hold.")
             if image is None or identifier is None or (names is not None and label is None):
                 continue
             if image.shape != shape:
@@ -162,6 +173,10 @@ class Source:
         declared = position + 1 if limit is None else None
         return ImageSet(np.stack(images), array, names, origin, np.array(positions), declared, digests_of(ids))
 
+    @property
+    def _most_pixels(self) -> int:
+        return min(self.max_pixels, LARGEST_SIDE**2) if self.is_strange else self.max_pixels
+
     def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
         raise UsageError(
             f"{self.flag} {self._words(split)} holds an image of {_shape_words(found)} where {_shape_words(wanted)} "
@@ -176,13 +191,18 @@ class Source:
             names = tuple("0123456789")
             rows = enumerate(zip(pictures, labels))
             return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows)
+        folder = folder_of(self.flag, self.name) if self.is_strange else Path(self.name).expanduser()
+        loaded = open_images(self.name, folder) if os.path.isdir(folder) else None
         data = DataSource(
-            dataset_name=self.name, train_split=split, image_column=self.image_column, label_column=self.label_column,
-            class_names=None if self.class_names is None else split_list(self.class_names),
-            unit_column=self.unit_column, key_column=self.key_column,
+            dataset_name=str(folder) if self.is_strange else self.name, train_split=split,
+            own_files=self.flag != "--real", is_strange=self.is_strange, unit_column=self.unit_column,
+            key_column=self.key_column,
         )  # fmt: skip
+        if loaded is None:  # else it tells its columns and classes
+            declared = None if self.class_names is None else split_list(self.class_names)
+            data = replace(data, class_names=declared, image_column=self.image_column, label_column=self.label_column)
         with self._own_flags():
-            source = open_source(data)
+            source = open_source(data) if loaded is None else DatasetSource(self.name, data, loaded)
             found = source.class_names()
         return found, self._read(source, found, cache_dir)
 
@@ -210,6 +230,25 @@ class Source:
 
     def _words(self, split: str) -> str:
         return f"{self.name or 'digits'} ({split})"
+
+
+def folder_of(flag: str, name: str) -> Path:
+    """Where a data set of somebody else lies on this machine: it is fetched whole before it is looked at.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    folder = Path(name).expanduser()
+    if os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
+        return folder
+    return fetch_snapshot(name, kind="a data set", flag=flag, repo_types=("dataset",))
+
+
+def _size(encoded: bytes | Path | Image.Image | None) -> int:
+    """Bytes of an encoded image."""
+    if isinstance(encoded, bytes):
+        return len(encoded)
+    return encoded.stat().st_size if isinstance(encoded, Path) and encoded.is_file() else 0
 
 
 def fit(image: np.ndarray, shape: Shape) -> np.ndarray:

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`report.json`: every number with its protocol, what was read for it, and which release it speaks of. No torch."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -13,7 +12,7 @@ import numpy as np
 from .. import __version__
 from ..files.output_files import write_json, write_text
 from ..release.receipt import RECEIPT_NAME
-from ..verify import receipt_digest
+from ..verify import Unreadable, read_receipt, receipt_digest
 from .images import ImageSet
 from .measurement import Measurement
 
@@ -125,7 +124,7 @@ def release_facts(folder: Path) -> dict[str, Any] | None:
     """
     path = folder / RECEIPT_NAME
     try:
-        receipt = json.loads(path.read_text(encoding="utf-8"))
+        receipt = read_receipt(folder)
         return {
             "epsilon": receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"],
             "delta": receipt["delta"],
@@ -138,7 +137,7 @@ def release_facts(folder: Path) -> dict[str, Any] | None:
             "paid_for": [Measurement(**found).as_json() for found in receipt.get("evaluation", [])],
             "receipt_sha256": receipt_digest(path),
         }
-    except (OSError, ValueError, KeyError, TypeError):
+    except (Unreadable, OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

@@ -58,7 +58,7 @@ class PublicDataFlags:
             dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
             train_data_dir=self.public_data_dir, train_split=self.public_split,
             image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
-            image_shape=image_shape, max_image_pixels=max_image_pixels, value_range=value_range,
+            image_shape=image_shape, max_image_pixels=max_image_pixels, value_range=value_range, own_files=True,
         )  # fmt: skip
 
 

@@ -15,21 +15,23 @@ KEY_BYTES = 16
 _HELD_OUT = b"held out images "  # public and fixed: the same images in every run, whatever --seed is
 
 
-def digests_of(ids: Iterable[str | int]) -> np.ndarray:
+def digests_of(ids: Iterable[str | int | None]) -> np.ndarray:
     """Hashes ids: the first 16 bytes of SHA-256 of `"text:"` or `"number:"` and the id, in UTF-8.
 
     Args:
-        ids (iterable of `str` or `int`): A path, a row number, or the value of a column, of any length.
+        ids (iterable of `str` or `int`, *optional*): A path, a row number, or the value of a column, of any length.
 
     Returns:
-        `np.ndarray` of `DIGEST`, shape `[n]`.
+        `np.ndarray` of `DIGEST`, shape `[n]`; zeros for `None`.
     """
-    found = b"".join(
-        hashlib.sha256(f"{'text' if isinstance(each, str) else 'number'}:{each}".encode("utf-8", "surrogateescape"))
-        .digest()[: DIGEST.itemsize]
-        for each in ids
-    )  # fmt: skip
-    return np.frombuffer(found, dtype=DIGEST)
+    return np.frombuffer(b"".join(map(_digest_of, ids)), dtype=DIGEST)
+
+
+def _digest_of(identifier: str | int | None) -> bytes:
+    if identifier is None:
+        return bytes(DIGEST.itemsize)
+    kind = "text" if isinstance(identifier, str) else "number"
+    return hashlib.sha256(f"{kind}:{identifier}".encode("utf-8", "surrogateescape")).digest()[: DIGEST.itemsize]
 
 
 def has_id(digests: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ..files.strange_files import read_bounded
 from ..verify import CARD_NAME, SIGNATURE_NAME
 from .receipt import RECEIPT_NAME
 
@@ -22,6 +23,7 @@ OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later
 
 DATASET_CLASS = "DPImageDataset"  # `_class_name` in `model_index.json` of a release of images
 MOST_SHARDS = 1_000
+MOST_INDEX = 10_000_000  # bytes
 
 
 def shard_names(number: int) -> tuple[str, ...]:
@@ -37,7 +39,7 @@ def dataset_files(num_shards: int) -> tuple[str, ...]:
 def dataset_index(release: str | Path) -> dict[str, Any] | None:
     """What `model_index.json` says of a release of images; `None` where the release is a model, or cannot be read."""
     try:
-        index = json.loads(Path(release, "model_index.json").read_bytes())
+        index = _read_index(release)
         shards = index["num_shards"] if index["_class_name"] == DATASET_CLASS else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -57,13 +59,17 @@ MERGED = re.compile(
 )
 
 
+def _read_index(release: str | Path) -> Any:
+    return json.loads(read_bounded(Path(release, "model_index.json"), MOST_INDEX))
+
+
 def files_of(release: str | Path) -> tuple[str, ...]:
     """The allow-list of the kind of release that a folder says to hold, card and receipt left out."""
     folder, images = Path(release), dataset_index(release)
     if images is not None:
         return dataset_files(images["num_shards"])
     try:
-        kind = json.loads((folder / "model_index.json").read_bytes())["_class_name"]
+        kind = _read_index(folder)["_class_name"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return PIPELINE_FILES
     if kind == ADAPTERS:

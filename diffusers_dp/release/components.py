@@ -8,13 +8,13 @@ alone.
 
 import json
 import math
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
+from ..files.strange_files import read_bounded, regular_size
+from ..verify import check_reference
 from .allow_list import ADAPTERS, COMPONENT_FILES, LATENT_PIPELINES
 
 
@@ -34,7 +34,7 @@ NOT_OURS = "it holds no model of this library"
 #: What reading, building or trying a stranger's configuration can raise. Too little memory passes.
 WRONG = (
     OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError,
-    AssertionError,
+    AssertionError, ImportError,
 )  # fmt: skip
 
 
@@ -109,6 +109,25 @@ def latent_classes(folder: Path, most_classes: int = MOST_CLASSES) -> tuple[str,
         return _class_names(id2label, len(id2label))
     except WrongModel as error:
         raise IntegrityError(f"'{folder}' is not opened: {error}.") from None
+
+
+def named_base(name: str, folder: Path) -> dict[str, Any] | None:
+    """What adapters name as their base, whose commit and hashes are of the right kind; `None` of another release.
+
+    Raises:
+        IntegrityError: They name none.
+    """
+    try:
+        index = read_json(Path(folder) / "model_index.json")
+        if index.get("_class_name") != ADAPTERS:
+            return None
+        base = index.get("base")
+        problem = next(check_reference(base), None) if isinstance(base, dict) else "Adapters need a base."
+    except WrongModel as error:
+        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
+    if problem is not None:
+        raise IntegrityError(f"'{name}' is not opened: {problem}")
+    return base
 
 
 def check_model(name: str, components: Components) -> None:
@@ -253,9 +272,7 @@ def check_schedule(config: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A regular file of bounded size that holds a JSON object. Raises `WrongModel`."""
     try:
-        if regular_size(path) > MOST_JSON:
-            raise ValueError
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bounded(path, MOST_JSON))
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
@@ -292,14 +309,6 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     if len(shapes) > MOST_TENSORS:
         raise WrongModel(f"its weights are {len(shapes):,} tensors, and {MOST_TENSORS:,} is the most")
     return shapes
-
-
-def regular_size(path: Path) -> int:
-    """Bytes of a file. Raises `OSError` for what is none, such as a pipe or a device, which would never end."""
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(f"{path} is no file.")
-    return found.st_size
 
 
 def _class_names(id2label: dict[str, Any], count: int) -> tuple[str, ...]:

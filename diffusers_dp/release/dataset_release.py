@@ -68,7 +68,9 @@ class DatasetArtefact:
             part = slice(number * IMAGES_PER_SHARD, (number + 1) * IMAGES_PER_SHARD)
             labels = None if self.labels is None else self.labels[part].tolist()
             pictures = [_png(image) for image in self.images[part].cpu().numpy()]
-            parquet.write_table(image_table(pictures, labels, self.class_names), release / name)
+            # Without a dictionary: images that repeat each other would look like a bomb to whoever reads them.
+            table = image_table(pictures, labels, self.class_names)
+            parquet.write_table(table, release / name, use_dictionary=False)
         self._sample_grid().save(release / "samples.png")
         index = {
             "_class_name": DATASET_CLASS, "class_names": self.class_names, "image_shape": list(self.images.shape[1:]),

@@ -116,7 +116,8 @@ def fetch_snapshot(
     except (LocalEntryNotFoundError, OSError):  # the Hub's other errors are OSErrors
         reason = f"the Hub could not be reached or did not give it: give the path of {kind}, or try again."
     named = f"'{name}'" if flag is None else f"{flag} {name}"
-    raise UsageError(f"{named} is not a folder here, and {reason}")
+    # Nobody looks for a base here: its name is a stranger's, and the answer would tell what lies on this machine.
+    raise UsageError(f"{named} {'was not fetched:' if kind == 'the base' else 'is not a folder here, and'} {reason}")
 
 
 def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..models.latent_denoiser import LatentDenoiser
 from ..models.latent_pipeline import LatentImagePipeline
 from .allow_list import ADAPTER_FILES, ADAPTERS, LORA_FILE, files_of
 from .artefacts import IMAGES_PER_CLASS, model_card, sample_grid, write_text
-from .components import latent_classes, read_json
+from .components import latent_classes, named_base, read_json
 from .latent_base import KINDS, LatentBase, drawing_pipeline, load_base, referenced_base
 
 
@@ -110,10 +110,11 @@ def load_latent(release: Path, base: str | Path | None = None) -> LatentImagePip
     """
     names = latent_classes(release)
     labels, index = None if names is None else dict(enumerate(names)), read_json(release / "model_index.json")
-    if index["_class_name"] != ADAPTERS:
+    reference = named_base(str(release), release)
+    if reference is None:
         found = load_base(str(release), flag="the release")
         return drawing_pipeline(found, labels, index.get("class_prompts"))
-    found = referenced_base(index["base"], base)
+    found = referenced_base(reference, base)
     load_adapters(found, release / LORA_FILE)
     return drawing_pipeline(found, labels, index.get("class_prompts"))
 

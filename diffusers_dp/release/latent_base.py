@@ -25,7 +25,7 @@ from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
 from ..verify import BASE_FILE, RECEIPT_NAME, check_base
 from .components import WRONG, WrongModel, read_json
-from .hub import fetch_release
+from .hub import fetch_release, fetch_snapshot
 
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -231,8 +231,8 @@ def referenced_base(reference: dict[str, Any], given: str | Path | None) -> Late
     """The base that a release names, and no other.
 
     Args:
-        reference (`dict`): Of `LatentBase.reference`, from a release whose receipt was verified.
-        given (`str` or `Path`, *optional*): Its folder, where it is at hand.
+        reference (`dict`): From a release, as `named_base` returns it.
+        given (`str` or `Path`, *optional*): Its folder, where it is at hand. Without, the name is one of the Hub.
 
     Raises:
         UsageError: It is not here and not on the Hub.
@@ -242,9 +242,9 @@ def referenced_base(reference: dict[str, Any], given: str | Path | None) -> Late
     if given is None and revision is None:
         raise UsageError("This release is adapters of a base that lay in a folder; give that folder (`base`, --base).")
     place = str(given or name)
-    if given is None:
+    if given is None:  # whatever lies here under that name
         patterns = [file["name"] for file in reference["files"]]
-        folder = fetch_release(place, revision, kind="the base", files=patterns)
+        folder = fetch_snapshot(place, revision, kind="the base", files=patterns, flag="the base")
     else:
         folder = Path(given)
     problem = next(check_base(folder, reference), None)

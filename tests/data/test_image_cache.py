@@ -433,7 +433,7 @@ class Damaged:
 
     def records(self, *arguments):
         records = self.source.records(*arguments)
-        object.__setattr__(records, "dataset", DamagedRows(list(records.dataset)))
+        object.__setattr__(records, "dataset", DamagedRows(records.dataset))
         return records
 
 

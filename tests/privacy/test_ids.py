@@ -3,6 +3,8 @@
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -173,7 +175,7 @@ def test_two_records_of_one_key_are_refused(tmp_path):
     """By a sentence, before an image is decoded; two without a key add nothing."""
     keys = [f"key {i}" for i in range(COUNT)]
     name = table(tmp_path / "a", key=[keys[1], *keys[1:]])
-    with pytest.raises(UsageError, match="--key_column 'key' gives two records one key"):
+    with pytest.raises(UsageError, match="--key_column 'key' gives two records one id"):
         read(tmp_path / "a", name, key_column="key")
     _, arrays = read(tmp_path / "b", table(tmp_path / "b", key=[None, None, *keys[2:]]), key_column="key")
     assert arrays.readable.sum() == COUNT - 2
@@ -216,3 +218,92 @@ def test_more_images_than_expected_are_no_refusal(tmp_path):
         doors(facts, arrays)
         sizes.add(len(arrays.images))
     assert min(sizes) < 30 < max(sizes)
+
+
+def image_folder(folder, names, metadata=None):
+    for name, content in zip(names, contents()):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    if metadata is not None:
+        datasets.Dataset.from_dict(metadata).to_parquet(folder / "metadata.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("first", ["a.png", "scan_train_1.png", "scan-test-1.png", "dev.png"])
+def test_the_name_of_a_file_decides_about_no_other(tmp_path, first):
+    """`datasets` looks for splits in all names."""
+    names = [first, *(f"img{i:02}.png" for i in range(1, COUNT))]
+    _, arrays = read(tmp_path / "c", image_folder(tmp_path / "images", names))
+    assert arrays.readable.all() and len(arrays.images) == COUNT
+
+
+def test_a_file_beside_the_images_decides_about_none(tmp_path):
+    """`datasets` goes by the most frequent suffix."""
+    folder = image_folder(tmp_path / "images", [f"{i:02}.png" for i in range(COUNT)])
+    for number in range(2 * COUNT):
+        (folder / f"{number:02}.json").write_text("{}")
+    assert len(read(tmp_path / "c", folder)[1].images) == COUNT
+
+
+def test_a_split_is_a_folder(tmp_path):
+    names = [f"{'test' if i < 5 else 'train'}/{i:02}.png" for i in range(COUNT)]
+    _, arrays = read(tmp_path / "c", image_folder(tmp_path / "images", names))
+    assert len(arrays.images) == COUNT - 5
+
+
+def test_one_file_that_metadata_names_twice_is_refused(tmp_path):
+    """Each of the two rows would add up to the clip norm."""
+    names = [f"{i:02}.png" for i in range(COUNT)]
+    folder = image_folder(tmp_path / "images", names, {"file_name": [*names[:-1], "./00.png"]})
+    with pytest.raises(UsageError, match="by its metadata gives two records one id"):
+        read(tmp_path / "c", folder)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_ids_in_columns_without_a_type_are_refused(tmp_path, suffix):
+    """One value that is no number would make text of all others, and move them."""
+    folder = image_folder(tmp_path / "images", [f"{i:02}.png" for i in range(COUNT)])
+    lines = [f'{{"file_name": "{i:02}.png", "patient": {i}}}' for i in range(COUNT)]
+    if suffix == "csv":
+        lines = ["file_name,patient", *(f"{i:02}.png,{i}" for i in range(COUNT))]
+    (folder / f"metadata.{suffix}").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match="--unit_column needs a column of a declared type"):
+        read(tmp_path / "c", folder, unit_column="patient", num_train_units=30)
+
+
+def test_ids_of_metadata_with_types(tmp_path):
+    names = [f"{i:02}.png" for i in range(COUNT)]
+    folder = image_folder(tmp_path / "images", names, {"file_name": names, "patient": PATIENTS})
+    flags = {"unit_column": "patient", "num_train_units": 30}
+    other = table(tmp_path / "table", patient=PATIENTS)
+    found = [turns(*read(tmp_path / name, place, **flags)) for name, place in (("c", folder), ("d", other))]
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("column", ["patient", "label", "path"])
+def test_text_that_is_damaged_is_of_its_own_record_alone(tmp_path, column):
+    """Written by others; it stops no run, and no message shows a byte of it."""
+    bad = pa.array([b"\xff\xfe", *(f"p{i}".encode() for i in range(1, COUNT))], pa.binary())
+    text = pa.StringArray.from_buffers(COUNT, bad.buffers()[1], bad.buffers()[2])
+    good = pa.array([f"p{i}" for i in range(COUNT)])
+    image = pa.StructArray.from_arrays(
+        [pa.array(contents(), pa.binary()), text if column == "path" else good], ["bytes", "path"]
+    )
+    columns = {"image": image, "patient": text if column == "patient" else good}
+    flags = {"unit_column": "patient", "num_train_units": COUNT}
+    if column == "label":
+        columns["label"], flags["class_names"] = text, tuple(f"p{i}" for i in range(COUNT))
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "set" / "train.parquet")
+    data = DataSource(dataset_name=str(tmp_path / "set"), image_shape=SHAPE, num_train_images=COUNT, **flags)
+    arrays = load_images(data, public_facts(data), tmp_path / "cache")
+    assert arrays.readable.sum() == COUNT - (column != "path")
+
+
+def test_the_class_that_means_none_is_no_unit(tmp_path):
+    features = datasets.Features({"image": datasets.Image(), "patient": datasets.ClassLabel(names=["a", "b"])})
+    columns = {"image": image_bytes(*contents()), "patient": [-1, -1, *[i % 2 for i in range(COUNT - 2)]]}
+    name = save_parquet(tmp_path, columns, features)
+    _, arrays = read(tmp_path, name, unit_column="patient", num_train_units=2)
+    assert arrays.readable.sum() == COUNT - 2

@@ -29,6 +29,7 @@ from diffusers_dp.release.receipt import RunRecord
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from support.releases import make_ledger
 from support.runs import files
+from support.strange_images import MANY, png, write_index, write_repeated
 
 
 NAMES = ["left", "empty", "right"]
@@ -153,6 +154,30 @@ def test_the_page_browses_it(release):
     assert set(archive.namelist()) == files(release)
     assert archive.read("privacy_receipt.json") == (release / "privacy_receipt.json").read_bytes()
     painter.close()
+
+
+def test_the_page_reads_no_image_in_its_own_process(release, monkeypatch):
+    """What unpacks to more than it is shows in the process that ends with it; an index is read, and has bounds."""
+    opened = Shelf([str(release)], LIMITS).open(str(release))
+    write_repeated(release, png(mode="RGB"), place=dataset_files(3)[2])
+    write_index(release, class_names=NAMES, image_shape=[3, 8, 8], num_images=MANY)
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", None)
+    shelf = Shelf([str(release)], LIMITS, allow_unverified=True)
+    again = shelf.open(str(release))
+    assert again.class_names == opened.class_names == tuple(NAMES)
+    with pytest.raises(IntegrityError, match="holds no images of this library"):
+        shelf.painter(again)
+    for index in ({"image_shape": [3, 8, 600]}, {"image_shape": [3, 8]}, {"class_names": ["a"] * 10_001},
+                  {"num_images": 10**9}, {"num_images": "4"}, {"image_shape": 8}):  # fmt: skip
+        write_index(release, **index)
+        with pytest.raises(IntegrityError, match="describes no images of up to 512 pixels a side"):
+            Shelf([str(release)], LIMITS, allow_unverified=True).open(str(release))
+
+
+def test_images_that_repeat_each_other_are_loaded(tmp_path):
+    """Of Private Evolution without variations: 70 MB unpacked, and no bomb."""
+    noise = torch.randint(256, (1, 3, 96, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert len(load_verified(make(tmp_path / "run", noise.expand(2600, -1, -1, -1)))) == 2600
 
 
 def test_it_is_judged_as_images_and_does_not_draw(release, tmp_path, capsys):

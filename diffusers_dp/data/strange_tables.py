@@ -1,0 +1,126 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Data sets of a stranger on this machine: nothing outside of their folder is read, and what would unpack to far more
+than its files is refused. No torch."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..files.strange_files import foreign_entries, read_bounded, regular_size
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_ROWS = 10_000_000
+ROWS_AT_ONCE = 16  # before their size is looked at
+#: Bytes that a data set may unpack to, beside so many times those of its files. A row counts as some bytes more.
+UNPACKED, TIMES, ROW = 2**26, 100, 256
+#: They unpack to some twenty times their size at most. Others may reach a thousand times.
+CODECS = {"SNAPPY", "UNCOMPRESSED"}
+CARDS, MOST_CARD = ("README.md", ".huggingface.yaml"), 10_000_000  # where `datasets` looks for names of files
+ELSEWHERE = re.compile(r"://|^[/~\\]|(^|/)\.\.(/|$)")
+MOST_VALUES = 100_000  # of a card, whose aliases can unfold without end
+_PACKED_TYPES = ("dictionary<", "run_end_encoded", "extension<")
+
+
+class Bomb(ValueError):
+    """A table that says so of itself."""
+
+
+def batches_of(paths: Sequence[Path]) -> "Iterator[pa.RecordBatch]":
+    """The rows of parquet files, a few at a time. A column that repeats one value is small in its file: the rows are
+    counted before they are unpacked, and their bytes meanwhile.
+
+    Raises:
+        Bomb: There are too many rows or bytes, or the files are packed in a way that may hide any number of them.
+        OSError, ValueError: One is no such file.
+    """
+    from pyarrow import parquet
+
+    left, rows = UNPACKED + TIMES * sum(map(regular_size, paths)), 0
+    for path in paths:
+        with parquet.ParquetFile(path) as file:
+            about, schema = file.metadata, file.schema_arrow
+            groups = [about.row_group(group) for group in range(about.num_row_groups)]
+            columns = [group.column(column) for group in groups for column in range(about.num_columns)]
+            rows += about.num_rows
+            types = " ".join(str(field.type) for field in schema)
+            if not {column.compression for column in columns} <= CODECS:
+                raise Bomb(f"{path.name} is not packed by snappy")
+            if rows > MOST_ROWS or any(kind in types for kind in _PACKED_TYPES):
+                raise Bomb(f"{path.name} would unpack to far more than it is")
+            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
+                left -= batch.nbytes + ROW * len(batch)
+                if left < 0:
+                    raise Bomb(f"{path.name} would unpack to far more than it is")
+                yield batch
+
+
+def check_folder(folder: Path, flag: str) -> None:
+    """Looks through a data set before `datasets` opens it.
+
+    Args:
+        folder (`Path`): Of the data set.
+        flag (`str`): That named it, for messages.
+
+    Raises:
+        UsageError: It holds a link to elsewhere, a pipe or a device, or its card names files outside of it.
+    """
+    try:
+        problem = next(foreign_entries(folder), None)
+        if problem is None and any(ELSEWHERE.search(place) for name in CARDS for place in _places(folder / name)):
+            problem = "its card names files outside of it"
+    except (OSError, ValueError, RecursionError):
+        problem = "it cannot be looked through"
+    if problem is not None:
+        raise UsageError(f"{flag} {folder} is not read, for {problem}; give the folder of a data set alone.")
+
+
+def check_tables(paths: Sequence[Path], flag: str) -> None:
+    """Raises `UsageError` where parquet files would unpack to far more than they are, or are none."""
+    import pyarrow as pa
+
+    try:
+        for _ in batches_of(paths):
+            pass
+    except Bomb as error:
+        raise UsageError(
+            f"{flag} is not read, for {error}; write the images again with `datasets`' to_parquet."
+        ) from None
+    except (OSError, ValueError, pa.ArrowException):
+        raise UsageError(f"{flag} holds parquet files that cannot be read; give a data set that is whole.") from None
+
+
+def is_inside(place: str, folder: Path) -> bool:
+    """Whether a data file that `datasets` found lies in the folder."""
+    return "://" not in place and Path(os.path.abspath(place)).is_relative_to(os.path.abspath(folder))
+
+
+def _places(card: Path) -> Iterator[str]:
+    """All text in the `configs` of a card, which names the files of a data set. Raises `OSError` or `ValueError`."""
+    import yaml
+
+    if not card.exists():
+        return
+    content = read_bounded(card, MOST_CARD).decode("utf-8", "replace")
+    if card.suffix == ".md":
+        found = re.match(r"\ufeff?---\r?\n(.*?)\n---", content, re.DOTALL)
+        content = found[1] if found else ""
+    try:
+        told: Any = yaml.safe_load(content)
+    except yaml.YAMLError:
+        raise ValueError("The card cannot be read.") from None
+    waiting, seen = [told.get("configs") if isinstance(told, dict) else None], 0
+    while waiting:
+        seen += 1
+        if seen > MOST_VALUES:
+            raise ValueError("The card is too large.")
+        each = waiting.pop()
+        if isinstance(each, dict | list):
+            waiting += each.values() if isinstance(each, dict) else each
+        elif isinstance(each, str):
+            yield each
