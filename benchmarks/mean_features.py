@@ -22,15 +22,15 @@ def main() -> None:
     args = parser.parse_args()
     shape, names = (1, args.resolution, args.resolution), tuple("0123456789")
     random = np.random.default_rng(0)
+    ledger = PrivacyLedger(None, target_epsilon=10, target_delta=1e-6, num_images=args.num_images, accountant="rdp")
     door = SensitiveImages(
         random.integers(0, 256, (args.num_images, *shape), dtype=np.uint8),
         random.integers(0, len(names), args.num_images),
-        num_images=args.num_images, image_shape=shape, class_names=names,
+        num_images=args.num_images, image_shape=shape, ledger=ledger, class_names=names,
     )  # fmt: skip
-    ledger = PrivacyLedger(None, target_epsilon=10, target_delta=1e-6, num_images=args.num_images, accountant="rdp")
     query = FrequencyFeatures(image_shape=shape, num_features=args.num_features, length_scale=7.0, seed=0)
     before, start, cpu = peak(), time.perf_counter(), time.process_time()
-    query.answer(door, noise_multiplier=5.0, ledger=ledger)
+    query.answer(door, noise_multiplier=5.0)
     print(
         f"{args.num_images} images, D = {args.num_features}: {time.perf_counter() - start:.0f} s, "
         f"{time.process_time() - cpu:.0f} s of CPU time, {(peak() - before) / 2**30:.2f} GiB more than before, "

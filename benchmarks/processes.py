@@ -85,17 +85,18 @@ def take_steps(args: argparse.Namespace) -> list[float]:
     images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, *shape), dtype=np.uint8)
     arrays = ImageArrays(images, np.arange(NUM_IMAGES) % 10, np.ones(NUM_IMAGES, dtype=bool))
     share = share_of(arrays, processes.index, processes.count)
+    ledger = shared_ledger(
+        processes,
+        lambda: PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp"),
+    )
     door = SensitiveImages(
         share.images,
         share.labels,
         num_images=NUM_IMAGES,
         image_shape=shape,
+        ledger=ledger,
         class_names=list("0123456789"),
         processes=processes,
-    )
-    ledger = shared_ledger(
-        processes,
-        lambda: PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp"),
     )
     torch.manual_seed(0)
     model, loss = EDMDenoiser(build(args.model), sigma_data=0.5), EDMLoss(0.0)
@@ -107,7 +108,7 @@ def take_steps(args: argparse.Namespace) -> list[float]:
         gradients = door.noisy_gradient(
             model, loss, max_grad_norm=1.0, noise_multiplier=2.0, sample_rate=args.images / NUM_IMAGES,
             normaliser=args.images, noise_multiplicity=args.noise_multiplicity, max_physical_batch_size=32,
-            ledger=ledger, reserve_steps=args.steps + 1,
+            reserve_steps=args.steps + 1,
         )  # fmt: skip
         for name, parameter in model.named_parameters():
             parameter.grad = gradients[name]

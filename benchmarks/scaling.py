@@ -205,9 +205,9 @@ def measure_door(folder: Path, number: int) -> dict[str, float]:
         for dtype, shape in ((np.uint8, (number, *SHAPE)), (np.bool_, (number,)))
     ]
     ledger = PrivacyLedger(None, target_epsilon=100, target_delta=1e-9, num_images=number)
-    question = {"clip_norm": 1.0, "noise_multiplier": 10.0, "by_label": False, "name": "mean", "ledger": ledger}
+    question = {"clip_norm": 1.0, "noise_multiplier": 10.0, "by_label": False, "name": "mean"}
     with MemoryMeter() as meter:
-        images = SensitiveImages(arrays[0], None, arrays[1], num_images=number, image_shape=SHAPE)
+        images = SensitiveImages(arrays[0], None, arrays[1], num_images=number, image_shape=SHAPE, ledger=ledger)
         started = time.process_time()
         images.noisy_sum(lambda batch, _: batch.flatten(1), sample_rate=1000 / number, repeats=SAMPLES, **question)
         seconds = (time.process_time() - started) / SAMPLES

@@ -75,7 +75,7 @@ class SharedStages:
         row = self.plan.rows[query.name]
         return self.answers.ask(
             row, self.ledger,
-            lambda: {"answer": query.answer(self._door(), noise_multiplier=row.noise_multiplier, ledger=self.ledger)},
+            lambda: {"answer": query.answer(self._door(), noise_multiplier=row.noise_multiplier)},
             **query.meaning,
         )["answer"]  # fmt: skip
 
@@ -134,7 +134,7 @@ class SharedStages:
             arrays = load_images(self.config.data, self.facts, self.folder.private / "cache")
             self._images = SensitiveImages(
                 arrays.images, arrays.labels, arrays.readable,
-                num_images=self.facts.num_images, image_shape=self.facts.image_shape,
+                num_images=self.facts.num_images, image_shape=self.facts.image_shape, ledger=self.ledger,
                 class_names=self.facts.class_names, device=self.device,
             )  # fmt: skip
         return self._images

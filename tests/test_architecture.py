@@ -128,3 +128,23 @@ def test_what_tests_share_is_in_support(tmp_path):
         assert from_tests(path) == set(), path
     (tmp_path / "it.py").write_text("def one():\n    from runs.test_crash import check_finished\n")
     assert from_tests(tmp_path / "it.py") == {"runs.test_crash"}
+
+
+def other_doors(place: Path) -> list[str]:
+    """Where the private source or the ledger of another object is read or set, as `file: line`."""
+    found = []
+    for path in sorted(place.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        methods = [node.func for node in nodes if isinstance(node, ast.Call)]
+        for node in nodes:
+            named = isinstance(node, ast.Attribute) and node.attr in ("_generator", "_ledger") and node not in methods
+            if named and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+                found.append(f"{path.relative_to(ROOT)}: {node.lineno}")
+    return found
+
+
+@pytest.mark.parametrize("place", ["diffusers_dp", "training", "pipelines", "examples", "benchmarks"])
+def test_nobody_but_an_audit_puts_another_source_behind_a_door(place):
+    """A door draws from the operating system's entropy and writes one ledger: both are its own."""
+    found = other_doors(ROOT / place)
+    assert all(each.startswith("diffusers_dp/audit/") for each in found) and bool(found) == (place == "diffusers_dp")

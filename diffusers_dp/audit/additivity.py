@@ -86,12 +86,13 @@ def additivity_checks(
             units = {"units": np.arange(len(which)), "num_units": len(which)}
         door = SensitiveImages(
             images[which], None if labels is None else labels[which], num_images=len(which),
-            image_shape=audited.image_shape, class_names=audited.class_names, device=audited.device, **units,
+            image_shape=audited.image_shape, ledger=mechanism.ledger(len(which)), class_names=audited.class_names,
+            device=audited.device, **units,
         )  # fmt: skip
+        door._generator = FaultyNoise(0.0)
         gradients = door.noisy_gradient(
-            audited.model, _draws_by_record(audited.row_loss), ledger=mechanism.ledger(len(which)),
-            generator=FaultyNoise(0.0), **{**question, "max_grad_norm": max_grad_norm},
-        )  # fmt: skip
+            audited.model, _draws_by_record(audited.row_loss), **{**question, "max_grad_norm": max_grad_norm}
+        )
         return flat(gradients, mechanism.normaliser / max_grad_norm)
 
     checks = []

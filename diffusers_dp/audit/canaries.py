@@ -188,7 +188,7 @@ class WatchedImages(SensitiveImages):
             self.watch.loss(row_loss, loudness, question["noise_multiplicity"]),
             **question,
         )
-        self.watch.questions.append({key: value for key, value in question.items() if key != "ledger"})
+        self.watch.questions.append(question)
         gradients = self.watch.end_step(answer, question["normaliser"])
         if self.after_step is not None:
             self.after_step()

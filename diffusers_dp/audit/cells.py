@@ -100,8 +100,7 @@ def noise_of_cell(
         question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
             "noise_multiplier": sigma, "sample_rate": 0.5 if bands is None else 0.5 / bands.count, "bands": bands,
             "truncated_batch_size": 2 if cell.truncated else None,
-            "noise_multiplicity": min(mechanism.noise_multiplicity, 2),
-            "ledger": ledger_of(cell), "reserve_steps": ASKS,
+            "noise_multiplicity": min(mechanism.noise_multiplicity, 2), "reserve_steps": ASKS,
         }  # fmt: skip
         answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
         if bands is not None:
@@ -112,12 +111,12 @@ def noise_of_cell(
         door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell, log)
         answer = door.noisy_sum(
             lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma,
-            sample_rate=0.5, by_label=True, name="query", ledger=ledger_of(cell), repeats=ASKS,
+            sample_rate=0.5, by_label=True, name="query", repeats=ASKS,
         )  # fmt: skip
         yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
         judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
-        row, ledger = LedgerRow("evaluation_reserve", "gaussian", sigma), ledger_of(cell)
-        asked = [{"classes and values": judge.ask(door, row, ledger)} for _ in range(ASKS)]
+        row = LedgerRow("evaluation_reserve", "gaussian", sigma)
+        asked = [{"classes and values": judge.ask(door, row)} for _ in range(ASKS)]
         yield "the question about a finished model", asked, sigma * judge.query.clip_norm
 
 
@@ -150,7 +149,7 @@ def blank_door(
         units = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS, "ids": digests_of(range(NUM_RECORDS))}
     return SensitiveImages(
         images, labels, np.zeros(NUM_RECORDS, dtype=bool), num_images=NUM_RECORDS, image_shape=image_shape,
-        class_names=class_names, leaky_log=leaky_log, device=device, **units,
+        ledger=ledger_of(cell), class_names=class_names, leaky_log=leaky_log, device=device, **units,
     )  # fmt: skip
 
 

@@ -124,12 +124,12 @@ def canary_runs(
     for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):
         watch, ledger = Watch(num_canaries), mechanism.ledger(num_records)
         door = WatchedImages(
-            images, None, readable, num_images=num_records, image_shape=STAND_IN_SHAPE,
+            images, None, readable, num_images=num_records, image_shape=STAND_IN_SHAPE, ledger=ledger,
             watch=watch, generator=FaultyNoise(noise_scale), after_step=progress,
         )  # fmt: skip
         model = stand_in_model()
         for _ in range(steps):
-            door.noisy_gradient(model, stand_in_loss, ledger=ledger, reserve_steps=lengths[0], **question)
+            door.noisy_gradient(model, stand_in_loss, reserve_steps=lengths[0], **question)
         if noise_scale == 1:
             claim = ledger.epsilon(None if quick or mechanism.truncated else "pld")
         declared = Declared(

@@ -52,11 +52,10 @@ class PlannedQuery:
         """With its own stand-in."""
         return cls(query, row, query.stand_in())
 
-    def answers(self, images: SensitiveImages, ledger: PrivacyLedger, draws: int, rate: float) -> np.ndarray:
+    def answers(self, images: SensitiveImages, draws: int, rate: float) -> np.ndarray:
         """Sums `[draws, classes, values]`, not finished."""
         question = replace(self.query, repeats=draws, sample_rate=rate)
-        answer = question.ask(images, self.features, noise_multiplier=self.row.noise_multiplier, ledger=ledger)
-        return answer.double().numpy()
+        return question.ask(images, self.features, noise_multiplier=self.row.noise_multiplier).double().numpy()
 
 
 def evaluation_query(
@@ -87,16 +86,16 @@ def query_runs(
     def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
         """`[count, classes, values]`."""
         readable = (unit_of == NUM_IMAGES // 2) & present
-        door = SensitiveImages(
-            images, labels, readable, num_images=len(unit_of), image_shape=image_shape, class_names=class_names,
-            **options,
-        )  # fmt: skip
-        door._generator = FaultyNoise(noise_scale)
-        parts = []
+        parts, source = [], FaultyNoise(noise_scale)
         while count > 0:
             ledger = _ledger(delta, "rdp")
             ledger.affordable_steps(query.row, DRAWS_PER_LEDGER)  # counted once, not anew for every draw
-            parts.append(query.answers(door, ledger, min(count, DRAWS_PER_LEDGER), rate))
+            door = SensitiveImages(
+                images, labels, readable, num_images=len(unit_of), image_shape=image_shape, ledger=ledger,
+                class_names=class_names, **options,
+            )  # fmt: skip
+            door._generator = source
+            parts.append(query.answers(door, min(count, DRAWS_PER_LEDGER), rate))
             count -= len(parts[-1])
         if progress is not None:
             progress()
@@ -155,10 +154,10 @@ def _additivity_check(
     def answer(which: slice) -> torch.Tensor:
         door = SensitiveImages(
             images[which], None if labels is None else labels[which], num_images=NUM_IMAGES, image_shape=image_shape,
-            class_names=class_names,
+            ledger=_ledger(delta, "rdp"), class_names=class_names,
         )  # fmt: skip
         door._generator = FaultyNoise(0.0)
-        return torch.from_numpy(query.answers(door, _ledger(delta, "rdp"), 1, 1.0))
+        return torch.from_numpy(query.answers(door, 1, 1.0))
 
     alone = sum(answer(slice(i, i + 1)) for i in range(NUM_TOGETHER))
     return additivity_check(f"{query.row.name}: additivity", answer(slice(None)), torch.as_tensor(alone))

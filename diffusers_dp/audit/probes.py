@@ -73,12 +73,10 @@ def sensitivity(
     def answer(missing: int | None) -> torch.Tensor:
         door = SensitiveImages(
             images, labels, unit_of != missing, num_images=NUM_RECORDS, image_shape=audited.image_shape,
-            class_names=audited.class_names, device=audited.device, **units,
+            ledger=ledger, class_names=audited.class_names, device=audited.device, **units,
         )  # fmt: skip
-        noiseless = FaultyNoise(0.0, key)
-        gradients = door.noisy_gradient(
-            audited.model, loss, ledger=ledger, reserve_steps=num_units + 1, generator=noiseless, **question
-        )
+        door._generator = FaultyNoise(0.0, key)
+        gradients = door.noisy_gradient(audited.model, loss, reserve_steps=num_units + 1, **question)
         return flat(gradients, mechanism.normaliser / mechanism.max_grad_norm)
 
     everybody = answer(None)
@@ -122,14 +120,14 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
         units = {"units": np.arange(2), "num_units": 2}
     answers: list[Gradients] = []
     for sample_rate in (1.0, 1e-9, 1e-9):
+        small = replace(mechanism, sample_rate=sample_rate, truncated=False, bands=None)
         door = SensitiveImages(
             blanks, labels, np.zeros(2, dtype=bool), num_images=2, image_shape=audited.image_shape,
-            class_names=audited.class_names, device=audited.device, **units,
+            ledger=small.ledger(2), class_names=audited.class_names, device=audited.device, **units,
         )  # fmt: skip
-        small = replace(mechanism, sample_rate=sample_rate, truncated=False, bands=None)
         question = {**small.question(2, 2), "noise_multiplicity": min(mechanism.noise_multiplicity, 4)}
         with _public_seeds():
-            answers.append(door.noisy_gradient(audited.model, audited.row_loss, ledger=small.ledger(2), **question))
+            answers.append(door.noisy_gradient(audited.model, audited.row_loss, **question))
     absent = sum(name not in answer for name in audited.parameters for answer in answers)
     checks = [exact_check("noise: parameters of the model without a gradient", absent, 0)]
     for answer, words in zip(answers, ("zeroed-out records", "an empty sample"), strict=False):

@@ -121,10 +121,10 @@ class RunAudit:
                 watch, ledger = Watch(self.num_canaries), self._ledger()
                 door = WatchedImages(
                     images, labels, readable, num_images=num_records, image_shape=facts.image_shape,
-                    class_names=facts.class_names, device=self.device,
+                    ledger=ledger, class_names=facts.class_names, device=self.device,
                     watch=watch, generator=FaultyNoise(noise_scale), after_step=clock.tick,
                 )  # fmt: skip
-                self._train(door, ledger, steps)
+                self._train(door, steps)
                 declared, found = self._declared(ledger, steps)
                 asked.append(declared)
                 outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
@@ -185,16 +185,15 @@ class RunAudit:
             num_images=self.plan.ledger.num_images,
         )  # fmt: skip
 
-    def _train(self, door: WatchedImages, ledger: PrivacyLedger, steps: int) -> None:
+    def _train(self, door: WatchedImages, steps: int) -> None:
         """The loop of every training, from a new model, in a folder that is thrown away."""
         config, sampling = replace(self.config, max_train_steps=steps, restart_slack=0), self.sampling
         settings = DPSGDSettings(**{**config.dp_sgd_settings, "checkpointing_steps": steps})
-        row = dp_sgd_row(config, self.plan, ledger)
+        row = dp_sgd_row(config, self.plan, door.ledger)
         with tempfile.TemporaryDirectory() as temporary:
             run_dp_sgd(
-                door, self._new_model(config), row, settings, ledger=ledger,
-                private=Path(temporary), largest_batch_size=sampling.largest_batch_size,
-                expected_batch_size=sampling.expected_batch_size,
+                door, self._new_model(config), row, settings, private=Path(temporary),
+                largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             )  # fmt: skip
 
     def _declared(self, ledger: PrivacyLedger, steps: int) -> tuple[Declared, list[Check]]:

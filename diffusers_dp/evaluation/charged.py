@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow
 from ..distributed.processes import Processes
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.query import Query
-from ..randomness.private_generator import PrivateGenerator
 from ..sampling.class_balance import CLASS_SHARE
 from ..sampling.seeds import generators
 from .classifiers import NetworkClassifier, build_classifier
@@ -112,21 +110,12 @@ class Judge:
         """The question."""
         return JudgesQuery(num_classes=len(self.class_names), synthetic_images=len(self.synthetic))
 
-    def ask(
-        self,
-        images: SensitiveImages,
-        row: LedgerRow,
-        ledger: PrivacyLedger,
-        *,
-        generator: PrivateGenerator | None = None,
-    ) -> torch.Tensor:
+    def ask(self, images: SensitiveImages, row: LedgerRow) -> torch.Tensor:
         """The noisy sum over all images: confusion counts, first and second moments, a row for each true class.
 
         Args:
             images (`SensitiveImages`): With the classes of the drawn images.
             row (`LedgerRow`): With the noise multiplier.
-            ledger (`PrivacyLedger`): Is written before an image is looked at.
-            generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
             `torch.Tensor` of shape `[classes, classes + 2 pixels]`, or `[1, 2 pixels]` without classes; float32.
@@ -134,10 +123,7 @@ class Judge:
         Raises:
             BudgetExceeded: The reserve is not there; nothing was asked.
         """
-        answer = self.query.ask(
-            images, self.features, noise_multiplier=row.noise_multiplier, ledger=ledger, generator=generator
-        )
-        return answer[0].cpu()
+        return self.query.ask(images, self.features, noise_multiplier=row.noise_multiplier)[0].cpu()
 
     def features(self, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         """Images `[b, C, H, W]` in [0, 1] to `[b, classes + 2 pixels]`, row by row."""
@@ -238,7 +224,6 @@ def charged_evaluation(
     pipeline: DPImagePipeline,
     images: SensitiveImages,
     row: LedgerRow,
-    ledger: PrivacyLedger,
     answers: NoisyAnswers,
     *,
     num_images: int,
@@ -252,7 +237,6 @@ def charged_evaluation(
         pipeline (`DPImagePipeline`): The finished model.
         images (`SensitiveImages`): The images that it was trained on.
         row (`LedgerRow`): What was reserved.
-        ledger (`PrivacyLedger`): Of the run.
         answers (`NoisyAnswers`): Keeps the answer, so that a run which resumes does not ask again.
         num_images (`int`): To draw, at least two of each class.
         num_inference_steps, seed (`int`): Of drawing; the seed also of the classifier.
@@ -267,6 +251,7 @@ def charged_evaluation(
     processes = images.processes  # they share what is drawn, and each asks its own share of the images
     digest = processes.on_first(lambda: hash_weights(pipeline.unet))
     weights = torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)
+    ledger = images.ledger
     stored = answers.get(row, ledger)
     spent = any(earlier["stage"] == row.name for earlier in ledger.rows)
     if spent and (stored is None or not torch.equal(stored["weights"], weights)):
@@ -286,7 +271,7 @@ def charged_evaluation(
         processes=processes,
     )
     judge = Judge(drawn, seed=seed, device=pipeline.device, processes=processes)
-    stored = answers.ask(row, ledger, lambda: {"answer": judge.ask(images, row, ledger), "weights": weights})
+    stored = answers.ask(row, ledger, lambda: {"answer": judge.ask(images, row), "weights": weights})
     noise_std = row.noise_multiplier * judge.query.clip_norm
     found = judge.measurements(stored["answer"], noise_std=noise_std, num_units=images.num_units)
     return [each.as_json() for each in found]

@@ -137,7 +137,7 @@ def _train(
         noise_multiplier = ledger.calibrate(sample_rate, steps)
         door = SensitiveImages(
             images.images, images.labels, num_images=images.public_size, capacity=images.capacity,
-            image_shape=(channels, height, width), class_names=class_names, device=device,
+            image_shape=(channels, height, width), ledger=ledger, class_names=class_names, device=device,
         )  # fmt: skip
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -149,7 +149,7 @@ def _train(
                 network, classification_loss,
                 max_grad_norm=MAX_GRAD_NORM, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
                 normaliser=batch_size, noise_multiplicity=1, max_physical_batch_size=MAX_PHYSICAL_BATCH_SIZE,
-                ledger=ledger, reserve_steps=steps,
+                reserve_steps=steps,
             )  # fmt: skip
             for name, parameter in network.named_parameters():
                 parameter.grad = gradients[name]

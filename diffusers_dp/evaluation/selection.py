@@ -20,7 +20,6 @@ from ..files.sealed_folder import open_sealed
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.query import Query
-from ..randomness.private_generator import PrivateGenerator
 from .classifiers import labels_of
 from .images import ImageSet
 
@@ -118,7 +117,6 @@ def choose_privately(
     delta: float,
     ledger_path: Path | str | None = None,
     question: str | None = None,
-    generator: PrivateGenerator | None = None,
 ) -> PrivateChoice:
     """Choose one candidate of each group by one noisy sum over real validation images.
 
@@ -137,7 +135,6 @@ def choose_privately(
         question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the
             same call has again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger.
             Without it none is kept.
-        generator (`PrivateGenerator`, *optional*): For tests.
 
     Raises:
         UsageError: Images without labels, nothing to choose from, or validation images that were asked before:
@@ -164,8 +161,8 @@ def choose_privately(
 
         def ask() -> dict[str, torch.Tensor]:
             counts = ChoiceQuery(candidates=len(candidates)).ask(
-                _door_to(validation), lambda images, labels: _correctness(candidates, images, labels),
-                noise_multiplier=noise_multiplier, ledger=ledger, generator=generator,
+                _door_to(validation, ledger), lambda images, labels: _correctness(candidates, images, labels),
+                noise_multiplier=noise_multiplier,
             )  # fmt: skip
             return {"noisy_counts": counts}
 
@@ -223,14 +220,14 @@ def sensitivity_of(num_candidates: int) -> float:
     return math.sqrt(num_candidates)
 
 
-def _door_to(images: ImageSet) -> SensitiveImages:
+def _door_to(images: ImageSet, ledger: PrivacyLedger) -> SensitiveImages:
     """A label outside the label set is a damaged record. Where no set is declared, each class that stands there has a
     name."""
     labels = labels_of(images)
     names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
     return SensitiveImages(
         images.images, labels, num_images=images.public_size, capacity=images.capacity,
-        image_shape=images.images.shape[1:], class_names=names,
+        image_shape=images.images.shape[1:], ledger=ledger, class_names=names,
     )  # fmt: skip
 
 

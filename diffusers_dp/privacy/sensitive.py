@@ -55,6 +55,7 @@ class SensitiveImages:
         capacity (`int`, *optional*): The most images that there can be, where they may be a few more than N because
             others are held out by their ids. Defaults to N.
         image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
+        ledger (`PrivacyLedger`): The one that every answer is charged to, **before** an image is read.
         class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
         units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is
             one.
@@ -72,7 +73,7 @@ class SensitiveImages:
 
     Raises:
         UsageError: More images than `capacity` or units than `num_units`, or images of another shape.
-        ValueError: `class_names` without `labels`.
+        ValueError: `class_names` without `labels`, or the ledger is for another number of units.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class SensitiveImages:
         *,
         num_images: int,
         image_shape: Sequence[int],
+        ledger: PrivacyLedger,
         class_names: Sequence[str] | None = None,
         units: np.ndarray | None = None,
         num_units: int | None = None,
@@ -113,6 +115,9 @@ class SensitiveImages:
             self._units = tensor_of(units)
         elif len(images) > self.processes.share_size(capacity):
             raise ValueError("There are more images than the share of one process.")
+        if ledger.num_images != self.num_units:
+            raise ValueError(f"The ledger counts {ledger.num_images} units, but {self.num_units} are sampled from.")
+        self._ledger = ledger
         self._own_units = self.processes.share_size(self._places)
         self._ids = ids
         self.max_images_per_unit = max_images_per_unit
@@ -134,6 +139,11 @@ class SensitiveImages:
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """The one that every answer is charged to, for as long as the door exists."""
+        return self._ledger
 
     def map(
         self, encode: Encode, *, shape: Sequence[int], cache: Path, made_of: object, batch_size: int = 8
@@ -175,7 +185,7 @@ class SensitiveImages:
             )  # fmt: skip
         return SensitiveImages(
             images, None if self._labels is None else self._labels.numpy(), readable,
-            num_images=self._num_images, image_shape=shape, class_names=self.class_names,
+            num_images=self._num_images, image_shape=shape, ledger=self._ledger, class_names=self.class_names,
             units=None if self._units is None else self._units.numpy(), num_units=self.num_units,
             ids=self._ids, capacity=self._capacity, max_images_per_unit=self.max_images_per_unit,
             leaky_log=self._leaky_log, device=self.device, processes=self.processes,
@@ -190,10 +200,8 @@ class SensitiveImages:
         sample_rate: float = 1.0,
         by_label: bool,
         name: str,
-        ledger: PrivacyLedger,
         repeats: int = 1,
         query: dict | None = None,
-        generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
         """A noisy sum of features, asked `repeats` times: `sum_i clip(features(x_i, y_i)) + N(0, (sigma *
         clip_norm)^2)`.
@@ -215,10 +223,8 @@ class SensitiveImages:
             sample_rate (`float`, defaults to 1): Each ask takes its own Poisson sample at this rate.
             by_label (`bool`): One sum for each class instead of one for all.
             name (`str`): Name of the ledger's row.
-            ledger (`PrivacyLedger`): Is written **before** an image is looked at.
             repeats (`int`, defaults to 1): Independent asks under one row.
             query (`dict`, *optional*): Public facts about the query for the ledger.
-            generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
             `torch.Tensor` of shape `[repeats, classes, d]` (`classes` = 1 without `by_label`), float32. Unscaled:
@@ -227,7 +233,6 @@ class SensitiveImages:
         Raises:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
             UsageError: The features mix records, or draw random numbers; nothing was asked.
-            ValueError: The ledger is for another number of images.
         """
         num_classes = None if self.class_names is None else len(self.class_names)
         num_rows = num_classes if by_label and num_classes is not None else 1
@@ -240,14 +245,13 @@ class SensitiveImages:
             query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm, **self._unit_facts},
             partition="label" if num_rows > 1 and self._units is None else None,
         )
-        self._check_size(ledger)
         with torch.no_grad(), _secret_torch_draws(self.device):
             blank = features_of_zeros(
                 features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
             )
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
-        reservation = ledger.reserve(row)
-        generator = generator or self._generator
+        reservation = self._ledger.reserve(row)
+        generator = self._generator
         answers = []
         for _ in range(repeats):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
@@ -271,7 +275,7 @@ class SensitiveImages:
             total = self.processes.sum({name: total})[name]
             answers.append(total.to(self.device, torch.float32))  # with all of its noise
         answer = torch.stack(answers)
-        ledger.executed(reservation, repeats)
+        self._ledger.executed(reservation, repeats)
         return answer
 
     def noisy_gradient(
@@ -285,14 +289,12 @@ class SensitiveImages:
         normaliser: float,
         noise_multiplicity: int,
         max_physical_batch_size: int,
-        ledger: PrivacyLedger,
         reserve_steps: int = 1,
         truncated_batch_size: int | None = None,
         bands: Bands | None = None,
-        generator: PrivateGenerator | None = None,
     ) -> Gradients:
         """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of
-        DP-SGD.
+        DP-SGD. It takes one step of an open reservation **before** an image is read.
 
         Sensitivity `max_grad_norm` (see `clipped_gradient_sum`). An empty sample takes the same path: zero plus noise.
 
@@ -306,14 +308,12 @@ class SensitiveImages:
             normaliser (`float`): The public divisor, the expected batch size qN.
             noise_multiplicity (`int`): K rows per image, averaged before clipping.
             max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
-            ledger (`PrivacyLedger`): One step of an open reservation is taken **before** an image is looked at.
             reserve_steps (`int`, defaults to 1): Steps to reserve at once when no reservation is open.
             truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a
                 random part of this size, and a smaller one filled up with blank images that do not count, so that
                 every step has as many rows.
             bands (`Bands`, *optional*): Groups of units take turns. Each unit of the group of the step's position in
                 the ledger is sampled at the rate bq. The noise is correlated over the steps (`BandedNoise`).
-            generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
             `dict[str, torch.Tensor]`: Parameter name to noisy gradient.
@@ -322,15 +322,14 @@ class SensitiveImages:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
             UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
             UnsupportedModel: The model has no exact gradients per image (`check_model`); nothing was spent.
-            ValueError: The ledger is for another number of images, samples of units or with held-out images are to be
-                truncated, or groups are to follow from anything but the ids of units.
+            ValueError: Samples of units or with held-out images are to be truncated, or groups are to follow from
+                anything but the ids of units.
         """
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
             bands=bands, **self._unit_facts,
         )  # fmt: skip
-        self._check_size(ledger)
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
         if truncated_batch_size is not None and self._capacity > self._num_images:
@@ -338,8 +337,8 @@ class SensitiveImages:
         if bands is not None and (bands.group_key is None or self._units is not None and self._ids is None):
             raise ValueError("Groups of units follow from a public key and the ids of the units.")
         check_model(model)
-        position = ledger.take_step(row, reserve_steps=reserve_steps)
-        generator = generator or self._generator
+        position = self._ledger.take_step(row, reserve_steps=reserve_steps)
+        generator = self._generator
         if bands is not None:
             members = self._members(bands, position % bands.count)
             sample = members[poisson_sample(len(members), row.sampling_probability, generator)]
@@ -378,10 +377,6 @@ class SensitiveImages:
         if images.dtype != torch.uint8:
             return images.float()
         return images.float() / 255 if lowest == 0 else images.float() / 127.5 - 1
-
-    def _check_size(self, ledger: PrivacyLedger) -> None:
-        if ledger.num_images != self.num_units:
-            raise ValueError(f"The ledger counts {ledger.num_images} units, but {self.num_units} are sampled from.")
 
     @property
     def _unit_facts(self) -> dict[str, int]:

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..accounting.ledger import PrivacyLedger
-
 
 if TYPE_CHECKING:
     import torch
 
     from ..privacy.sensitive import SensitiveImages
     from ..privacy.separate_records import Features
-    from ..randomness.private_generator import PrivateGenerator
 
     #: An answer `[repeats, classes, d]`, the number of units and the noise multiplier, to what is stored.
     Finish = Callable[[torch.Tensor, int, float], torch.Tensor]
@@ -106,24 +103,14 @@ class Query:
         kind."""
         return self.features
 
-    def ask(
-        self,
-        images: "SensitiveImages",
-        features: "Features",
-        *,
-        noise_multiplier: float,
-        ledger: PrivacyLedger,
-        generator: "PrivateGenerator | None" = None,
-    ) -> "torch.Tensor":
+    def ask(self, images: "SensitiveImages", features: "Features", *, noise_multiplier: float) -> "torch.Tensor":
         """
-        Puts the question to the door.
+        Puts the question to the door, which writes its ledger first.
 
         Args:
             images (`SensitiveImages`): The door.
             features (`Features`): As `features` above.
             noise_multiplier (`float`): sigma.
-            ledger (`PrivacyLedger`): Is written before an image is looked at.
-            generator (`PrivateGenerator`, *optional*): For tests.
 
         Returns:
             `torch.Tensor` of shape `[repeats, classes, d]`, float32: sums, not finished.
@@ -141,10 +128,8 @@ class Query:
             sample_rate=self.sample_rate,
             by_label=self.by_label,
             name=self.name,
-            ledger=ledger,
             repeats=self.repeats,
             query={**({} if normaliser is None else {"normaliser": normaliser}), **self.facts},
-            generator=generator,
         )
 
     def answer(
@@ -152,7 +137,6 @@ class Query:
         images: "SensitiveImages",
         *,
         noise_multiplier: float,
-        ledger: PrivacyLedger,
         features: "Features | None" = None,
         finish: "Finish | None" = None,
     ) -> "torch.Tensor":
@@ -160,12 +144,12 @@ class Query:
         Puts the question to the door, and finishes the answer.
 
         Args:
-            images, noise_multiplier, ledger: As for `ask`.
+            images, noise_multiplier: As for `ask`.
             features (`Features`, *optional*): In the place of the query's own.
             finish (`Finish`, *optional*): In the place of the query's own; it may use public numbers only.
 
         Raises:
             BudgetExceeded, UsageError: As `ask`.
         """
-        sums = self.ask(images, features or self.features, noise_multiplier=noise_multiplier, ledger=ledger)
+        sums = self.ask(images, features or self.features, noise_multiplier=noise_multiplier)
         return (finish or self.finish)(sums, images.num_units, noise_multiplier)

@@ -47,6 +47,13 @@ class Trained:
     optimizer: torch.optim.Optimizer | None = None
     opened: Any = None
 
+    @property
+    def kind(self) -> list[str]:
+        """The names of the loss and of all classes of layers, by which a run knows what its pre-flight tried."""
+        layers = {type(layer) for layer in (*self.module.modules(), *self.model.modules())}
+        loss = self.loss if hasattr(self.loss, "__qualname__") else type(self.loss)
+        return sorted(f"{each.__module__}.{each.__qualname__}" for each in (*layers, loss))
+
 
 @dataclass(frozen=True)
 class DPSGDSettings:
@@ -81,7 +88,6 @@ def run_dp_sgd(
     row: LedgerRow,
     settings: DPSGDSettings,
     *,
-    ledger: PrivacyLedger,
     private: Path,
     largest_batch_size: int,
     expected_batch_size: float,
@@ -103,7 +109,7 @@ def run_dp_sgd(
         BudgetExceeded: No step is left.
         Interrupted: SIGTERM came; a checkpoint was written.
     """
-    module, processes = trained.module, images.processes
+    module, processes, ledger = trained.module, images.processes, images.ledger
     processes.same_weights(module)
     optimizer = trained.optimizer or torch.optim.Adam(module.parameters(), lr=settings.learning_rate)
     ema = EMAModel(module.parameters(), decay=settings.ema_decay)
@@ -137,7 +143,6 @@ def run_dp_sgd(
                 normaliser=row.query["normaliser"],
                 noise_multiplicity=row.query["noise_multiplicity"],
                 max_physical_batch_size=physical_batch_size,
-                ledger=ledger,
                 reserve_steps=min(together - step % together, last_step - step),
                 truncated_batch_size=row.truncated_batch_size,
                 bands=bands,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
 from ..distributed.launcher import is_launched, leave, let_threads_sleep, tell
-from ..errors import DiffusersDPError, Interrupted
+from ..errors import DiffusersDPError, Interrupted, UsageError
 from ..methods.config import DPSGDConfig, TrainingConfig, load_config
 from ..methods.latents import LatentConfig
 from ..release.push import prepare_push
@@ -45,8 +45,8 @@ def run_method(
         method (`Callable`): What is particular to it; is given a `TrainingRun`, or a `DiffusionRun`.
         preflight (`Callable`): Audits the mechanism before anything is spent.
         argv (`list[str]`, *optional*): The command line without the program's name.
-        build (`Callable`, *optional*): The flags, public facts and a device to a new `Trained`, for the pre-flight of
-            a method whose DP-SGD trains no diffusion model.
+        build (`Callable`, *optional*): The flags, public facts and a device to a new `Trained`, for the pre-flight. A
+            method whose DP-SGD trains no diffusion model needs it, unless `--skip_preflight` is given.
 
     Raises:
         DiffusersDPError: See there; `Interrupted` at SIGTERM.
@@ -62,24 +62,30 @@ def run_method(
     from .forecast import forecast
 
     tune(config.tunes_engine)
-    opened = None
+    opened, tried = None, None
     if not config.skip_preflight:
         make = build or model_to_audit
 
-        def check() -> None:
+        def check() -> list[str] | None:
             nonlocal opened
             trained = make(config, facts, processes.device)
+            if trained is None and isinstance(config, DPSGDConfig):
+                raise UsageError(
+                    f"{config.method} trains no diffusion model, and nothing says what the pre-flight is to try: give "
+                    "`run_method` a `build` that returns what DP-SGD trains."
+                )
             opened = None if trained is None else trained.opened
             preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
             if isinstance(config, DPSGDConfig) and trained is not None:
                 settings = config.forecast_settings
                 print(forecast(facts, plan, trained, processes.device, count=processes.count, **settings), flush=True)
+            return None if trained is None else trained.kind
 
-        processes.on_first(check)
+        tried = processes.on_first(check)
     folder = RunFolder(config.output_dir)
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():
-        method(run_of(config)(config, facts, plan, processes, folder, opened))
+        method(run_of(config)(config, facts, plan, processes, folder, opened, tried))
 
 
 def how_long(

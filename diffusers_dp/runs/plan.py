@@ -141,10 +141,11 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     they leave of the budget.
 
     Raises:
-        UsageError: delta is 1/N or more without `--allow_large_delta`, the queries alone exceed the budget, other
-            releases of the data set leave too little of it, `verify` would refuse the release, or a flag is out of
-            range.
+        UsageError: Two questions have one name, delta is 1/N or more without `--allow_large_delta`, the queries alone
+            exceed the budget, other releases of the data set leave too little of it, `verify` would refuse the
+            release, or a flag is out of range.
     """
+    _refuse_one_name(config)
     sampling = sampling_of(config, facts.num_units)
     if config.has_guarantee and not config.allow_large_delta:
         _refuse_large_delta(target_delta(config, facts.num_units), facts.num_units, config.unit_of_privacy)
@@ -187,6 +188,15 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     if ledger.has_guarantee:
         refuse_unverifiable(ledger, config.queries)
     return Plan(sampling, rows, ledger, config.queries, errors)
+
+
+def _refuse_one_name(config: TrainingConfig) -> None:
+    """By its name a question has its row in the plan, and its stored answer. Raises `UsageError`."""
+    known = {"dp_sgd", "restart_slack", "evaluation_reserve"}
+    for query in config.queries:
+        if query.name in known:
+            raise UsageError(f"{config.method} plans two questions of the name '{query.name}': rename one of them.")
+        known.add(query.name)
 
 
 def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:

@@ -57,6 +57,7 @@ class TrainingRun(Generic[Config]):
         processes (`Processes`): Of the run.
         folder (`RunFolder`): Created, and locked.
         opened (`Any`, *optional*): See `Trained`.
+        tried (`list[str]`, *optional*): What the pre-flight tried, see `Trained.kind`.
 
     Attributes:
         images (`SensitiveImages`): The door.
@@ -73,9 +74,10 @@ class TrainingRun(Generic[Config]):
         processes: Processes,
         folder: RunFolder,
         opened: Any = None,
+        tried: list[str] | None = None,
     ):
         self.config, self.facts, self.plan, self.processes, self.folder = config, facts, plan, processes, folder
-        self.opened = opened
+        self.opened, self.tried, self._asked = opened, tried, set[str]()
         self.stages = StageTable()
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
         set_seed(config.seed, device_specific=True)
@@ -121,8 +123,9 @@ class TrainingRun(Generic[Config]):
             leaky_log = LeakyLog(private, config.max_grad_norm)
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
-            num_images=self.facts.num_images, image_shape=self.facts.image_shape, class_names=self.facts.class_names,
-            units=arrays.units, num_units=self.facts.declared_units, ids=arrays.ids, capacity=self.facts.capacity,
+            num_images=self.facts.num_images, image_shape=self.facts.image_shape, ledger=self.ledger,
+            class_names=self.facts.class_names, units=arrays.units, num_units=self.facts.declared_units,
+            ids=arrays.ids, capacity=self.facts.capacity,
             max_images_per_unit=config.images_per_unit, leaky_log=leaky_log, device=processes.device,
             processes=processes,
         )  # fmt: skip
@@ -162,17 +165,38 @@ class TrainingRun(Generic[Config]):
 
         Raises:
             BudgetExceeded: The question would exceed the budget; nothing was asked.
-            IntegrityError, UsageError: As `NoisyAnswers.get`; or the features mix records.
+            IntegrityError, UsageError: As `NoisyAnswers.get`; or the features mix records, the query was asked
+                already, or the door has another ledger.
         """
-        row = self.plan.rows[query.name]
+        if query.name in self._asked:
+            raise UsageError(
+                f"'{query.name}' was asked already, and has one answer: plan a query for each question, with its name."
+            )
+        row, door = self.plan.rows[query.name], self._door(images)
         stored = self.answers.ask(
             row, self.ledger, lambda: {"answer": query.answer(
-                images or self.images, noise_multiplier=row.noise_multiplier, ledger=self.ledger, features=features,
-                finish=finish,
+                door, noise_multiplier=row.noise_multiplier, features=features, finish=finish,
             )}, **query.meaning,
         )  # fmt: skip
+        self._asked.add(query.name)
         self.done(query.title)
         return stored["answer"]
+
+    def _door(self, images: SensitiveImages | None) -> SensitiveImages:
+        """The run's own, unless a mapped one is given. Raises `UsageError` where its answers would be charged to
+        another ledger."""
+        if images is not None and images.ledger is not self.ledger:
+            raise UsageError("These images have another ledger than the run: make their door with `run.images.map`.")
+        return images or self.images
+
+    def _refuse_unasked(self) -> None:
+        """A release is made of all answers that the plan says. What an earlier start asked has its row, too."""
+        asked = {row["stage"] for row in self.ledger.rows}
+        if missing := [query.name for query in self.plan.queries if query.name not in asked]:
+            raise UsageError(
+                f"{self.config.method} never asked what it planned: {', '.join(missing)}. Ask it with `run.ask`, or "
+                "leave it out of the method's `queries`; nothing is released."
+            )
 
     def keep(self, name: str, model: Any) -> None:
         """Saves what noisy answers taught a model before DP-SGD, in the private folder: it is no release."""
@@ -223,14 +247,21 @@ class TrainingRun(Generic[Config]):
 
         Raises:
             BudgetExceeded: No step is left.
+            UsageError: The pre-flight tried another model or loss, or the door has another ledger.
         """
         config, sampling = self.config, self.plan.sampling
         assert isinstance(config, DPSGDConfig) and sampling is not None
+        door = self._door(images)
+        if not config.skip_preflight and trained.kind != self.tried:
+            raise UsageError(
+                f"{config.method} is to train another model or loss than the pre-flight tried: let `build` return "
+                "what `run.dp_sgd` gets."
+            )
         row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         run_dp_sgd(
-            images or self.images, trained, row, DPSGDSettings(**config.dp_sgd_settings),
-            ledger=self.ledger, private=self.folder.private, largest_batch_size=sampling.largest_batch_size,
-            expected_batch_size=sampling.expected_batch_size, checkpoint=self.checkpoint, tracker=self.tracker,
+            door, trained, row, DPSGDSettings(**config.dp_sgd_settings), private=self.folder.private,
+            largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
+            checkpoint=self.checkpoint, tracker=self.tracker,
         )  # fmt: skip
         self.done("DP-SGD")
 
@@ -259,13 +290,18 @@ class TrainingRun(Generic[Config]):
         self._publish(artefact, curriculum, evaluation)
 
     def evaluate(self, pipeline: DPImagePipeline) -> Sequence[dict[str, Any]]:
-        """Asks what `--evaluation_reserve` set aside, about a finished model, for the receipt; nothing without it."""
+        """Asks what `--evaluation_reserve` set aside, about a finished model, for the receipt; nothing without it.
+
+        Raises:
+            UsageError: A query of the plan was never asked.
+        """
+        self._refuse_unasked()
         config = self.config
         pipeline.unet.eval()
         if config.evaluation_reserve is None:
             return []
         found = charged_evaluation(
-            pipeline, self.images, self.plan.rows["evaluation_reserve"], self.ledger, self.answers,
+            pipeline, self.images, self.plan.rows["evaluation_reserve"], self.answers,
             num_images=config.num_evaluation_images, num_inference_steps=config.num_inference_steps, seed=config.seed,
         )  # fmt: skip
         self.done("evaluation")
@@ -286,7 +322,11 @@ class TrainingRun(Generic[Config]):
 
         Returns:
             `Path`: The release, if this process made one.
+
+        Raises:
+            UsageError: A query of the plan was never asked.
         """
+        self._refuse_unasked()
         if not self.processes.first_goes_on():
             return None
         if self.ledger.has_guarantee:

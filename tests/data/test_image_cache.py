@@ -29,6 +29,7 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import DIGEST, digests_of, is_held_out
 from support.decoding_jobs import DamagedRows, FullDisk, is_killed, say_it, stop_hard, times_two
+from support.doors import make_ledger
 from support.images import config_of, encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
 
 
@@ -151,6 +152,7 @@ def test_the_door_takes_maps_and_strided_parts_of_them_without_a_word(tmp_path):
             door = SensitiveImages(
                 arrays.images[part], arrays.labels[part], arrays.readable[part],
                 num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
+                ledger=make_ledger(facts.num_images),
             )  # fmt: skip
             assert np.shares_memory(door._images._images, arrays.images)  # nothing was copied
             index = torch.tensor([0, 2, 5])
@@ -162,7 +164,7 @@ def test_what_was_written_to_a_private_map_stays(tmp_path):
     images = np.load(tmp_path / "images.npy", mmap_mode="c")
     images[:] = 7
     images.flags.writeable = False
-    door = SensitiveImages(images, num_images=4, image_shape=(1, 8, 8))
+    door = SensitiveImages(images, num_images=4, image_shape=(1, 8, 8), ledger=make_ledger(4))
     for _ in range(2):
         assert (door._images[torch.arange(4)] == 7).all()
 

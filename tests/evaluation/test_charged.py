@@ -37,9 +37,10 @@ def digits(train=True, number=None):
 
 
 def door(images, labels, names=CLASSES, **options):
+    number = options.pop("num_images", len(images))
+    options.setdefault("ledger", new_ledger(options.get("num_units", number)))
     return SensitiveImages(
-        images, labels, num_images=options.pop("num_images", len(images)), image_shape=(1, 8, 8), class_names=names,
-        **options,
+        images, labels, num_images=number, image_shape=(1, 8, 8), class_names=names, **options,
     )  # fmt: skip
 
 
@@ -64,8 +65,9 @@ def unlabelled_judge(synthetic):
     return Judge(ImageSet(synthetic.images))
 
 
-def ask(judge, images, *, ledger=None, generator=None):
-    return judge.ask(images, ROW, ledger or new_ledger(images.num_units), generator=generator)
+def ask(judge, images, *, generator=None):
+    images._generator = generator or images._generator
+    return judge.ask(images, ROW)
 
 
 # The question.
@@ -79,7 +81,7 @@ def test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for(ju
     for asked, names, norm in ((judge, CLASSES, math.sqrt(3)), (unlabelled_judge, None, math.sqrt(2))):
         labels = None if names is None else np.arange(4)
         ledger = new_ledger(4)
-        whole = ask(asked, door(images, labels, names), ledger=ledger, generator=Noiseless())
+        whole = ask(asked, door(images, labels, names, ledger=ledger), generator=Noiseless())
         assert ledger.rows[0]["query"]["sensitivity"] == ledger.rows[0]["query"]["clip_norm"] == norm
         for missing in range(4):
             readable = np.arange(4) != missing
@@ -106,7 +108,7 @@ def test_the_answer_is_a_confusion_matrix_and_two_moments_of_each_class(judge):
 def test_it_is_asked_once_at_the_reserved_noise_and_written_down_first(judge):
     images, labels = digits(number=40)
     ledger = new_ledger(40)
-    ask(judge, door(images, labels), ledger=ledger)
+    ask(judge, door(images, labels, ledger=ledger))
     (row,) = ledger.rows
     assert (row["stage"], row["noise_multiplier"], row["sampling_probability"]) == (ROW.name, SIGMA, 1.0)
     assert (row["steps_executed"], row["partition"], row["state"]) == (1, "label", "executed")
@@ -114,7 +116,7 @@ def test_it_is_asked_once_at_the_reserved_noise_and_written_down_first(judge):
 
     poor = new_ledger(40, target_epsilon=0.1)
     with pytest.raises(BudgetExceeded):
-        ask(judge, door(images, labels), ledger=poor)
+        ask(judge, door(images, labels, ledger=poor))
     assert poor.rows == []
 
 
@@ -286,9 +288,9 @@ def pipeline(monkeypatch):
     return pipeline
 
 
-def evaluate(pipeline, images, ledger, folder, **options):
+def evaluate(pipeline, images, folder, **options):
     given = {"num_images": 40, "num_inference_steps": 1, "seed": 0, **options}
-    return charged_evaluation(pipeline, images, ROW, ledger, NoisyAnswers(folder), **given)
+    return charged_evaluation(pipeline, images, ROW, NoisyAnswers(folder), **given)
 
 
 def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline, monkeypatch):
@@ -305,18 +307,18 @@ def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline, monkeypat
 def test_an_answer_is_asked_for_once(pipeline, tmp_path):
     images, labels = digits(number=40)
     ledger = new_ledger(40)
-    first = evaluate(pipeline, door(images, labels), ledger, tmp_path)
-    assert first and evaluate(pipeline, door(images, labels), ledger, tmp_path) == first
+    first = evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path)
+    assert first and evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path) == first
     assert len(ledger.rows) == 1
 
 
 def test_the_answer_about_an_earlier_state_is_not_given_for_a_later_one(pipeline, tmp_path, capsys):
     images, labels = digits(number=40)
     ledger = new_ledger(40)
-    evaluate(pipeline, door(images, labels), ledger, tmp_path)
+    evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path)
     with torch.no_grad():
         next(pipeline.unet.parameters()).add_(0.1)
-    assert evaluate(pipeline, door(images, labels), ledger, tmp_path) == []
+    assert evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path) == []
     assert "spent before an interruption" in capsys.readouterr().out
     assert len(ledger.rows) == 1
 
@@ -326,7 +328,7 @@ def test_an_answer_that_was_lost_is_not_asked_for_again(pipeline, tmp_path, monk
     ledger = new_ledger(40)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(NoisyAnswers, "put", lambda *arguments, **meaning: (_ for _ in ()).throw(KeyboardInterrupt))
-        evaluate(pipeline, door(images, labels), ledger, tmp_path)
-    assert evaluate(pipeline, door(images, labels), ledger, tmp_path) == []
+        evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path)
+    assert evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path) == []
     assert "spent before an interruption" in capsys.readouterr().out
     assert len(ledger.rows) == 1

@@ -16,6 +16,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import selection
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import choose_privately, split_for_training
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import Noiseless
@@ -50,8 +51,11 @@ GROUPS = ((wrong, right), (right_about_one_class, wrong, right, wrong))
 COUNTS = [0, 30, 10, 0, 30, 0]
 
 
-def choose(images=None, **options):
-    return choose_privately(GROUPS, images or validation(), **{"epsilon": EPSILON, "delta": DELTA, **options})
+def choose(images=None, generator=None, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        if generator is not None:
+            patch.setattr(sensitive, "PrivateGenerator", lambda: generator)
+        return choose_privately(GROUPS, images or validation(), **{"epsilon": EPSILON, "delta": DELTA, **options})
 
 
 # The split.
@@ -178,16 +182,16 @@ def noise_left_out(patch):
 def noise_twice(patch):
     ask = SensitiveImages.noisy_sum
 
-    def asked(self, fn, *, generator=None, **options):
-        answer = ask(self, fn, generator=generator, **options)
-        return answer + generator.normal(answer.shape, options["clip_norm"]) if generator else answer
+    def asked(self, fn, **options):
+        answer = ask(self, fn, **options)
+        return answer + self._generator.normal(answer.shape, options["clip_norm"])
 
     patch.setattr(SensitiveImages, "noisy_sum", asked)
 
 
 def asked_without_the_door(patch):
-    def peek(self, fn, *, clip_norm, noise_multiplier, ledger, generator=None, **options):
-        parts = [part[:2] for part in self._batches(torch.arange(NUM_IMAGES), 500, generator)]
+    def peek(self, fn, *, clip_norm, noise_multiplier, **options):
+        parts = [part[:2] for part in self._batches(torch.arange(NUM_IMAGES), 500, self._generator)]
         return sum(fn(images / 255, labels).sum(0) for images, labels in parts) + torch.randn(len(COUNTS))
 
     patch.setattr(SensitiveImages, "noisy_sum", peek)
@@ -200,7 +204,9 @@ def calibrated_for_half(patch):
 
 def labels_shifted(patch):
     build = selection._door_to
-    patch.setattr(selection, "_door_to", lambda v: build(ImageSet(v.images, (v.labels + 1) % 3, v.class_names)))
+    patch.setattr(
+        selection, "_door_to", lambda v, *more: build(ImageSet(v.images, (v.labels + 1) % 3, v.class_names), *more)
+    )
 
 
 @pytest.mark.parametrize(

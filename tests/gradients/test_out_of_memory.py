@@ -80,10 +80,10 @@ def test_units_stay_whole():
     units = np.array([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 5])
 
     def noisy(loss):
-        door = SensitiveImages(images, units=units, num_units=6, num_images=NUM_IMAGES, image_shape=SHAPE)
-        return gradient(
-            door, two_layers(), loss, generator=Counting(), max_physical_batch_size=100, ledger=make_ledger(6)
+        door = SensitiveImages(
+            images, units=units, num_units=6, num_images=NUM_IMAGES, image_shape=SHAPE, ledger=make_ledger(6)
         )
+        return gradient(door, two_layers(), loss, generator=Counting(), max_physical_batch_size=100)
 
     expected, loss = noisy(squares), Small(5)
     for name, value in noisy(loss).items():

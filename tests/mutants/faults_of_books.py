@@ -8,22 +8,20 @@ LEDGER_FAULTS = (
     Fault(
         "a question's row is written after the answer",
         DOOR,
-        "        reservation = ledger.reserve(row)\n        generator = generator or self._generator\n        answers "
-        "= []",
-        "        generator = generator or self._generator\n        answers = []",
+        "        reservation = self._ledger.reserve(row)\n        generator = self._generator\n",
+        "        generator = self._generator\n",
         ("privacy/test_sensitive.py::test_the_row_is_written_before_an_image_is_read",),
-        "        ledger.executed(reservation, repeats)",
-        "        ledger.executed(ledger.reserve(row), repeats)",
+        "        self._ledger.executed(reservation, repeats)",
+        "        self._ledger.executed(self._ledger.reserve(row), repeats)",
     ),
     Fault(
         "a step is taken after the images were looked at",
         DOOR,
-        "        position = ledger.take_step(row, reserve_steps=reserve_steps)\n        generator = generator or "
-        "self._generator",
-        "        position = 0\n        generator = generator or self._generator",
+        "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n",
+        "        position = 0\n",
         ("privacy/test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
         "        parameters = dict(model.named_parameters())",
-        "        ledger.take_step(row, reserve_steps=reserve_steps)\n        parameters = "
+        "        self._ledger.take_step(row, reserve_steps=reserve_steps)\n        parameters = "
         "dict(model.named_parameters())",
     ),
     Fault(

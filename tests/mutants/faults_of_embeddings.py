@@ -14,14 +14,14 @@ EMBEDDINGS = (
 """,
         """    title = "stopping features (mean)"
 
-    def ask(self, images, features, *, noise_multiplier, ledger, generator=None):
+    def ask(self, images, features, *, noise_multiplier):
         import torch
 
         from ..randomness.private_generator import PrivateGenerator
 
-        silent = PrivateGenerator()
+        images._generator = silent = PrivateGenerator()
         silent.normal = lambda shape, std, device=None: torch.zeros(shape, dtype=torch.float64, device=device)
-        return super().ask(images, features, noise_multiplier=noise_multiplier, ledger=ledger, generator=silent)
+        return super().ask(images, features, noise_multiplier=noise_multiplier)
 """,
         ("training/test_train_mean_features.py::test_stopping_answers_of_equal_data_differ",),
     ),

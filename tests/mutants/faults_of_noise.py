@@ -166,8 +166,8 @@ CELLS = (
     Fault(
         "noise of the question about a finished model halved",
         "diffusers_dp/evaluation/charged.py",
-        "self.features, noise_multiplier=row.noise_multiplier,",
-        "self.features, noise_multiplier=row.noise_multiplier / 2,",
+        "self.features, noise_multiplier=row.noise_multiplier)",
+        "self.features, noise_multiplier=row.noise_multiplier / 2)",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(

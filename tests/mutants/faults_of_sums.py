@@ -356,8 +356,8 @@ ENGINE_FAULTS = (
     Fault(
         "an unsupported model is refused after the ledger is written",
         DOOR,
-        "        check_model(model)\n        position = ledger.take_step(row, reserve_steps=reserve_steps)",
-        "        position = ledger.take_step(row, reserve_steps=reserve_steps)\n        check_model(model)",
+        "        check_model(model)\n        position = self._ledger.take_step(row, reserve_steps=reserve_steps)",
+        "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n        check_model(model)",
         ("gradients/test_supported.py::test_refused_by_name_before_anything_is_spent",),
     ),
 )
@@ -450,11 +450,11 @@ DIVISORS = (
         "features are tried when the row is written",
         DOOR,
         "        with torch.no_grad(), _secret_torch_draws(self.device):\n            blank",
-        "        reservation = ledger.reserve(row)\n"
+        "        reservation = self._ledger.reserve(row)\n"
         "        with torch.no_grad(), _secret_torch_draws(self.device):\n            blank",
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
-        "        reservation = ledger.reserve(row)\n        generator = generator or self._generator\n        answers",
-        "        generator = generator or self._generator\n        answers",
+        "        reservation = self._ledger.reserve(row)\n        generator = self._generator\n",
+        "        generator = self._generator\n",
     ),
     Fault(
         "an image is added to every class",

@@ -28,16 +28,17 @@ EVOLVED = (
         VOTES,
         """    def stand_in(self) -> "Features":
 """,
-        """    def ask(self, images, features, *, noise_multiplier, ledger, generator=None):
+        """    def ask(self, images, features, *, noise_multiplier):
         import torch
 
         from ..randomness.private_generator import PrivateGenerator
 
-        seeded, source = PrivateGenerator(), torch.Generator().manual_seed(0)
+        images._generator = seeded = PrivateGenerator()
+        source = torch.Generator().manual_seed(0)
         seeded.normal = lambda shape, std, device=None: std * torch.randn(
             shape, generator=source, dtype=torch.float64
         )
-        return super().ask(images, features, noise_multiplier=noise_multiplier, ledger=ledger, generator=seeded)
+        return super().ask(images, features, noise_multiplier=noise_multiplier)
 
     def stand_in(self) -> "Features":
 """,

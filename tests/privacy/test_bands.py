@@ -16,7 +16,7 @@ from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of, group_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.bands import bands_of, matrix, numbered, one_hot_loss, one_weight_each, taken
-from support.doors import Noiseless
+from support.doors import Noiseless, put
 from support.ledgers import row
 
 
@@ -33,7 +33,8 @@ def make_ledger(path=None, count=COUNT):
 
 def make_door(images=None, readable=None, **more):
     images = numbered(COUNT) if images is None else images
-    return SensitiveImages(images, None, readable, num_images=COUNT, image_shape=SHAPE, **more)
+    ledger = make_ledger(count=more.get("num_units", COUNT))
+    return SensitiveImages(images, None, readable, num_images=COUNT, image_shape=SHAPE, ledger=ledger, **more)
 
 
 def test_groups_are_those_of_a_hash_that_does_not_change():
@@ -92,10 +93,10 @@ def test_units_take_turns_as_a_whole():
     bands, ledger = bands_of(3, seed=1), make_ledger(count=7)
     groups = groups_of_rows(7, bands)
     sums = [
-        door.noisy_gradient(
-            one_weight_each(COUNT), one_hot_loss, max_grad_norm=1.0, noise_multiplier=2.0, sample_rate=1 / 3,
-            normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, bands=bands,
-            generator=Noiseless(),
+        put(
+            door, "noisy_gradient", one_weight_each(COUNT), one_hot_loss, max_grad_norm=1.0, noise_multiplier=2.0,
+            sample_rate=1 / 3, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger,
+            bands=bands, generator=Noiseless(),
         )["weight"][0, 1:].numpy()
         for _ in range(6)
     ]  # fmt: skip
@@ -115,9 +116,9 @@ def noise_of(door, ledger, steps, width=20_000, **changes):
     """Answers on images that nobody can read."""
     arguments = {"max_grad_norm": 0.5, "noise_multiplier": 3.0, "sample_rate": 0.1, "normaliser": 4.0, "bands": BANDS}
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 8, "ledger": ledger, "reserve_steps": steps}
-    model = nn.Linear(16, width // 16, bias=False)
+    model, arguments = nn.Linear(16, width // 16, bias=False), {**arguments, **changes}
     return torch.stack([
-        door.noisy_gradient(model, lambda m, x, _, g: m(x.flatten(1)).sum(1), **{**arguments, **changes})["weight"]
+        put(door, "noisy_gradient", model, lambda m, x, _, g: m(x.flatten(1)).sum(1), **arguments)["weight"]
         for _ in range(steps)
     ]).flatten(1).double().numpy()  # fmt: skip
 

@@ -46,22 +46,25 @@ def read(folder, name, **flags):
     return facts, load_images(data, facts, folder / "cache")
 
 
+def ledger_of(facts, arrays):
+    return PrivacyLedger(
+        None, target_epsilon=1e9, target_delta=1e-5, num_images=facts.num_units, accountant="rdp",
+        unit_of_privacy="image" if arrays.units is None else "patient",
+    )  # fmt: skip
+
+
 def doors(facts, arrays, **more):
+    more = {"ids": arrays.ids, "ledger": ledger_of(facts, arrays), **more}
     return SensitiveImages(
         arrays.images, arrays.labels, arrays.readable, num_images=facts.num_images, capacity=facts.capacity,
-        image_shape=SHAPE, units=arrays.units, num_units=facts.declared_units, ids=arrays.ids,
-        class_names=facts.class_names, **more,
+        image_shape=SHAPE, units=arrays.units, num_units=facts.declared_units, class_names=facts.class_names, **more,
     )  # fmt: skip
 
 
 def turns(facts, arrays, bands=BANDS, **more):
     """Whether each image takes part in a step, bool `[4, COUNT]`: all of a group do, at bq = 1."""
-    ledger = PrivacyLedger(
-        None, target_epsilon=1e9, target_delta=1e-5, num_images=facts.num_units, accountant="rdp",
-        unit_of_privacy="image" if arrays.units is None else "patient",
-    )  # fmt: skip
     door = doors(facts, arrays, **more)
-    return taken(door, ledger, 4, count=COUNT, bands=bands, sample_rate=0.25, generator=Noiseless())
+    return taken(door, None, 4, count=COUNT, bands=bands, sample_rate=0.25, generator=Noiseless())
 
 
 def units_of_table(folder, patients, images=None):
@@ -153,14 +156,10 @@ def test_shares_of_processes_do_not_move_a_group(tmp_path, count):
 def test_groups_of_units_need_the_ids_of_the_units(tmp_path):
     """Numbers that follow from who came first are no ids."""
     facts, arrays = read(tmp_path, table(tmp_path, patient=PATIENTS), unit_column="patient", num_train_units=30)
-    ledger = PrivacyLedger(
-        None, target_epsilon=1e9, target_delta=1e-5, num_images=30, accountant="rdp", unit_of_privacy="patient"
-    )
-    door = SensitiveImages(
-        arrays.images, None, arrays.readable, num_images=COUNT, image_shape=SHAPE, units=arrays.units, num_units=30
-    )
+    ledger = ledger_of(facts, arrays)
+    door = doors(facts, arrays, ids=None, ledger=ledger)
     with pytest.raises(ValueError, match="ids of the units"):
-        taken(door, ledger, 4, count=COUNT, bands=BANDS, sample_rate=0.25)
+        taken(door, None, 4, count=COUNT, bands=BANDS, sample_rate=0.25)
     assert not ledger.rows
 
 

@@ -19,7 +19,7 @@ from diffusers_dp.randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs import dp_sgd
 from diffusers_dp.runs import run as run_module
-from support.doors import KEY, make_door, make_ledger
+from support.doors import KEY, make_door, put
 from support.flags import FOLDER, NUM_IMAGES
 from support.runs import files
 
@@ -180,10 +180,10 @@ def test_the_leaky_log_changes_no_gradient(tmp_path):
         door._leaky_log = log
         for rate in (0.5, 1e-12):
             answers.append(
-                door.noisy_gradient(
-                    model, lambda m, x, y, g: m(x.flatten(1)).squeeze(1), max_grad_norm=1.0, noise_multiplier=2.0,
-                    sample_rate=rate, normaliser=6, noise_multiplicity=2, max_physical_batch_size=4,
-                    ledger=make_ledger(), generator=randomness.PrivateGenerator(KEY),
+                put(
+                    door, "noisy_gradient", model, lambda m, x, y, g: m(x.flatten(1)).squeeze(1), max_grad_norm=1.0,
+                    noise_multiplier=2.0, sample_rate=rate, normaliser=6, noise_multiplicity=2,
+                    max_physical_batch_size=4, generator=randomness.PrivateGenerator(KEY),
                 )["weight"]
             )  # fmt: skip
     assert torch.equal(answers[0], answers[2]) and torch.equal(answers[1], answers[3])

@@ -14,7 +14,7 @@ from diffusers_dp.data import mapped
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.models.latents import LatentEncoder, PosteriorLoss
 from diffusers_dp.privacy.sensitive import SensitiveImages
-from support.doors import KEY, SHAPE, Noiseless, gradient, make_door, make_ledger, squares
+from support.doors import KEY, SHAPE, Noiseless, gradient, make_door, make_ledger, put, squares
 from support.latents import tiny_vae
 
 
@@ -82,9 +82,9 @@ def test_a_record_that_fails_is_a_blank_and_moves_no_other(kind, tmp_path):
     rows, readable = rows_of(tmp_path / "broken")
     assert readable.tolist() == [number != 3 for number in range(12)]
     assert (rows[3] == 0).all() and (np.delete(rows, 3, 0) == np.delete(whole, 3, 0)).all()  # bit for bit
-    summed = door.noisy_sum(
-        lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0, noise_multiplier=1.0, by_label=False, name="q",
-        ledger=make_ledger(), generator=Noiseless(KEY),
+    summed = put(
+        door, "noisy_sum", lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0, noise_multiplier=1.0,
+        by_label=False, name="q", generator=Noiseless(KEY),
     )  # fmt: skip
     assert summed.item() == 11
 
@@ -186,7 +186,7 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
         most[0] = max(most[0], process.memory_info().rss - before)
         return images
 
-    door = SensitiveImages(images, num_images=count, image_shape=shape)
+    door = SensitiveImages(images, num_images=count, image_shape=shape, ledger=make_ledger(count))
     encoded(door, encode, tmp_path, shape)
     assert most[0] < 40e6
     assert (rows_of(tmp_path)[0] == np.float16(1 / 127.5 - 1)).all()
@@ -246,12 +246,12 @@ def test_latents_are_drawn_from_the_posterior_by_the_secret_source(tmp_path):
 def test_units_labels_and_shares_stay(tmp_path):
     images = images_of()
     units = np.arange(12) // 3
-    door = SensitiveImages(
-        images, num_images=12, image_shape=SHAPE, units=units, num_units=4, max_images_per_unit=2,
-    )  # fmt: skip
     ledger = make_ledger(4)
-    answer = encoded(door, Marked(), tmp_path).noisy_sum(
-        lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0, noise_multiplier=1.0, by_label=False, name="q",
-        ledger=ledger, generator=Noiseless(KEY),
+    door = SensitiveImages(
+        images, num_images=12, image_shape=SHAPE, ledger=ledger, units=units, num_units=4, max_images_per_unit=2,
+    )  # fmt: skip
+    answer = put(
+        encoded(door, Marked(), tmp_path), "noisy_sum", lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0,
+        noise_multiplier=1.0, by_label=False, name="q", generator=Noiseless(KEY),
     )  # fmt: skip
     assert answer.item() == pytest.approx(4) and ledger.rows[0]["query"]["max_images_per_unit"] == 2

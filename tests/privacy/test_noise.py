@@ -16,7 +16,7 @@ from diffusers_dp.models import EDMDenoiser, EDMLoss
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from support.doors import KEY, NUM_IMAGES, SHAPE, Counting, gradient, make_door, make_ledger, squares, two_layers
+from support.doors import KEY, NUM_IMAGES, SHAPE, Counting, gradient, make_door, make_ledger, put, squares, two_layers
 from support.models import convolutional_unet
 from support.places import ROOT
 from support.sources import handlers
@@ -25,7 +25,7 @@ from support.statistics import dispersion
 
 def ask(door, fn=lambda x, _: x.flatten(1), **changes):
     arguments = {"clip_norm": 0.5, "noise_multiplier": 3.0, "by_label": True, "name": "question"}
-    return door.noisy_sum(fn, **{**arguments, "ledger": make_ledger(door.num_units), **changes})
+    return put(door, "noisy_sum", fn, **{**arguments, "ledger": make_ledger(door.num_units), **changes})
 
 
 # How much.

@@ -21,7 +21,6 @@ from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.leaky_log import LeakyLog
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from support.doors import make_ledger
 from support.noise_questions import NOISE_CELLS, noise_of
 
 
@@ -220,13 +219,11 @@ def test_a_card_that_seeds_itself_is_never_asked_for_less_noise_than_the_door_ow
 
     for units in (False, True):
         door = cells.blank_door((1, 8, 8), ("a", "b"), Cell(units), None)
-        question = {"noise_multiplier": 3.0, "sample_rate": 1.0, "generator": Noting()}
-        door.noisy_sum(
-            lambda x, _: x.flatten(1), clip_norm=0.5, by_label=True, name="x", ledger=make_ledger(4), **question
-        )
+        door._generator, question = Noting(), {"noise_multiplier": 3.0, "sample_rate": 1.0}
+        door.noisy_sum(lambda x, _: x.flatten(1), clip_norm=0.5, by_label=True, name="x", **question)
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
         door.noisy_gradient(
             model, lambda m, rows, labels, generator: m(rows).squeeze(1), max_grad_norm=0.5, normaliser=9.0,
-            noise_multiplicity=2, max_physical_batch_size=4, ledger=make_ledger(4), **question,
+            noise_multiplicity=2, max_physical_batch_size=4, **question,
         )  # fmt: skip
     assert asked == [1.5] * 6

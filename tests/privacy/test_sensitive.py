@@ -23,7 +23,7 @@ from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.randomness.timestep_mixture import TimestepMixture
-from support.doors import CLASSES, KEY, NUM_IMAGES, SHAPE, make_door, make_ledger
+from support.doors import CLASSES, KEY, NUM_IMAGES, SHAPE, make_door, make_ledger, put
 from support.models import convolutional_unet
 
 
@@ -48,7 +48,7 @@ def frequency_features(number=20):
 def ask(door, fn=pixels, **changes):
     arguments = {"clip_norm": 1.0, "noise_multiplier": 2.0, "by_label": True, "name": "question"}
     arguments |= {"ledger": make_ledger(), "generator": PrivateGenerator(KEY)}
-    return door.noisy_sum(fn, **{**arguments, **changes})
+    return put(door, "noisy_sum", fn, **{**arguments, **changes})
 
 
 def distance(answer, other):
@@ -168,10 +168,10 @@ def test_public_facts_do_not_depend_on_what_is_there():
     rows, shapes, answers = [], [], []
     doors = make_door(), make_door([3]), make_door([NUM_IMAGES - 1]), make_door(count=NUM_IMAGES - 1)
     for door in doors:
-        ledger, door._generator = make_ledger(), PrivateGenerator(KEY)
+        ledger, door._generator = door.ledger, PrivateGenerator(KEY)
         central_images = MeanImages(image_shape=SHAPE, sample_rate=0.5, repeats=2)
-        central = central_images.answer(door, noise_multiplier=2.0, ledger=ledger)
-        embedding = frequency_features().answer(door, noise_multiplier=2.0, ledger=ledger)
+        central = central_images.answer(door, noise_multiplier=2.0)
+        embedding = frequency_features().answer(door, noise_multiplier=2.0)
         rows.append(ledger.rows)
         shapes.append((central.shape, embedding.shape, central.dtype, embedding.dtype))
         answers.append((central, embedding))
@@ -189,7 +189,9 @@ def test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn(mon
     assert f"Asking question: 100%|██████████| {NUM_IMAGES}/{NUM_IMAGES}" in capsys.readouterr().err
     ask(make_door(), sample_rate=0.5)
     images, units = np.zeros((5, *SHAPE), np.uint8), np.array([0, 0, 1, 2, 2])
-    of_units = SensitiveImages(images, num_images=5, image_shape=SHAPE, units=units, num_units=NUM_IMAGES)
+    of_units = SensitiveImages(
+        images, num_images=5, image_shape=SHAPE, ledger=make_ledger(), units=units, num_units=NUM_IMAGES
+    )
     ask(of_units, by_label=False)
     assert "Asking" not in capsys.readouterr().err
 
@@ -246,10 +248,12 @@ def test_central_images():
     labels = np.array([0] * 6 + [1] * 4 + [2] * 2)
     ledger, answers = make_ledger(), []
     for readable in (np.ones(NUM_IMAGES, dtype=bool), np.zeros(NUM_IMAGES, dtype=bool)):
-        door = SensitiveImages(white, labels, readable, num_images=NUM_IMAGES, image_shape=SHAPE, class_names=CLASSES)
+        door = SensitiveImages(
+            white, labels, readable, num_images=NUM_IMAGES, image_shape=SHAPE, ledger=ledger, class_names=CLASSES
+        )
         door._generator = PrivateGenerator(KEY)
         query = MeanImages(image_shape=SHAPE, repeats=2)
-        answers.append(query.answer(door, noise_multiplier=0.01, ledger=ledger))
+        answers.append(query.answer(door, noise_multiplier=0.01))
     assert answers[0].shape == (2, 3, 1, 8, 8)
     signal = answers[0] - answers[1]
     for row, count in enumerate((6, 4, 2)):  # a white image of norm 8 becomes grey, of norm 4
@@ -267,8 +271,8 @@ def test_central_image_facts(shape, stride, small):
     query = MeanImages(image_shape=shape, sample_rate=0.5)
     assert query.facts == {"stride": stride} and query.clip_norm == pytest.approx(small**0.5 / 2)
     images = np.zeros((1, *shape), dtype=np.uint8)
-    door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=shape)
-    answer = query.answer(door, noise_multiplier=1.0, ledger=make_ledger())
+    door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=shape, ledger=make_ledger())
+    answer = query.answer(door, noise_multiplier=1.0)
     assert answer.shape[:2] == (1, 1) and answer[0, 0].numel() == small
 
 
@@ -280,13 +284,13 @@ def test_frequency_features():
     assert torch.allclose(features(torch.zeros(1, *SHAPE)).norm(), torch.ones(()), atol=1e-6)
     answers = []
     for missing in ((), range(NUM_IMAGES)):
-        door, ledger = make_door(missing), make_ledger()
+        door = make_door(missing)
         door._generator = PrivateGenerator(KEY)
-        answers.append(query.answer(door, noise_multiplier=0.5, ledger=ledger))
+        answers.append(query.answer(door, noise_multiplier=0.5))
     expected = torch.stack([features(images[row::3]).sum(0) for row in range(3)]) / NUM_IMAGES
     assert torch.allclose(answers[0] - answers[1], expected, atol=1e-5)
     assert answers[1].std().item() == pytest.approx(0.5 / NUM_IMAGES, rel=0.2)
-    assert ledger.rows[0]["query"] == {
+    assert door.ledger.rows[0]["query"] == {
         "sensitivity": 1.0, "clip_norm": 1.0, "normaliser": NUM_IMAGES, "num_features": 40,
     }  # fmt: skip
 
@@ -302,7 +306,7 @@ def test_an_answer_is_the_sum_of_answers_to_single_images(query):
         door = make_door(missing)
         door._images[:] = door._images // 3 * torch.linspace(0.1, 1, NUM_IMAGES)[:, None, None, None]  # none is white
         door._generator = PrivateGenerator(KEY)
-        return query.answer(door, noise_multiplier=0.01, ledger=make_ledger())
+        return query.answer(door, noise_multiplier=0.01)
 
     everybody = set(range(NUM_IMAGES))
     nobody = answer(everybody)
@@ -339,7 +343,7 @@ def gradient(door, row_loss=worst_loss, model=None, **changes):
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5}
     arguments |= {"ledger": make_ledger(accountant="pld" if "truncated_batch_size" in changes else "rdp")}
     arguments |= {"generator": PrivateGenerator(KEY)}
-    return door.noisy_gradient(model or small_net(), row_loss, **{**arguments, **changes})
+    return put(door, "noisy_gradient", model or small_net(), row_loss, **{**arguments, **changes})
 
 
 def flat(gradients):
@@ -391,10 +395,7 @@ def test_half_precision_keeps_the_bound():
 def test_a_ledger_for_another_number_of_images_is_refused():
     ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=NUM_IMAGES + 1, accountant="rdp")
     with pytest.raises(ValueError, match="ledger counts"):
-        gradient(make_door(), ledger=ledger)
-    with pytest.raises(ValueError, match="ledger counts"):
-        make_door().noisy_sum(pixels, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="x", ledger=ledger)
-    assert ledger.rows == []
+        make_door(ledger=ledger)
 
 
 def test_filling_up_adds_nothing():
@@ -589,7 +590,7 @@ def test_no_public_name_gives_an_image():
     facts = {name: value for name, value in public.items() if not callable(value)}
     assert facts == {
         "num_units": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
-        "max_images_per_unit": 8, "processes": door.processes,
+        "max_images_per_unit": 8, "processes": door.processes, "ledger": door.ledger,
     }  # fmt: skip
     assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient", "map"}
     for name in ("__len__", "__getitem__", "__iter__", "__array__"):
@@ -601,21 +602,21 @@ def test_more_images_or_other_shapes_than_declared_are_refused():
     with pytest.raises(UsageError, match="--num_train_images"):
         make_door(num_images=NUM_IMAGES - 1)
     with pytest.raises(UsageError, match="--resolution"):
-        SensitiveImages(np.zeros((2, 1, 9, 9), np.uint8), num_images=2, image_shape=SHAPE)
+        SensitiveImages(np.zeros((2, 1, 9, 9), np.uint8), num_images=2, image_shape=SHAPE, ledger=make_ledger(2))
 
 
 def test_a_label_outside_the_label_set_is_a_damaged_record():
     images = np.full((3, 1, 4, 4), 255, dtype=np.uint8)
-    facts = {"num_images": 3, "image_shape": (1, 4, 4), "class_names": ["a", "b"]}
-    ledger = PrivacyLedger(None, target_epsilon=50.0, target_delta=1e-3, num_images=3)
+    facts = {"num_images": 3, "image_shape": (1, 4, 4), "class_names": ["a", "b"], "ledger": make_ledger(3)}
     answers = [
-        SensitiveImages(images, np.array(labels), None if readable is None else np.array(readable), **facts).noisy_sum(
+        put(
+            SensitiveImages(images, np.array(labels), None if readable is None else np.array(readable), **facts),
+            "noisy_sum",
             lambda x, _: x.flatten(1),
             clip_norm=4.0,
             noise_multiplier=5.0,
             by_label=True,
             name="sum",
-            ledger=ledger,
             generator=PrivateGenerator(bytes(16)),
         )
         for labels, readable in (([0, 5, -1], None), ([0, 0, 0], [True, False, False]))
@@ -625,7 +626,10 @@ def test_a_label_outside_the_label_set_is_a_damaged_record():
 
 def test_declared_classes_need_labels():
     with pytest.raises(ValueError, match="labels"):
-        SensitiveImages(np.zeros((1, 1, 4, 4), dtype=np.uint8), num_images=1, image_shape=(1, 4, 4), class_names=["a"])
+        SensitiveImages(
+            np.zeros((1, 1, 4, 4), dtype=np.uint8), num_images=1, image_shape=(1, 4, 4), ledger=make_ledger(1),
+            class_names=["a"],
+        )  # fmt: skip
 
 
 # Large sums.
@@ -652,9 +656,9 @@ def test_a_large_sum_loses_none_of_its_terms(units):
     images = np.zeros((8, 1, 2, 2), dtype=np.uint8)
     images[: 1 if units is None else 2] = 255
     options = {} if units is None else {"units": units, "num_units": 4}
-    door = SensitiveImages(images, num_images=8, image_shape=(1, 2, 2), **options)
-    ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=door.num_units, accountant="rdp")
-    question = {"noise_multiplier": 1.0, "sample_rate": 1.0, "ledger": ledger, "generator": TakesAway(bytes(16))}
+    ledger = make_ledger(8 if units is None else 4)
+    door = SensitiveImages(images, num_images=8, image_shape=(1, 2, 2), ledger=ledger, **options)
+    door._generator, question = TakesAway(bytes(16)), {"noise_multiplier": 1.0, "sample_rate": 1.0}
     model = nn.Linear(1, 1, bias=False)
 
     def row_loss(model, rows, labels, generator):

@@ -8,7 +8,7 @@ from torch import nn
 from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from support.doors import CLASSES, KEY, SHAPE, make_door, make_ledger
+from support.doors import CLASSES, KEY, SHAPE, make_door, make_ledger, put
 
 
 def pixels(x):
@@ -16,8 +16,8 @@ def pixels(x):
 
 
 def ask(door, features, *, ledger=None, by_label=True):
-    return door.noisy_sum(
-        features, clip_norm=1.0, noise_multiplier=2.0, by_label=by_label, name="question",
+    return put(
+        door, "noisy_sum", features, clip_norm=1.0, noise_multiplier=2.0, by_label=by_label, name="question",
         ledger=ledger or make_ledger(), generator=PrivateGenerator(KEY),
     )  # fmt: skip
 

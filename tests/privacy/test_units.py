@@ -15,7 +15,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.queries.frequency import FrequencyFeatures
-from support.doors import CLASSES, KEY, Noiseless
+from support.doors import CLASSES, KEY, Noiseless, put
 
 
 SHAPE = (1, 4, 4)
@@ -36,7 +36,7 @@ def make_ledger():
     )
 
 
-def make_door(without=None, *, most=20, unreadable=(), scale=1.0, units=UNITS):
+def make_door(without=None, *, most=20, unreadable=(), scale=1.0, units=UNITS, ledger=None):
     """Random images; those of the unit `without` contribute nothing."""
     rng = np.random.default_rng(0)
     images = (rng.integers(0, 256, (len(units), *SHAPE)) * scale).astype(np.uint8)
@@ -45,8 +45,8 @@ def make_door(without=None, *, most=20, unreadable=(), scale=1.0, units=UNITS):
     if without is not None:
         readable &= units != without
     return SensitiveImages(
-        images, labels, readable, num_images=len(units), image_shape=SHAPE, class_names=CLASSES,
-        units=units, num_units=NUM_UNITS, max_images_per_unit=most,
+        images, labels, readable, num_images=len(units), image_shape=SHAPE, ledger=ledger or make_ledger(),
+        class_names=CLASSES, units=units, num_units=NUM_UNITS, max_images_per_unit=most,
     )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def pixels(x, labels=None):
 def ask(door, fn=pixels, **changes):
     arguments = {"clip_norm": 1.0, "noise_multiplier": 1.0, "by_label": True, "name": "question"}
     arguments |= {"ledger": make_ledger(), "generator": Noiseless(KEY)}
-    return door.noisy_sum(fn, **{**arguments, **changes})[0]
+    return put(door, "noisy_sum", fn, **{**arguments, **changes})[0]
 
 
 class Model(nn.Module):
@@ -77,7 +77,8 @@ def gradient(door, **changes):
     arguments = {"max_grad_norm": 1.0, "noise_multiplier": 1.0, "sample_rate": 1.0, "normaliser": 1.0}
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 32, "ledger": make_ledger()}
     arguments |= {"generator": Noiseless(KEY)}
-    return door.noisy_gradient(Model(), changes.pop("loss", row_loss), **{**arguments, **changes})["layer.weight"][0]
+    loss = changes.pop("loss", row_loss)
+    return put(door, "noisy_gradient", Model(), loss, **{**arguments, **changes})["layer.weight"][0]
 
 
 @given(st.integers(0, NUM_UNITS - 1), st.sampled_from([1, 3, 20]), st.sampled_from([1e-2, 1.0, 30.0]), st.booleans())
@@ -173,9 +174,9 @@ def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
             counts[kind - 1] += 1
         return pixels(x)
 
-    door.noisy_sum(
-        watch, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="q", ledger=ledger, repeats=400,
-        generator=generator,
+    put(
+        door, "noisy_sum", watch, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="q", ledger=ledger,
+        repeats=400, generator=generator,
     )  # fmt: skip
     expected = 2 * 400 / len(mine)
     assert (
@@ -188,9 +189,9 @@ def test_units_are_sampled_not_images():
     door = make_door()
     door._images[:] = 128
     generator = Noiseless(KEY)
-    answers = door.noisy_sum(
-        lambda x, _: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3, by_label=False,
-        name="q", ledger=make_ledger(), repeats=3000, generator=generator,
+    answers = put(
+        door, "noisy_sum", lambda x, _: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3,
+        by_label=False, name="q", repeats=3000, generator=generator,
     ).flatten()  # fmt: skip
     assert torch.allclose(answers, answers.round(), atol=1e-5)
     assert answers.mean().item() == pytest.approx(5 * 0.3, abs=4 * math.sqrt(5 * 0.21 / 3000))
@@ -205,7 +206,7 @@ def test_unreadable_images_are_not_averaged_over():
     rest = UNITS != 3
     absent = SensitiveImages(
         whole._images[rest].numpy(), whole._labels[rest].numpy(), num_images=len(UNITS), image_shape=SHAPE,
-        class_names=CLASSES, units=UNITS[rest], num_units=NUM_UNITS, max_images_per_unit=20,
+        ledger=make_ledger(), class_names=CLASSES, units=UNITS[rest], num_units=NUM_UNITS, max_images_per_unit=20,
     )  # fmt: skip
     assert torch.allclose(ask(absent), ask(others), atol=1e-6), "none readable: as if it were not there"
     assert torch.allclose(gradient(absent), gradient(others), atol=1e-6)
@@ -234,16 +235,14 @@ def test_the_ledger_counts_units():
     assert entry["query"]["max_images_per_unit"] == 20
     images = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=len(UNITS), accountant="rdp")
     with pytest.raises(ValueError, match="ledger counts 15"):
-        ask(door, ledger=images)
+        make_door(ledger=images)
 
 
 def test_queries_divide_by_the_number_of_units():
-    door = make_door()
     ledger = make_ledger()
-    FrequencyFeatures(image_shape=SHAPE, num_features=20, length_scale=2.0, seed=0).answer(
-        door, noise_multiplier=1.0, ledger=ledger
-    )
-    MeanImages(image_shape=SHAPE, sample_rate=0.5).answer(door, noise_multiplier=1.0, ledger=ledger)
+    door = make_door(ledger=ledger)
+    FrequencyFeatures(image_shape=SHAPE, num_features=20, length_scale=2.0, seed=0).answer(door, noise_multiplier=1.0)
+    MeanImages(image_shape=SHAPE, sample_rate=0.5).answer(door, noise_multiplier=1.0)
     assert [row["query"]["normaliser"] for row in ledger.rows] == [NUM_UNITS, 0.5 * NUM_UNITS / 3]
 
 

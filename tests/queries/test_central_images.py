@@ -33,13 +33,14 @@ def ask(images, labels="round", *, missing=(), class_names=CLASSES, bins=4, sigm
     readable = np.ones(len(images), dtype=bool)
     readable[list(missing)] = False
     labels = np.arange(len(images)) % 3 if isinstance(labels, str) else labels
-    door = SensitiveImages(
-        images, labels, readable, num_images=NUM_IMAGES, image_shape=images.shape[1:], class_names=class_names, **other
-    )
-    door._generator = PrivateGenerator(KEY)
     ledger, shape = make_ledger(NUM_IMAGES), images.shape[1:]
+    door = SensitiveImages(
+        images, labels, readable, num_images=NUM_IMAGES, image_shape=shape, ledger=ledger, class_names=class_names,
+        **other,
+    )  # fmt: skip
+    door._generator = PrivateGenerator(KEY)
     query = ModeImages(image_shape=shape, num_bins=bins, sample_rate=rate, repeats=repeats)
-    sums = query.ask(door, query.features, noise_multiplier=sigma, ledger=ledger)
+    sums = query.ask(door, query.features, noise_multiplier=sigma)
     divided = sums / query.normaliser(NUM_IMAGES, sums.shape[1])
     return divided.unflatten(2, (*small_shape(shape), bins)), ledger.rows[0]
 
@@ -149,16 +150,19 @@ def test_a_unit_of_several_images_has_one_vote_per_value_in_all():
 def test_the_row_is_written_before_an_image_is_read(monkeypatch):
     """And nothing is asked that costs too much."""
     images, seen = make_images((1, 8, 8)), []
-    door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=images.shape[1:])
     ledger, original = make_ledger(NUM_IMAGES), sensitive._clip
+    door, poor = (
+        SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=images.shape[1:], ledger=each)
+        for each in (ledger, make_ledger(NUM_IMAGES, 0.1))
+    )
     monkeypatch.setattr(
         sensitive, "_clip", lambda *rest: seen.append([r["state"] for r in ledger.rows]) or original(*rest)
     )
     query = ModeImages(image_shape=images.shape[1:], num_bins=2)
-    query.answer(door, noise_multiplier=1.0, ledger=ledger)
+    query.answer(door, noise_multiplier=1.0)
     assert seen == [["reserved"]]
     with pytest.raises(BudgetExceeded):
-        query.answer(door, noise_multiplier=1.0, ledger=make_ledger(NUM_IMAGES, 0.1))
+        query.answer(poor, noise_multiplier=1.0)
     assert len(seen) == 1
 
 

@@ -118,16 +118,16 @@ def test_any_size_and_any_channels_are_scattered():
 # The questions.
 
 
-def door(images, labels, num_images=40):
+def door(images, labels, ledger):
     return SensitiveImages(
-        images.numpy(), labels.numpy(), num_images=num_images, image_shape=SHAPE, class_names=("a", "b", "c")
+        images.numpy(), labels.numpy(), num_images=40, image_shape=SHAPE, ledger=ledger, class_names=("a", "b", "c")
     )
 
 
 def noiseless(query, images, labels):
     """Asked with next to no noise."""
     ledger = PrivacyLedger(None, target_epsilon=1e30, target_delta=1e-5, num_images=40, accountant="rdp")
-    return query.answer(door(images, labels), noise_multiplier=1e-6, ledger=ledger)
+    return query.answer(door(images, labels, ledger), noise_multiplier=1e-6)
 
 
 @pytest.mark.parametrize("kind", [MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2])

@@ -38,17 +38,17 @@ class Silent(PrivateGenerator):
 
 def answer(images, labels, votes=1, units=None, **noise):
     options = {} if units is None else {"units": np.array(units), "num_units": 6}
-    door = SensitiveImages(
-        np.asarray(images), np.asarray(labels), num_images=12, image_shape=SHAPE, class_names=CLASSES, **options
-    )
     ledger = PrivacyLedger(
         None, target_epsilon=1e9, target_delta=1e-3, num_images=6 if units else 12, accountant="rdp",
         unit_of_privacy="image" if units is None else "patient",
     )  # fmt: skip
+    door = SensitiveImages(
+        np.asarray(images), np.asarray(labels), num_images=12, image_shape=SHAPE, ledger=ledger, class_names=CLASSES,
+        **options,
+    )  # fmt: skip
+    door._generator = noise.get("generator", Silent())
     features = NearestCandidates(PIXELS, CANDIDATES, votes)
-    sums = query(num_votes=votes).ask(
-        door, features, noise_multiplier=1.0, ledger=ledger, generator=noise.get("generator", Silent())
-    )
+    sums = query(num_votes=votes).ask(door, features, noise_multiplier=1.0)
     return sums[0], ledger.rows[0]
 
 

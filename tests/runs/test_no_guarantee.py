@@ -28,6 +28,7 @@ from diffusers_dp.release.push import files_to_push
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.runs.plan import new_ledger, plan_run
+from support.doors import put
 from support.flags import DIFFUSION_METHODS, TINY_RUN
 from support.ledgers import protected, unprotected
 from support.power_cut import Disk, write_state
@@ -70,19 +71,23 @@ def question(sigma=0.0, rate=0.5, steps=3):
 def door():
     pixels = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), dtype=np.uint8)
     labels = np.arange(N) % 2
-    return SensitiveImages(pixels, labels, None, num_images=N, image_shape=SHAPE, class_names=("a", "b")), pixels
+    names, ledger = ("a", "b"), unprotected()
+    door = SensitiveImages(pixels, labels, None, num_images=N, image_shape=SHAPE, ledger=ledger, class_names=names)
+    return door, pixels
 
 
 def ask_sum(images, ledger, sigma=0.0):
-    return images.noisy_sum(
-        lambda x, _: x.flatten(1), clip_norm=1.0, noise_multiplier=sigma, by_label=True, name="x", ledger=ledger
-    )
+    return put(
+        images, "noisy_sum", lambda x, _: x.flatten(1), clip_norm=1.0, noise_multiplier=sigma, by_label=True, name="x",
+        ledger=ledger,
+    )  # fmt: skip
 
 
 def ask_gradient(images, ledger, sigma=0.0, rate=1.0, model=None):
-    return images.noisy_gradient(
-        nn.Linear(4, 1, bias=False) if model is None else model, row_loss, max_grad_norm=0.5, noise_multiplier=sigma,
-        sample_rate=rate, normaliser=3, noise_multiplicity=1, max_physical_batch_size=4, ledger=ledger,
+    return put(
+        images, "noisy_gradient", nn.Linear(4, 1, bias=False) if model is None else model, row_loss,
+        max_grad_norm=0.5, noise_multiplier=sigma, sample_rate=rate, normaliser=3, noise_multiplicity=1,
+        max_physical_batch_size=4, ledger=ledger,
     )  # fmt: skip
 
 

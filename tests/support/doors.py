@@ -23,8 +23,9 @@ def make_ledger(num_images=NUM_IMAGES, target_epsilon=1e9, accountant="rdp"):
 
 
 def make_door(
-    missing=(), images=None, *, kinds=None, count=NUM_IMAGES, labels="round", class_names=CLASSES, num_images=None
-):
+    missing=(), images=None, *, kinds=None, count=NUM_IMAGES, labels="round", class_names=CLASSES, num_images=None,
+    ledger=None,
+):  # fmt: skip
     """Images of noise, if none are given; the first pixel is what `kinds` says."""
     if images is None:
         images = np.random.default_rng(0).integers(0, 256, (count, *SHAPE), dtype=np.uint8)
@@ -35,8 +36,19 @@ def make_door(
     readable[list(missing)] = False
     return SensitiveImages(
         images, np.arange(len(images)) % 3 if isinstance(labels, str) else labels, readable,
-        num_images=num_images or len(images), image_shape=images.shape[1:], class_names=class_names,
+        num_images=num_images or len(images), image_shape=images.shape[1:],
+        ledger=ledger or make_ledger(num_images or len(images)), class_names=class_names,
     )  # fmt: skip
+
+
+def put(door, question, *arguments, ledger=None, generator=None, **options):
+    """`noisy_sum` or `noisy_gradient`, once with another ledger or source of randomness than the door's own."""
+    own = door._ledger, door._generator
+    door._ledger, door._generator = ledger or own[0], generator or own[1]
+    try:
+        return getattr(door, question)(*arguments, **options)
+    finally:
+        door._ledger, door._generator = own
 
 
 def two_layers():
@@ -52,7 +64,7 @@ def squares(model, rows, labels, generator):
 def gradient(door, model, row_loss=squares, **changes):
     arguments = {"max_grad_norm": 0.1, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0}
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger(door.num_units)}
-    return door.noisy_gradient(model, row_loss, **{**arguments, **changes})
+    return put(door, "noisy_gradient", model, row_loss, **{**arguments, **changes})
 
 
 class Noiseless(PrivateGenerator):

@@ -39,37 +39,37 @@ def noise_of(cell, processes, leaky_log=None):
     )  # fmt: skip
     number = NUM_IMAGES if of == "images" else NUM_IMAGES // 3
     share = share_of(arrays, processes.index, processes.count)
-    door = SensitiveImages(
-        share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE,
-        class_names=None if question == "query of all" else CLASSES, units=share.units,
-        num_units=None if of == "images" else number, processes=processes, leaky_log=leaky_log,
-    )  # fmt: skip
     accountant = "pld" if sampling == "truncated" else "rdp"
     ledger = shared_ledger(
         processes,
         lambda: PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=number, accountant=accountant),
     )
+    door = SensitiveImages(
+        share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, ledger=ledger,
+        class_names=None if question == "query of all" else CLASSES, units=share.units,
+        num_units=None if of == "images" else number, processes=processes, leaky_log=leaky_log,
+    )  # fmt: skip
     if question == "query of all":
         answer = door.noisy_sum(
             lambda x, _: x.new_zeros(len(x), 12_000), clip_norm=0.2, noise_multiplier=3.0, by_label=False,
-            name="question", ledger=ledger, repeats=6,
+            name="question", repeats=6,
         )  # fmt: skip
         return [{"all": each} for each in answer], STD
     if question == "query":
         answer = door.noisy_sum(
             lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.2, noise_multiplier=3.0, sample_rate=0.5,
-            by_label=True, name="question", ledger=ledger, repeats=6,
+            by_label=True, name="question", repeats=6,
         )  # fmt: skip
         return [{"classes": each} for each in answer], STD
     if question == "finished model":
         judge, row = untrained_judge(SHAPE, CLASSES), LedgerRow("evaluation_reserve", "gaussian", 3.0)
-        return [{"classes": judge.ask(door, row, ledger)} for _ in range(45)], 3.0 * judge.query.clip_norm
+        return [{"classes": judge.ask(door, row)} for _ in range(45)], 3.0 * judge.query.clip_norm
     model = EDMDenoiser(convolutional_unet(16, (8, 16), 4))
     cut = {"truncated_batch_size": 4} if sampling == "truncated" else {}
     answers = [
         door.noisy_gradient(
             model, EDMLoss(0.3), max_grad_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, normaliser=8.0,
-            noise_multiplicity=2, max_physical_batch_size=4, ledger=ledger, reserve_steps=4, **cut,
+            noise_multiplicity=2, max_physical_batch_size=4, reserve_steps=4, **cut,
         )
         for _ in range(4)
     ]  # fmt: skip

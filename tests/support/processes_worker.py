@@ -31,7 +31,7 @@ from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
 from support.bands import bands_of
-from support.doors import Noiseless
+from support.doors import Noiseless, put
 from support.noise_questions import NOISE_CELLS, noise_of
 from support.releases import make_unet
 
@@ -53,11 +53,12 @@ def make_arrays(count, units=False):
     )
 
 
-def make_door(processes, arrays, num_images, num_units=None):
+def make_door(processes, arrays, num_images, num_units=None, ledger=None):
     share = share_of(arrays, processes.index, processes.count)
     return SensitiveImages(
         share.images, share.labels, share.readable, num_images=num_images, image_shape=SHAPE,
-        class_names=("a", "b", "c"), units=share.units, num_units=num_units, processes=processes,
+        ledger=ledger or make_ledger(processes, num_units or num_images), class_names=("a", "b", "c"),
+        units=share.units, num_units=num_units, processes=processes,
     )  # fmt: skip
 
 
@@ -74,10 +75,10 @@ def row_loss(model, images, labels, generator):
     return model(images.flatten(1)).square().sum(1) * (1 + labels)
 
 
-def step(door, model, ledger, **changes):
+def step(door, model, **changes):
     arguments = {"max_grad_norm": CLIP_NORM, "noise_multiplier": SIGMA, "sample_rate": RATE, "normaliser": NORMALISER}
-    arguments |= {"noise_multiplicity": 2, "max_physical_batch_size": 3, "ledger": ledger}
-    return door.noisy_gradient(model, row_loss, **{**arguments, **changes})
+    arguments |= {"noise_multiplicity": 2, "max_physical_batch_size": 3}
+    return put(door, "noisy_gradient", model, row_loss, **{**arguments, **changes})
 
 
 def which(images, labels=None):
@@ -92,10 +93,11 @@ def exact_sums(processes, model):
         ("images", make_door(processes, make_arrays(10), 11)),
         ("units", make_door(processes, make_arrays(10, units=True), 10, num_units=5)),
     ):
-        ledger = make_ledger(processes, door.num_units)
-        quiet = {"generator": Noiseless(), "sample_rate": 1.0, "ledger": ledger}
+        quiet = {"generator": Noiseless(), "sample_rate": 1.0}
         found[name] = step(door, model, max_grad_norm=1.0, **quiet)
-        found[f"answer of {name}"] = door.noisy_sum(
+        found[f"answer of {name}"] = put(
+            door,
+            "noisy_sum",
             lambda x, _: x.flatten(1),
             clip_norm=1.0,
             noise_multiplier=1.0,
@@ -120,8 +122,7 @@ def sums_of_rows(processes, model, cache):
         ("units", make_door(processes, make_arrays(10, units=True), 10, num_units=5)),
     ):
         rows = door.map(encode, shape=(4, 2, 2), cache=cache / name, made_of=name, batch_size=3)
-        quiet = {"generator": Noiseless(), "sample_rate": 1.0, "ledger": make_ledger(processes, door.num_units)}
-        found[name] = step(rows, model, max_grad_norm=1.0, **quiet)
+        found[name] = step(rows, model, max_grad_norm=1.0, generator=Noiseless(), sample_rate=1.0)
     return found
 
 
@@ -145,8 +146,8 @@ def large_sums(processes):
     arrays = make_arrays(10)
     arrays.images[:, 0, 0, 0] = 255
     arrays.images[1, 0, 0, 0] = 0
-    door, ledger = make_door(processes, arrays, 10), make_ledger(processes, 10)
-    question = {"noise_multiplier": 1.0, "sample_rate": 1.0, "ledger": ledger, "generator": TakesAway()}
+    door, question = make_door(processes, arrays, 10), {"noise_multiplier": 1.0, "sample_rate": 1.0}
+    door._generator = TakesAway()
     answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="question", **question)
     gradient = door.noisy_gradient(
         nn.Linear(1, 1, bias=False), loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1,
@@ -159,23 +160,21 @@ def noise_alone(processes):
     """No image can be read: what comes out of the door is its noise."""
     arrays = make_arrays(10)
     arrays.readable[:] = False
-    door, ledger = make_door(processes, arrays, 10), make_ledger(processes, 10)
-    wide = nn.Linear(16, 4096)
-    gradients = [torch.cat([g.flatten() for g in step(door, wide, ledger).values()]) for _ in range(8)]
+    door, wide = make_door(processes, arrays, 10), nn.Linear(16, 4096)
+    gradients = [torch.cat([g.flatten() for g in step(door, wide).values()]) for _ in range(8)]
     answer = door.noisy_sum(
         lambda x, _: x.new_zeros(len(x), 5000), clip_norm=CLIP_NORM, noise_multiplier=SIGMA, by_label=False,
-        name="question", ledger=ledger, repeats=40,
+        name="question", repeats=40,
     )  # fmt: skip
     return {"gradient": torch.stack(gradients), "answer": answer.flatten(1)}
 
 
 def who_takes_part(processes):
     """The door draws from its own source here; the noise is too small to hide who was sampled."""
-    door, ledger = make_door(processes, make_arrays(40), 40), make_ledger(processes, 40)
+    door = make_door(processes, make_arrays(40), 40)
     door._readable[:] = True
     answer = door.noisy_sum(
-        which, clip_norm=1.0, noise_multiplier=1e-4, sample_rate=RATE, by_label=False, name="question", ledger=ledger,
-        repeats=300,
+        which, clip_norm=1.0, noise_multiplier=1e-4, sample_rate=RATE, by_label=False, name="question", repeats=300,
     )  # fmt: skip
     return answer[:, 0]
 
@@ -185,10 +184,11 @@ def who_remains(processes):
     rows of each step."""
     images, batches = make_arrays(CUT_IMAGES), []
     images.readable[:] = True
-    door = make_door(processes, images, CUT_IMAGES)
     ledger = shared_ledger(
         processes, lambda: PrivacyLedger(None, target_epsilon=9.0, target_delta=1e-5, num_images=CUT_IMAGES)
     )
+    door = make_door(processes, images, CUT_IMAGES, ledger=ledger)
+    door._generator = Noiseless()
     sums = nn.Linear(40, 1, bias=False)
 
     def one_hot_loss(model, images, _, generator):
@@ -199,8 +199,8 @@ def who_remains(processes):
     for _ in range(CUT_REPEATS):
         answer = door.noisy_gradient(
             sums, one_hot_loss, max_grad_norm=1.0, noise_multiplier=100.0, sample_rate=CUT_SIZE / CUT_IMAGES,
-            normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, reserve_steps=CUT_REPEATS,
-            truncated_batch_size=CUT_SIZE, generator=Noiseless(),
+            normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, reserve_steps=CUT_REPEATS,
+            truncated_batch_size=CUT_SIZE,
         )  # fmt: skip
         found.append(answer["weight"].flatten())
         rows.append(sum(batches))
@@ -212,7 +212,9 @@ def who_takes_turns(processes):
     """Of whole groups, without noise; and the noise of steps with bands alone, in four of them."""
     arrays = make_arrays(40)
     arrays.readable[:] = True
-    door, ledger = make_door(processes, arrays, 40), make_ledger(processes, 40)
+    ledger = make_ledger(processes, 40)
+    door = make_door(processes, arrays, 40, ledger=ledger)
+    door._generator = Noiseless()
     question = {"sample_rate": 1 / BANDS.count, "normaliser": 1.0, "noise_multiplicity": 1, "bands": BANDS}
     question |= {"max_grad_norm": 1.0, "noise_multiplier": SIGMA, "max_physical_batch_size": 64, "reserve_steps": 8}
 
@@ -221,12 +223,12 @@ def who_takes_turns(processes):
 
     sums = nn.Linear(40, 1, bias=False)
     found = {"taken": torch.stack([
-        door.noisy_gradient(sums, one_hot_loss, ledger=ledger, generator=Noiseless(), **question)["weight"].flatten()
+        door.noisy_gradient(sums, one_hot_loss, **question)["weight"].flatten()
         for _ in range(2 * BANDS.count)
     ])}  # fmt: skip
     arrays.readable[:] = False
-    door, wide = make_door(processes, arrays, 40), nn.Linear(40, 512)
-    answers = [door.noisy_gradient(wide, one_hot_loss, ledger=ledger, **question) for _ in range(6)]
+    door, wide = make_door(processes, arrays, 40, ledger=ledger), nn.Linear(40, 512)
+    answers = [door.noisy_gradient(wide, one_hot_loss, **question) for _ in range(6)]
     found["noise"] = torch.stack([torch.cat([g.flatten() for g in answer.values()]) for answer in answers])
     return found
 
@@ -234,10 +236,11 @@ def who_takes_turns(processes):
 def train(processes, model):
     """With three images, fewer than processes: samples are mostly empty, and one process never has an image."""
     processes.same_weights(model)
-    door, ledger = make_door(processes, make_arrays(3), 3), make_ledger(processes, 3)
+    door = make_door(processes, make_arrays(3), 3)
+    ledger = door.ledger
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for _ in range(6):
-        for name, gradient in step(door, model, ledger, reserve_steps=4).items():
+        for name, gradient in step(door, model, reserve_steps=4).items():
             model.get_parameter(name).grad = gradient
         optimizer.step()
     ledger.flush_executed()
@@ -245,10 +248,10 @@ def train(processes, model):
 
 
 def until_refused(processes, model):
-    door, ledger = make_door(processes, make_arrays(3), 3), make_ledger(processes, 3, target_epsilon=4.0)
+    door = make_door(processes, make_arrays(3), 3, ledger=make_ledger(processes, 3, target_epsilon=4.0))
     for taken in range(100):
         try:
-            step(door, model, ledger)
+            step(door, model)
         except BudgetExceeded as error:
             return taken, str(error), error.is_told
 
@@ -345,9 +348,10 @@ def about_a_finished_model(processes: Processes) -> dict:
     arrays = ImageArrays(whole[labels < 3][:60], labels[labels < 3][:60], np.ones(60, bool))
     share = share_of(arrays, processes.index, processes.count)
     images = SensitiveImages(
-        share.images, share.labels, share.readable, num_images=60, image_shape=(1, 8, 8), class_names=("a", "b", "c"),
-        processes=processes,
+        share.images, share.labels, share.readable, num_images=60, image_shape=(1, 8, 8),
+        ledger=make_ledger(processes, 60), class_names=("a", "b", "c"), processes=processes,
     )  # fmt: skip
+    images._generator = Noiseless()
     torch.manual_seed(0)
     pipeline = DPImagePipeline(
         make_unet(3), EDMDPMSolverMultistepScheduler(sigma_data=0.5), id2label={0: "a", 1: "b", 2: "c"}
@@ -358,7 +362,7 @@ def about_a_finished_model(processes: Processes) -> dict:
     drawn = charged.drawn_images(pipeline, num_images=30, num_inference_steps=1, seed=5, processes=processes)
     judge = charged.Judge(drawn, seed=processes.index, epochs=1, processes=processes)
     row = LedgerRow("evaluation_reserve", "gaussian", 4.0)
-    answer = judge.ask(images, row, make_ledger(processes, 60), generator=Noiseless())
+    answer = judge.ask(images, row)
     return {
         "drawn": torch.from_numpy(drawn.images), "labels": drawn.labels.tolist(), "answer": answer,
         "weights": copy.deepcopy(judge.classifier.network.state_dict()), "batches": len(drawn_here),

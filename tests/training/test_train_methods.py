@@ -246,6 +246,7 @@ def test_an_audit_asks_for_mode_images_as_the_run_does():
     plan = plan_run(config, facts)
     (planned,) = mechanism_audit._queries(facts, plan)
     assert planned.row == plan.rows["mode_images"] and planned.query.clip_norm == 8
-    door = SensitiveImages(np.zeros((0, 1, 8, 8), np.uint8), None, None, num_images=NUM_IMAGES, image_shape=(1, 8, 8))
     ledger = PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp")
-    assert planned.answers(door, ledger, 2, 0.5).shape == (2, 1, 64 * 3)
+    images = np.zeros((0, 1, 8, 8), np.uint8)
+    door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=(1, 8, 8), ledger=ledger)
+    assert planned.answers(door, 2, 0.5).shape == (2, 1, 64 * 3)

@@ -1,0 +1,263 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a run refuses of a method that somebody else wrote: questions that differ from the plan, and a model that the
+pre-flight did not try."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from torch import nn
+
+from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.files.canonical import canonical_json
+from diffusers_dp.methods.config import DPSGDConfig, TrainingConfig
+from diffusers_dp.methods.registry import Method
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.queries.query import Query
+from diffusers_dp.release.artefacts import write_text
+from diffusers_dp.runs.dp_sgd import Trained
+from diffusers_dp.runs.launch import run_method
+from support.doors import make_ledger
+from support.flags import NUM_IMAGES, RESUME
+from support.runs import ledger_of, read_ledger, write_images
+
+
+FLAGS = ["--class_names", "left,empty,right", "--resolution", "8", "--num_channels", "1", "--accountant", "rdp"]
+FLAGS += ["--num_train_images", str(NUM_IMAGES), "--target_epsilon", "1"]
+STEPS = "--max_train_steps 4 --noise_multiplicity 1 --max_grad_norm 1 --train_batch_size 8".split()
+
+
+class Index:
+    """A release of nothing but an index."""
+
+    files = ("model_index.json",)
+
+    def save(self, release):
+        self.state_privacy(release, None)
+
+    def state_privacy(self, release, statement):
+        write_text(release / "model_index.json", canonical_json({"_class_name": "Index", "privacy": statement}))
+
+    def card(self, receipt):
+        return ModelCard("---\nlicense: mit\n---\n# An index\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pixels(Query):
+    called: str = "pixels"
+
+    @property
+    def name(self):
+        return self.called
+
+    title = "mean of the pixels"
+    clip_norm = 1.0
+
+    def features(self, images, labels):
+        return images.flatten(1)
+
+
+@dataclass
+class OwnConfig(TrainingConfig):
+    method = "own"
+    output_dir: str = "run"
+    asked: ClassVar[tuple[str, ...]] = ("first", "second")
+
+    @classmethod
+    def registered(cls):
+        return Method("own", "Own", "nowhere", "proven_with_assumptions", "own.py", ("Noisy sum",), "It asks.")
+
+    @property
+    def queries(self):
+        return tuple(Pixels(called=name) for name in self.asked)
+
+
+@dataclass
+class OwnDPSGDConfig(DPSGDConfig):
+    method = "own"
+    output_dir: str = "run"
+
+    @classmethod
+    def registered(cls):
+        return Method("own", "Own", "nowhere", "proven_with_assumptions", "own.py", ("DP-SGD",), "It trains.")
+
+
+@dataclass
+class AskedTwice(OwnConfig):
+    asked: ClassVar[tuple[str, ...]] = ("first", "first")
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def asked(tmp_path):
+    return [row["stage"] for row in read_ledger(tmp_path / "run")[1]] if ledger_of(tmp_path / "run").exists() else []
+
+
+def released(tmp_path):
+    return (tmp_path / "run" / "release" / "privacy_receipt.json").is_file()
+
+
+# Questions.
+
+
+def ask_all(run):
+    for query in run.plan.queries:
+        run.ask(query)
+
+
+def test_a_method_that_asks_what_it_planned_is_released(flags, tmp_path):
+    def train(run):
+        ask_all(run)
+        run.release(Index())
+
+    run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight"])
+    assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
+
+
+def test_two_questions_of_one_name_are_refused_when_planned(flags, tmp_path):
+    with pytest.raises(UsageError, match="own plans two questions of the name 'first'"):
+        run_method(AskedTwice, ask_all, preflight, [*flags, "--skip_preflight"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loop_that_asks_one_name_with_other_features_is_an_error(flags, tmp_path):
+    """The second answer would be the first one's, of other features."""
+
+    def train(run):
+        query = run.plan.queries[0]
+        for power in (1, 2):
+            run.ask(query, lambda images, labels, power=power: images.flatten(1) ** power)
+
+    with pytest.raises(UsageError, match="'first' was asked already"):
+        run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight"])
+    assert asked(tmp_path) == ["first"]
+
+
+def test_a_planned_question_that_was_never_asked_is_an_error_at_the_release(flags, tmp_path):
+    def train(run):
+        run.ask(run.plan.queries[0])
+        run.release(Index())
+
+    with pytest.raises(UsageError, match="never asked what it planned: second"):
+        run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight"])
+    assert asked(tmp_path) == ["first"] and not released(tmp_path)
+
+
+def test_a_resumed_run_reads_its_stored_answers_and_is_released(flags, tmp_path):
+    """Once, for it stops between the two questions; then it has both answers, and does not ask again what it skips."""
+    first = []
+
+    def stops(run):
+        first.append(run.ask(run.plan.queries[0]))
+        raise UsageError("a stop")
+
+    def goes_on(run):
+        assert torch.equal(run.ask(run.plan.queries[0]), first[0])
+        run.ask(run.plan.queries[1])
+        raise UsageError("a stop")
+
+    for train, more in ((stops, []), (goes_on, RESUME)):
+        with pytest.raises(UsageError, match="a stop"):
+            run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight", *more])
+    run_method(OwnConfig, lambda run: run.release(Index()), preflight, [*flags, "--skip_preflight", *RESUME])
+    assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
+
+
+def test_what_is_set_aside_for_the_evaluation_may_stay_unspent(flags, tmp_path):
+    def train(run):
+        ask_all(run)
+        run.release(Index())
+
+    run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight", "--evaluation_reserve", "0.1"])
+    assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
+
+
+@pytest.mark.parametrize("question", ["ask", "dp_sgd"])
+def test_a_door_with_another_ledger_is_refused(question, flags, tmp_path):
+    """What it answers would have no row in the run's."""
+    model = nn.Linear(64, 1)
+
+    def train(run):
+        other = SensitiveImages(
+            np.zeros((1, 1, 8, 8), np.uint8), num_images=NUM_IMAGES, image_shape=(1, 8, 8),
+            ledger=make_ledger(NUM_IMAGES),
+        )  # fmt: skip
+        if question == "ask":
+            run.ask(run.plan.queries[0], images=other)
+        run.dp_sgd(Trained(model, model, own_rows), images=other)
+
+    config = OwnConfig if question == "ask" else OwnDPSGDConfig
+    with pytest.raises(UsageError, match="another ledger"):
+        run_method(config, train, preflight, [*flags, "--skip_preflight", *(STEPS if question == "dp_sgd" else [])])
+    assert asked(tmp_path) == []
+
+
+# DP-SGD.
+
+
+def own_rows(model, rows, labels, generator):
+    return model(rows.flatten(1)).square().sum(1)
+
+
+def mixed_rows(model, rows, labels, generator):
+    """Each row's loss depends on who shares its batch."""
+    return own_rows(model, rows - rows.mean(0), labels, generator)
+
+
+def trainer(loss):
+    def build(config, facts, device):
+        model = nn.Linear(64, 1).to(device)
+        return Trained(model, model, loss)
+
+    def train(run):
+        run.dp_sgd(build(run.config, run.facts, run.processes.device))
+        run.release(Index())
+
+    return build, train
+
+
+@pytest.mark.parametrize("loss", [own_rows, mixed_rows])
+def test_a_method_of_dp_sgd_that_does_not_say_build_is_refused(loss, flags, tmp_path):
+    """Its model would skip the pre-flight: a loss that mixes rows was released."""
+    _, train = trainer(loss)
+    with pytest.raises(UsageError, match="own trains no diffusion model"):
+        run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_mixes_rows_is_found_in_the_pre_flight(flags, tmp_path):
+    build, train = trainer(mixed_rows)
+    with pytest.raises(IntegrityError, match="additivity of the model"):
+        run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS], build=build)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("differs", ["loss", "model"])
+def test_another_model_than_the_pre_flight_tried_is_refused(differs, flags, tmp_path):
+    build, _ = trainer(own_rows)
+    _, train = trainer(mixed_rows)
+
+    def other_model(run):
+        model = nn.Sequential(nn.Linear(64, 1))
+        run.dp_sgd(Trained(model, model, own_rows))
+
+    with pytest.raises(UsageError, match="pre-flight tried"):
+        run_method(
+            OwnDPSGDConfig, train if differs == "loss" else other_model, preflight, [*flags, *STEPS], build=build
+        )
+    assert asked(tmp_path) == []
+
+
+@pytest.mark.parametrize("more", [[], ["--skip_preflight"]])
+def test_the_model_that_was_tried_is_trained(more, flags, tmp_path):
+    """Or any, where the pre-flight is skipped in so many words."""
+    build, train = trainer(own_rows)
+    run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS, *more], build=None if more else build)
+    assert set(asked(tmp_path)) == {"dp_sgd"} and released(tmp_path)
