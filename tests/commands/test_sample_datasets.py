@@ -176,6 +176,6 @@ class TestHub:
     def test_a_token_is_asked_for_before_an_image_is_drawn(self, hub, honest, tmp_path, capsys, monkeypatch):  # noqa: F811
         monkeypatch.delenv("HF_TOKEN")
         code, said = self.command(capsys, honest, tmp_path / "out", "--push_to_hub")
-        assert code == 2 and "needs a token" in said and not (tmp_path / "out").exists()
+        assert code == 2 and "needs a Hub token" in said and not (tmp_path / "out").exists()
         code, said = self.command(capsys, honest, tmp_path / "out", "--hub_private_repo")
         assert code == 2 and "no effect without --push_to_hub" in said
