@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What is asked for, what was drawn, and how it is shown on the way. Drawing is post-processing: it costs no
-privacy."""
+"""Orders, drawn images and previews. Drawing is post-processing and costs no privacy."""
 
 import io
 import math
@@ -17,22 +16,22 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SOLVERS = {"dpm": "DPM-Solver++ (fast)", "heun": "Heun (twice the work per step)"}
-PREVIEWS = 12  # pictures on the way, at most
-LARGEST_SEED = 2**53  # what a page can hold exactly
+PREVIEWS = 12  # maximum number of previews
+LARGEST_SEED = 2**53  # largest integer that a page can represent exactly
 
 
 @dataclass(frozen=True)
 class Released:
-    """A model whose files are here.
+    """A model with local files.
 
     Args:
-        name (`str`): As it was asked for.
-        folder (`Path`): Of the files.
-        receipt (`dict`): Empty where there is none that can be read.
-        problems (tuple of `str`): What the verifier found; none if all is consistent.
-        class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
-        card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
-        holds_images (`bool`): A release of images: they are shown, and nothing is drawn.
+        name (`str`): Requested name.
+        folder (`Path`): Folder of the files.
+        receipt (`dict`): Receipt; empty if there is no readable one.
+        problems (tuple of `str`): Problems that the verifier found; empty if the release is consistent.
+        class_names (tuple of `str`, *optional*): Class names by id; `None` for a model without classes.
+        card_agrees (`bool`): Whether the receipt matches and the card states its guarantee.
+        holds_images (`bool`): Whether it is a release of images, which are shown without drawing.
     """
 
     name: str
@@ -46,13 +45,13 @@ class Released:
 
 @dataclass(frozen=True)
 class Order:
-    """What a visitor asks for.
+    """A visitor's order.
 
     Args:
-        classes (tuple of `str`): Names that take turns; none of them: all classes.
-        count (`int`): Images.
-        seed (`int`): Image i has a noise of its own, from the seed and i, as in `diffusers-dp sample`.
-        steps (`int`): Of the solver.
+        classes (tuple of `str`): Class names, which alternate; empty: all classes.
+        count (`int`): Number of images.
+        seed (`int`): Seed; the noise of image i depends on the seed and i, as in `diffusers-dp sample`.
+        steps (`int`): Number of solver steps.
         solver (`str`): `dpm` or `heun`.
     """
 
@@ -65,11 +64,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Images, and what is needed to draw them again or to pass them on.
+    """Drawn images, with the information needed to draw them again or to publish them.
 
     Args:
-        released (`Released`): The model.
-        order (`Order`): What was asked for.
+        released (`Released`): Model.
+        order (`Order`): Order of the visitor.
         labels (tuple of `int`, *optional*): Class id of each image; `None` for a model without classes.
         images (tuple of `bytes`): PNG files.
     """
@@ -82,7 +81,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Preview:
-    """Where a drawing is: steps done, and all its images on one sheet."""
+    """Progress of a drawing: steps done, and all its images on one sheet."""
 
     done: int
     total: int
@@ -90,14 +89,14 @@ class Preview:
 
 
 def read_order(values: Sequence[Any], limits: Limits) -> Order:
-    """What came from the page, checked; a page can be edited.
+    """Checks the values from the page, because a visitor can edit the page.
 
     Args:
         values (sequence): Classes, count, seed, steps and solver.
-        limits (`Limits`): The most of them.
+        limits (`Limits`): Upper limits.
 
     Raises:
-        UsageError: One sentence that names the field and its range.
+        UsageError: A value is out of range; the message names the field and its range.
     """
     classes, count, seed, steps, solver = values
     return Order(
@@ -127,7 +126,7 @@ def _known_solver(solver: Any) -> str:
 
 
 def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
-    """A class id for each image: the chosen classes take turns.
+    """Returns a class id for each image; the chosen classes alternate.
 
     Raises:
         UsageError: The model has no such class.
@@ -146,20 +145,20 @@ def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
 
 
 def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
-    """All images after a step, side by side, their noise scaled into the range of pixels.
+    """Draws all images after a step side by side, with noise scaled into the range of pixels.
 
     Args:
-        pipeline (`DPImagePipeline`): Whose scheduler is at this step.
-        step (`int`): Counted from 0.
-        latents (`torch.Tensor` of shape `[B, C, H, W]`): With noise of standard deviation `sigmas[step + 1]`, or of
-            variance at most 1 where the scheduler has no sigmas.
+        pipeline (`DPImagePipeline`): Pipeline whose scheduler is at this step.
+        step (`int`): Index of the step, from 0.
+        latents (`torch.Tensor` of shape `[B, C, H, W]`): Images with noise of standard deviation `sigmas[step + 1]`,
+            or of variance at most 1 if the scheduler has no sigmas.
     """
     import torch
 
     sigmas = getattr(pipeline.scheduler, "sigmas", None)
     level = 0.0 if sigmas is None else float(sigmas[step + 1])
     latents = latents.float() / (1 + level)
-    if hasattr(pipeline, "decode"):  # of a latent model
+    if hasattr(pipeline, "decode"):  # a latent model
         images = pipeline.decode(latents)
     else:
         images = torch.nn.functional.pixel_shuffle(latents, pipeline.config.patch_size)
@@ -168,7 +167,7 @@ def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
 
 
 def sheet_of(pixels: Any) -> "Image.Image":
-    """Images of shape `[B, H, W, C]` in rows, nearly square."""
+    """Arranges images of shape `[B, H, W, C]` in a nearly square sheet."""
     import numpy as np
     from PIL import Image
 
@@ -189,7 +188,7 @@ def to_png(image: "Image.Image") -> bytes:
 
 
 def names_of(drawn: Drawn) -> Sequence[str]:
-    """The class of each image in words; empty words for a model without classes."""
+    """Returns the class name of each image; empty strings for a model without classes."""
     if drawn.labels is None or drawn.released.class_names is None:
         return [""] * len(drawn.images)
     return [drawn.released.class_names[label] for label in drawn.labels]
