@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Images and their classes in parquet, as `datasets` writes them; read again with care, for they may be a stranger's.
-Nothing here loads torch."""
+"""Images and their classes in parquet, as `datasets` writes them. Reading is careful because files may come from a
+stranger. Nothing here loads torch."""
 
 import struct
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_CLASSES, LONGEST_NAME = 100_000, 1_000
-ROWS_AT_ONCE = 16  # of a stranger's file, before their size is looked at
-MORE_THAN_PIXELS = 65_536  # bytes that a PNG file may have beyond twice those of its pixels
+ROWS_AT_ONCE = 16  # rows of a stranger's file that are read before their size is checked
+MORE_THAN_PIXELS = 65_536  # bytes that a PNG file may have in addition to twice those of its pixels
 PNG_SIGNATURE, PNG_COLOURS = b"\x89PNG\r\n\x1a\n", {1: 0, 3: 2}  # colour type by number of channels
 
 
 def image_table(
     pictures: Sequence[bytes], labels: Sequence[int] | None, class_names: Sequence[str] | None
 ) -> "pa.Table":
-    """PNG files and class ids as `datasets` writes them, `Image` and `ClassLabel`."""
+    """Builds a table of PNG files and class ids as `datasets` does, with `Image` and `ClassLabel`."""
     import pyarrow as pa
 
     image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -36,23 +36,22 @@ def image_table(
     if labels is not None:
         columns["label"] = pa.array(labels, pa.int64())
         features["label"] = {"_type": "ClassLabel", "names": list(class_names or ())}
-    metadata = {"huggingface": canonical_json({"info": {"features": features}})}  # how `datasets` tells the types
+    metadata = {"huggingface": canonical_json({"info": {"features": features}})}  # types for `datasets`
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
 def load_images(name: str, folder: Path) -> "datasets.Dataset":
-    """The images of a release.
+    """Loads the images of a release.
 
-    Its files may be a stranger's: a row that names another file, or the address of one, in place of an image is
-    refused. So are files that unpack to more than the images that `model_index.json` describes, and pictures of
-    another size.
+    Its files may come from a stranger. Rows that contain a path or address instead of an image are refused. So are
+    files that unpack to more than the images in `model_index.json`, and pictures of another size.
 
     Args:
-        name (`str`): Of the release, for the message.
-        folder (`Path`): Of the release.
+        name (`str`): Name of the release, for the message.
+        folder (`Path`): Folder of the release.
 
     Raises:
-        IntegrityError: They are none that this library wrote.
+        IntegrityError: The files were not written by this library.
     """
     import datasets
     import pyarrow as pa
@@ -82,10 +81,10 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
 
 
 def _read_shard(path: Path, shape: tuple[int, ...], labelled: bool, most: int) -> "list[pa.RecordBatch]":
-    """At most so many rows of a file, a few at a time. A column that repeats one value is small in the file, and a
-    picture may say to be larger than its bytes: both are bounded before they are unpacked.
+    """Reads at most `most` rows of a file, a few at a time. A column that repeats one value is small in the file, and
+    a picture may claim a large size. Both are bounded before they are unpacked.
 
-    Raises `ValueError` where it holds something else.
+    Raises `ValueError` for other contents.
     """
     from pyarrow import parquet
 
@@ -117,7 +116,7 @@ def _read_shard(path: Path, shape: tuple[int, ...], labelled: bool, most: int) -
 
 
 def _is_png_of(picture: bytes | None, shape: tuple[int, ...]) -> bool:
-    """Whether a file begins as that of an image `[C, H, W]` of 8 bits."""
+    """Tells whether a file starts like the PNG file of an 8-bit image `[C, H, W]`."""
     channels, height, width = shape
     begins = PNG_SIGNATURE + struct.pack(">I4sIIBB", 13, b"IHDR", width, height, 8, PNG_COLOURS[channels])
     return picture is not None and picture.startswith(begins)
@@ -130,13 +129,13 @@ def _whole(number: Any) -> int:
 
 
 def class_names_of(images: "datasets.Dataset") -> tuple[str, ...] | None:
-    """By class id; `None` without classes."""
+    """Returns class names by id, or `None` without classes."""
     label = images.features.get("label")
     return None if label is None else tuple(label.names)
 
 
 def _class_names(found: Any) -> list[str] | None:
-    """Raises `ValueError` where they are no label set."""
+    """Checks class names; raises `ValueError` if they are not a label set."""
     if found is None:
         return None
     whole = isinstance(found, list) and 0 < len(found) <= MOST_CLASSES
