@@ -1,22 +1,22 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The errors a user can meet, each with the exit code of the command that stops because of it.
+"""Errors that a user can meet, each with the exit code of the command that it stops.
 
-Every message is one sentence or two that name the flag or the file and the remedy. Faults of the program itself
-(a wrong shape, a missing key) stay ordinary Python exceptions.
+Every message is one or two sentences that name the flag or file and the remedy. Bugs of the program (a wrong shape, a
+missing key) stay ordinary Python exceptions.
 """
 
 
 def first_line(error: BaseException) -> str:
-    """What another library says was wrong, as the reason within a sentence of ours; its type where it says nothing."""
+    """Returns another library's error message as a reason to quote in a sentence, or its type if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 class DiffusersDPError(Exception):
-    """Base of all errors that end a command on purpose.
+    """Base class of all errors that end a command on purpose.
 
     Attributes:
-        exit_code (`int`): what the process returns to the shell.
-        is_told (`bool`): another process of the run prints the message.
+        exit_code (`int`): Exit code of the process.
+        is_told (`bool`): Whether another process of the run prints the message.
     """
 
     exit_code = 1
@@ -24,20 +24,20 @@ class DiffusersDPError(Exception):
 
 
 class UsageError(DiffusersDPError):
-    """A flag, a value or a budget that cannot work from the start; nothing was spent and nothing was written. Or what
-    the machine lacks: disk space, later as well, or memory to decode images."""
+    """A flag, value or budget cannot work; nothing was spent or written. Also raised when the machine lacks disk space
+    (even later in a run) or memory to decode images."""
 
     exit_code = 2
 
 
 class BudgetExceeded(DiffusersDPError):
-    """The next question would cost more than the target; it was not asked."""
+    """The next query would exceed the privacy target; it was not asked."""
 
     exit_code = 3
 
 
 class IntegrityError(DiffusersDPError):
-    """A file on disk does not say what it must say (ledger, checkpoint, receipt)."""
+    """A file on disk (ledger, checkpoint, receipt) does not have the content it must have."""
 
     exit_code = 4
 
@@ -49,13 +49,13 @@ class ProcessLost(DiffusersDPError):
 
 
 class Interrupted(BaseException):
-    """SIGTERM asked the run to stop; it can go on later.
+    """SIGTERM asked the run to stop; it can be resumed.
 
-    Like `KeyboardInterrupt` no `Exception`: nobody who handles faults of his own on the way takes it for one of them.
+    Like `KeyboardInterrupt`, it is not an `Exception`, so that code which handles exceptions does not swallow it.
 
     Attributes:
         exit_code (`int`): `EX_TEMPFAIL` of sysexits.h, "try again".
-        is_told (`bool`): another process of the run prints the message.
+        is_told (`bool`): Whether another process of the run prints the message.
     """
 
     exit_code = 75

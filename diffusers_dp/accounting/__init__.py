@@ -1,1 +1,1 @@
-"""What the questions cost together: epsilon, the ledger and its file. No torch."""
+"""Privacy accounting: epsilon, the ledger and its file. No torch."""

@@ -1,10 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a composition of Gaussian questions costs, and how much noise a target takes. Pure functions for the ledger.
+"""Epsilon of a composition of Gaussian questions, and the noise that a target needs. Pure functions for the ledger.
 
-Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`); a question is a
-Gaussian mechanism, Poisson-sampled or not. Every number comes from `dp_accounting` (PLD and RDP) or, imported only
-when asked for, from Opacus (PRV); this file merges, caches and searches, and adds nothing numerical. No torch here,
-and `dp_accounting`, which brings scipy, is loaded by whoever counts: others need not wait for it.
+Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`). A question is a
+Gaussian mechanism, Poisson-sampled or not. Every number comes from `dp_accounting` (PLD and RDP) or Opacus (PRV, only
+on request); this file merges, caches and searches. No torch here. Functions import `dp_accounting`, which loads scipy,
+when they need it.
 """
 
 import logging
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
 
 
 class Truncation(NamedTuple):
-    """A Poisson sample of more than `batch_size` of `num_images` images is cut down to a random `batch_size` of
-    them."""
+    """Reduces a Poisson sample of more than `batch_size` of `num_images` images to a random `batch_size` of them."""
 
     batch_size: int
     num_images: int
 
 
 class Question(NamedTuple):
-    """A Gaussian mechanism of sensitivity 1, asked `steps` times, each time of a Poisson sample."""
+    """A Gaussian mechanism of sensitivity 1, applied `steps` times, each time to a Poisson sample."""
 
     noise_multiplier: float
     sampling_probability: float
@@ -44,29 +43,30 @@ class Question(NamedTuple):
 
 Composition = tuple[Question, ...]  # see `merge`
 
-# Opacus' orders (the published numbers use them), then larger ones, without which RDP is loose below epsilon 0.2.
+# Opacus' orders, which the published numbers use, then larger ones; without these RDP is loose below epsilon 0.2.
 RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024)
 PLD_INTERVAL, PLD_FINE_INTERVAL = 1e-4, 1e-5
 MAX_NOISE_MULTIPLIER = 1e7
 
-FINE_BELOW = 0.1  # an epsilon below which PLD's coarse interval shows
+FINE_BELOW = 0.1  # epsilon below which PLD's coarse interval shows
 
 
 def participations(steps: int, bands: int) -> int:
-    """In how many of `steps` steps the busiest of `bands` groups takes part, which take turns: `ceil(steps / bands)`.
+    """Returns the most participations of any of `bands` groups that take turns over `steps` steps:
+    `ceil(steps / bands)`.
 
-    A unit lies in one group, and meets no more Poisson-sampled Gaussians than that (Choquette-Choo et al. 2023, arXiv
-    2306.08153, Theorem 4). Steps of one release are added up first, for its groups go on across reservations; those of
-    another release are other groups, and are counted by themselves.
+    Each unit is in one group, so this bounds its Poisson-sampled Gaussians (Choquette-Choo et al. 2023, arXiv
+    2306.08153, Theorem 4). Steps of one release are summed first because its groups continue across reservations.
+    Another release has other groups and is counted separately.
     """
     return -(-steps // bands)
 
 
 def merge(questions: Iterable[tuple]) -> Composition:
-    """Adds up the steps of equal questions, and sorts: the cost depends on neither order nor splitting.
+    """Sums the steps of equal questions and sorts them, so that the cost depends on neither order nor splitting.
 
     Args:
-        questions (iterable of `Question`, or of its fields as plain tuples)
+        questions (iterable of `Question`): Questions, or tuples of their fields.
     """
     steps: dict[tuple[float, float, Truncation | None], int] = {}
     for sigma, q, n, truncation in (Question(*question) for question in questions):
@@ -76,11 +76,11 @@ def merge(questions: Iterable[tuple]) -> Composition:
 
 
 def truncated_batch_size(num_images: int, sample_rate: float) -> int:
-    """A size that a Poisson sample almost never exceeds: `qN + 5 sqrt(qN (1 - q))`, rounded up, at most N.
+    """Returns a size that a Poisson sample almost never exceeds: `qN + 5 sqrt(qN (1 - q))`, rounded up, at most N.
 
-    At five standard deviations truncation costs next to nothing where batches are large: 5e-6 of an epsilon of 0.915
-    (4,096 expected of 55,000, 2,014 steps). Small batches are skewed, and pay: 2.06 becomes 2.13 with 64 expected of
-    60,000 (sigma 0.6, 1,000 steps).
+    At five standard deviations truncation costs almost nothing for large batches: 5e-6 at epsilon 0.915 (4,096
+    expected of 55,000, 2,014 steps). Small batches are skewed and cost more: epsilon 2.06 becomes 2.13 (64 expected of
+    60,000, sigma 0.6, 1,000 steps).
     """
     expected = num_images * sample_rate
     return min(num_images, math.ceil(expected + 5 * math.sqrt(expected * (1 - sample_rate))))
@@ -91,12 +91,12 @@ def is_truncated(composition: Composition) -> bool:
 
 
 def untruncated(composition: Composition) -> Composition:
-    """The same with plain Poisson sampling. It costs a little less, so it serves as a scale, never as a claim."""
+    """Replaces truncated by plain Poisson sampling. It costs a little less, so use it as a scale, never as a claim."""
     return merge(question._replace(truncation=None) for question in composition)
 
 
 def to_event(composition: Composition) -> "DpEvent":
-    """The composition as dp_accounting's event tree."""
+    """Converts the composition to dp_accounting's event tree."""
     import dp_accounting as dp
 
     events = []
@@ -112,20 +112,20 @@ def to_event(composition: Composition) -> "DpEvent":
 
 @lru_cache(maxsize=4096)
 def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, ...]:
-    """The composed Renyi divergence at each order; infinite where it could not be computed."""
+    """Computes the composed Renyi divergence at each order; infinite where this fails."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
-    with _quiet_absl():  # it warns of every order that it leaves out; an order less is only a looser bound
+    with _quiet_absl():  # it warns about every order that it skips; a missing order only loosens the bound
         accountant.compose(to_event(composition))
-    # Of a question that was asked it is above 0: at 0 and below there is only rounding (tiny q / sigma), from which
-    # compute_epsilon would conclude that epsilon is 0.
+    # The divergence of a real question is positive. Values at or below 0 are rounding (tiny q / sigma), and
+    # compute_epsilon would turn them into epsilon 0.
     return tuple(float(value) if value > 0 or not composition else math.inf for value in accountant.rdp)
 
 
 def rdp_epsilon(composition: Composition, delta: float, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, int]:
-    """Epsilon by RDP, and the index of the order it was found at."""
+    """Computes epsilon by RDP; returns it with the index of the order that gave it."""
     from dp_accounting.rdp import compute_epsilon
 
     values = rdp(composition, orders)
@@ -135,18 +135,18 @@ def rdp_epsilon(composition: Composition, delta: float, orders: tuple[float, ...
 
 @lru_cache(maxsize=4096)
 def epsilon(composition: Composition, delta: float, accountant: str = "pld", interval: float = PLD_INTERVAL) -> float:
-    """Epsilon of a composition at `delta`, by one of three accountants; an upper bound with each of them.
+    """Computes epsilon of a composition at `delta` by one of three accountants, each an upper bound.
 
     Args:
-        composition (`Composition`): from `merge`.
-        delta (`float`): in (0, 1).
+        composition (`Composition`): Composition from `merge`.
+        delta (`float`): Delta, in (0, 1).
         accountant (`str`): `"pld"`, `"rdp"` or `"prv"` (the upper end of Opacus' estimate, about 0.01 above it).
-        interval (`float`): PLD's value discretisation interval. It grows with epsilon once RDP's exceeds 60 at 1e-4,
-            or 6 at 1e-5. Beyond 1000, RDP's own bound is the answer of all three.
+        interval (`float`): PLD's value discretisation interval. It grows with epsilon once RDP's epsilon exceeds 60
+            (at 1e-4) or 6 (at 1e-5). Beyond epsilon 1000 all three return RDP's bound.
 
     Raises:
-        UsageError: Another accountant than PLD for truncated Poisson sampling, which neither RDP nor PRV knows; or PRV
-            at a delta that is too small for it (about 1e-14). PLD's answer is infinite there.
+        UsageError: The accountant is RDP or PRV and the sampling is truncated, which neither supports; or delta is too
+            small for PRV (about 1e-14). PLD returns infinity there.
     """
     if not composition:
         return 0.0
@@ -166,7 +166,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
             warnings.simplefilter("ignore")  # log(0) where q = 1, and RDP orders that only size its grid
             try:
                 return float(prv.get_epsilon(delta))
-            except ValueError:  # a delta below its rounding
+            except ValueError:  # delta is below its rounding error
                 raise UsageError(
                     f"--accountant prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant "
                     "rdp."
@@ -182,12 +182,12 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
 def cost(
     composition: Composition, target_epsilon: float, delta: float, accountant: str, *, refine: bool = True
 ) -> float:
-    """Epsilon as a ledger with this target states it: PLD at an interval of 1e-4, but 1e-5 where the grid shows.
+    """Computes epsilon as a ledger with this target states it: PLD at an interval of 1e-4, or 1e-5 for small values.
 
-    That is where the target is below 0.2 (one interval for the whole ledger, so that calibration sees no jump near
-    its target) or the result below 0.1. The latter is dear with little noise and decides nothing at such targets:
-    whoever only compares with the target says `refine=False`. PRV's answer is never below PLD's: the one is an
-    estimate, the other a bound.
+    The fine interval applies to targets below 0.2, to the whole ledger so that calibration sees no jump. It also
+    applies to results below 0.1. That refinement is expensive with little noise and changes no decision: pass
+    `refine=False` to only compare with the target. PRV is an estimate and PLD a bound, so PRV's value is raised to
+    PLD's.
     """
     if accountant == "pld":
         interval = _refined(composition, target_epsilon, delta) if refine else interval_of(target_epsilon)
@@ -199,12 +199,12 @@ def cost(
 
 
 def pld_interval(composition: Composition, target_epsilon: float, delta: float) -> float:
-    """The interval at which `cost` computed PLD's epsilon. A receipt states it, for whoever computes again."""
+    """Returns the interval at which `cost` computed PLD's epsilon. Receipts state it for recomputation."""
     return widened(_refined(composition, target_epsilon, delta), _rough(composition, delta))
 
 
 def interval_of(target_epsilon: float) -> float:
-    """PLD's interval in a ledger with this target, before a small result refines it and a large one widens it."""
+    """Returns PLD's interval for this target, before a small result refines it or a large one widens it."""
     return PLD_FINE_INTERVAL if target_epsilon < 0.2 else PLD_INTERVAL
 
 
@@ -214,7 +214,7 @@ def _refined(composition: Composition, target_epsilon: float, delta: float) -> f
 
 
 def _rough(composition: Composition, delta: float) -> float:
-    """RDP's epsilon at few orders: it says how wide PLD's grid must be."""
+    """Computes RDP's epsilon at few orders, to size PLD's grid."""
     return rdp_epsilon(untruncated(composition), delta, QUICK_ORDERS)[0]
 
 
@@ -229,19 +229,19 @@ def calibrate(
     at_least: float,
     truncation: Truncation | None = None,
 ) -> float:
-    """The smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to 1e-4,
-    from above.
+    """Finds the smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to
+    1e-4, from above.
 
-    With PLD, two calls at full resolution, seldom more: a grid ten times coarser is off by a slowly varying factor, so
-    solve with it, measure the factor at the solution, solve again for the target so corrected, and only then ask the
-    real one.
+    PLD usually needs two calls at full resolution. A grid ten times coarser is off by a slowly varying factor.
+    Therefore solve on it, measure the factor at the solution, solve for the corrected target, and only then check at
+    full resolution.
 
     Args:
-        before (`Composition`): what is reserved already; it costs `spent`, which is below the target.
-        at_least (`float`): the smallest answer.
+        before (`Composition`): Reserved questions; they cost `spent`, which is below the target.
+        at_least (`float`): Smallest noise multiplier to return.
 
     Raises:
-        UsageError: if no noise multiplier up to 1e7 meets the target, as with PLD at a delta of about 1e-15 or less.
+        UsageError: No noise multiplier up to 1e7 meets the target, as with PLD at a delta of about 1e-15 or less.
     """
 
     def exact(sigma: float) -> float:
@@ -261,11 +261,11 @@ def calibrate(
     if accountant == "pld" and coarse(MAX_NOISE_MULTIPLIER) < target_epsilon:
         start = smallest_noise(coarse, target_epsilon, start, hopeless, width=width, at_least=at_least, tolerance=2e-5)
         factor = coarse(start) / max(exact(start), 1e-12)
-        if abs(factor - 1) > 4e-5:  # else, with a large epsilon, the first solution is as good as a second
+        if abs(factor - 1) > 4e-5:  # otherwise, at large epsilon, a second solution would be no better
             aim = target_epsilon * factor
             start = smallest_noise(coarse, aim, start, hopeless, width=1.001, at_least=at_least, tolerance=1e-5)
             start *= 1 + 2e-5
-        # What the question adds falls at least as fast as its noise rises: this close to the target, the noise is the
+        # The question's cost falls at least as fast as its noise rises, so this close to the target the noise is the
         # smallest to 1e-4.
         if 0 <= target_epsilon - exact(start) <= 1e-4 * (target_epsilon - spent):
             return start
@@ -274,11 +274,11 @@ def calibrate(
 
 
 def gaussian_budget(target_epsilon: float, target_delta: float) -> tuple[float, float]:
-    """The RDP order that is optimal for a target, and the whole RDP budget at that order.
+    """Returns the optimal RDP order for a target, and the whole RDP budget at that order.
 
-    Both are those of a plain Gaussian mechanism (RDP proportional to the order a) that just meets the target. With
-    c(a) = log(1 - 1/a) - log(delta a) / (a - 1), the conversion of Canonne, Kamath and Steinke (2020, Proposition
-    12), the budget at a is epsilon - c(a), and the order is the one that maximises (epsilon - c(a)) / a.
+    Both belong to a plain Gaussian mechanism (RDP proportional to the order a) that just meets the target. The
+    conversion is c(a) = log(1 - 1/a) - log(delta a) / (a - 1) (Canonne, Kamath and Steinke 2020, Proposition 12). The
+    budget at a is epsilon - c(a); the optimal order maximises (epsilon - c(a)) / a.
     """
     budgets = {a: target_epsilon - math.log1p(-1 / a) + math.log(target_delta * a) / (a - 1) for a in RDP_ORDERS}
     order = max(budgets, key=lambda a: budgets[a] / a)
@@ -286,16 +286,16 @@ def gaussian_budget(target_epsilon: float, target_delta: float) -> tuple[float, 
 
 
 def noise_for_share(share: float, q: float, steps: int, target_epsilon: float, target_delta: float) -> float:
-    """The noise multiplier with which `steps` Gaussian questions at rate q take `share` of `gaussian_budget`.
+    """Finds the noise multiplier with which `steps` Gaussian questions at rate q use `share` of `gaussian_budget`.
 
     Raises:
-        UsageError: if RDP has no budget at the known orders, for the target is too small.
+        UsageError: RDP has no budget at the known orders because the target is too small.
     """
     order, budget = gaussian_budget(target_epsilon, target_delta)
     if not budget > 0:
         raise UsageError(
-            f"--target_epsilon {target_epsilon:g} is too small to be shared out by RDP: give the noise multipliers of "
-            "the queries instead."
+            f"--target_epsilon {target_epsilon:g} is too small to divide into shares by RDP: give the noise "
+            "multipliers of the queries instead."
         )
 
     def spent(sigma: float) -> float:
@@ -320,24 +320,27 @@ def smallest_noise(
     at_least: float,
     tolerance: float,
 ) -> float:
-    """The smallest noise multiplier with cost <= target, from above, to a relative `tolerance`.
+    """Finds the smallest noise multiplier with cost <= target, from above, to a relative `tolerance`.
 
-    Brackets from `start` (the bracket begins as wide as the factor `width` and grows), then takes false position in
-    log-log, each time aimed a little to the side that the bracket was not last cut from, so that it closes from both.
-    Where it is cut from one side again and again all the same, the cost bends too much, and it is halved.
+    Brackets from `start` by a factor `width` that grows, then uses false position on a log-log scale. Each guess aims
+    slightly towards the side that was not cut last, so that the bracket closes from both. If one side is cut
+    repeatedly, the cost bends too much, and the bracket is halved.
 
-    `dp_accounting.calibrate_dp_mechanism` and scipy's `brentq` below it know an absolute tolerance alone and
-    interpolate on a linear scale. A cost here may be infinite, and one of PLD takes seconds. A stored answer is found
-    by its exact noise multiplier: any other search would lose those of today.
+    `dp_accounting.calibrate_dp_mechanism`, which uses scipy's `brentq`, has only an absolute tolerance and
+    interpolates linearly. Here the cost may be infinite, and one evaluation of PLD takes seconds. Stored answers are
+    found by their exact noise multiplier, so another search would lose existing ones.
 
     Args:
-        cost (`Callable`): falls with the noise multiplier.
-        target (`float`): what the cost at the answer does not exceed.
-        hopeless (`str`): what to say where nothing meets it.
-        at_least (`float`): the answer when even this little noise is enough.
+        cost (`Callable`): Cost of a noise multiplier, decreasing.
+        target (`float`): Upper bound on the cost of the result.
+        start (`float`): First guess.
+        hopeless (`str`): Message of the error.
+        width (`float`): Initial width of the bracket, as a factor.
+        at_least (`float`): Smallest noise multiplier to return.
+        tolerance (`float`): Relative tolerance.
 
     Raises:
-        UsageError: if no noise multiplier up to 1e7 meets the target.
+        UsageError: No noise multiplier up to 1e7 meets the target.
     """
     high, growth = max(start, at_least), width
     low, cost_low, cost_high = high, target, cost(high)

@@ -1,12 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The ledger: every question put to the sensitive images, and what they cost together.
+"""The ledger: every question to the sensitive images, and their total cost.
 
-One `PrivacyLedger` belongs to one run. A question (a `LedgerRow`) is written down and synced to disk *before* it is
-asked, and refused if the total would exceed the target. What was reserved counts as spent, whether it was executed
-or not; a crash can therefore waste budget but never hide any.
+Each run has one `PrivacyLedger`. A question (a `LedgerRow`) is written and synced to disk *before* it is asked, and
+refused if the total would exceed the target. Reserved steps count as spent, executed or not; a crash can therefore
+waste budget but never hide any.
 
-Privacy is counted for neighbouring data sets in which **one image is zeroed out**, with the number of images and the
-label set public; `epsilon.py` holds the numbers. Nothing here loads torch.
+Neighbouring data sets differ in **one image that is zeroed out**; the number of images and the label set are public.
+`epsilon.py` computes the numbers. Nothing here loads torch.
 """
 
 import json
@@ -45,34 +45,35 @@ _IDENTITY = (
 
 
 class PrivacyLedger:
-    """Rows of questions, their total cost, and the gate in front of the next one.
+    """Records questions, computes their total cost, and grants or refuses the next one.
 
     Args:
         path (`Path`, *optional*): `private/ledger.jsonl`. `None` keeps the ledger in memory (planning). An existing
-            file is continued: what it reserved stays spent. A new file appears with the first reservation.
-        target_epsilon, target_delta (`float`): the budget.
-        num_images (`int`): the declared, public number of images (of units, where another unit is protected).
-        accountant (`str`): `"pld"`, `"rdp"` or `"prv"`; the one that gates and calibrates.
-        public_facts (`dict`, *optional*): what else is public and must not change in mid-run.
-        unit_of_privacy (`str`): `"image"`, or the name of what else is zeroed out as a whole.
-        dataset_id (`str`, *optional*): name of the data set, whose releases share the file at `path` and add up.
-        dataset_epsilon (`float`, *optional*): bound on the sum over all releases, at this release's delta, by PLD. It
-            holds for later releases too, at this delta, as the bounds of earlier ones hold for this one at theirs.
-        release_id (`str`, *optional*): name of this release in the shared file.
-        others (sequence of `Release`): the other releases, for a ledger in memory.
+            file is continued: its reservations stay spent. The first reservation creates a new file.
+        target_epsilon, target_delta (`float`): Privacy budget.
+        num_images (`int`): Declared, public number of images (or of units, if another unit is protected).
+        accountant (`str`): `"pld"`, `"rdp"` or `"prv"`: the accountant that gates and calibrates.
+        public_facts (`dict`, *optional*): Other public facts that must not change during a run.
+        unit_of_privacy (`str`): `"image"`, or the name of another unit that is zeroed out as a whole.
+        dataset_id (`str`, *optional*): Name of the data set; its releases share the file at `path`, and their costs
+            add up.
+        dataset_epsilon (`float`, *optional*): Bound on the sum over all releases, at this release's delta, by PLD. It
+            binds later releases at this delta, as the bounds of earlier releases bind this one at theirs.
+        release_id (`str`, *optional*): Name of this release in the shared file.
+        others (sequence of `Release`): Other releases, for a ledger in memory.
 
     Attributes:
-        dataset_bounds (list of `Bound`): what the releases were promised about their sum; no bound implies another.
-        dataset_epsilon (`float`, *optional*): the smallest of these that holds at this release's delta.
-        set_aside (list of `LedgerRow`): questions of later, for which `calibrate` and `affordable_steps` leave enough.
-        after_first_row (`Callable`, *optional*): called once the first row of this release is on disk.
+        dataset_bounds (list of `Bound`): Bounds promised to releases on their sum; no bound implies another.
+        dataset_epsilon (`float`, *optional*): Smallest of these bounds that holds at this release's delta.
+        set_aside (list of `LedgerRow`): Later questions, for which `calibrate` and `affordable_steps` keep budget.
+        after_first_row (`Callable`, *optional*): Callback once the first row of this release is on disk.
 
     Raises:
-        UsageError: if a value lies outside its range, or another process writes to the data set's ledger.
-        IntegrityError: if the file is damaged, edited, or was written for another budget or other public facts.
+        UsageError: A value is outside its range, or another process writes to the data set's ledger.
+        IntegrityError: The file is damaged, edited, or was written for another budget or other public facts.
     """
 
-    has_guarantee = True  # but for `unprotected_ledger.UnprotectedLedger`
+    has_guarantee = True  # False in `unprotected_ledger.UnprotectedLedger`
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class PrivacyLedger:
             "release_id": release_id,
         }
         self._file: LedgerFile = LedgerFile(self.path, self.header, others)
-        # What any release of the data set was promised holds for all, at the delta at which it was promised.
+        # A bound promised to any release of the data set binds all, at the delta of the promise.
         self.dataset_bounds: list[Bound] = bounds_of([self.header, *(r.header for r in self._file.others)])
         here = [bound.epsilon for bound in self.dataset_bounds if bound.delta <= self.target_delta]
         self.dataset_epsilon: float | None = min(here, default=None)
@@ -125,11 +126,11 @@ class PrivacyLedger:
         self.set_aside: list[LedgerRow] = []
         self.after_first_row: Callable[[], None] | None = None
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
-        self._affordable: Composition = ()  # the largest composition that is known to meet the target
+        self._affordable: Composition = ()  # largest composition known to meet the target
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One JSON object per reservation, in order of asking; copies."""
+        """One JSON object per reservation, in order; copies."""
         return list(map(facts_of, self._rows))
 
     @property
@@ -149,25 +150,25 @@ class PrivacyLedger:
         """Lets other processes write to the data set's ledger."""
         self._file.close()
 
-    # What it costs.
+    # Costs.
 
     def epsilon(self, accountant: str | None = None, *, extra: Sequence[LedgerRow] = ()) -> float:
-        """Epsilon at the target delta over all reserved steps, and over `extra` rows that are not reserved yet.
+        """Computes epsilon at the target delta over all reserved steps, and over `extra` rows not reserved yet.
 
-        How fine PLD's grid is stands at `accounting.cost`.
+        See `accounting.cost` for the resolution of PLD.
         """
         return self._cost(self._composition(extra), accountant)
 
     def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = (), delta: float | None = None) -> float:
-        """As `epsilon`, with what the other releases of the data set asked, at the target delta or another one.
+        """Computes epsilon of all releases of the data set together, at the target delta or another one.
 
-        By PLD, which alone can count every question.
+        Uses PLD, the only accountant that supports every question.
         """
         together = self._with_others(self._composition(extra))
         return accounting.cost(together, self.sum_target, self.target_delta if delta is None else delta, "pld")
 
     def tightest_bound(self, *, extra: Sequence[LedgerRow] = ()) -> Bound:
-        """The one of `dataset_bounds` that leaves the smallest share of its epsilon. There must be one."""
+        """Returns the bound in `dataset_bounds` with the smallest unused share of its epsilon. There must be one."""
 
         def used(bound: Bound) -> float:
             return self.epsilon_of_all_releases(extra=extra, delta=bound.delta) / bound.epsilon
@@ -175,7 +176,7 @@ class PrivacyLedger:
         return max(self.dataset_bounds, key=used)
 
     def pld_interval(self, *, all_releases: bool = False) -> float:
-        """PLD's interval behind `epsilon("pld")`, or behind `epsilon_of_all_releases`: see
+        """Returns PLD's interval of `epsilon("pld")`, or of `epsilon_of_all_releases`; see
         `accounting.pld_interval`."""
         if all_releases:
             return accounting.pld_interval(self._with_others(self._composition()), self.sum_target, self.target_delta)
@@ -183,11 +184,11 @@ class PrivacyLedger:
 
     @property
     def sum_target(self) -> float:
-        """The smallest of all bounds: it decides how fine the grid is on which releases are added up."""
+        """The smallest of all bounds; it sets the resolution at which releases are summed."""
         return min([self.target_epsilon, *(bound.epsilon for bound in self.dataset_bounds)])
 
     def epsilon_by_stage(self) -> list[tuple[str, float]]:
-        """Cumulative epsilon after each stage, in order of asking."""
+        """Computes the cumulative epsilon after each stage, in order of asking."""
         names = list(dict.fromkeys(row["stage"] for row in self._rows))
         stages = []
         for last, name in enumerate(names):
@@ -196,10 +197,10 @@ class PrivacyLedger:
         return stages
 
     def budget_shares(self) -> dict[str, float]:
-        """Share of each stage in the composed RDP at the order that is optimal for the target delta.
+        """Computes each stage's share of the composed RDP, at the optimal order for the target delta.
 
-        RDP adds up, so that shares do too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not
-        know, is taken for plain Poisson sampling here.
+        RDP is additive, so shares are too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not
+        support, counts as plain Poisson sampling here.
         """
         shares: dict[str, float] = {}
         if self._rows:
@@ -208,7 +209,7 @@ class PrivacyLedger:
             total = accounting.rdp(composition)[at]
             for row in self._rows:
                 together, part = [row], 1.0
-                if row["mechanism"] == BANDED:  # the steps of all stages are counted together
+                if row["mechanism"] == BANDED:  # steps of all stages are counted together
                     together = banded_rows(self._rows)
                     part = row["steps_reserved"] / next_step(self._rows)
                 spent = part * accounting.rdp(accounting.untruncated(tuple(questions_of(together))))[at]
@@ -216,17 +217,17 @@ class PrivacyLedger:
         return shares
 
     def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
-        """The largest n <= `at_most` such that all reserved rows, what is set aside and n steps of `row` meet the
+        """Finds the largest n <= `at_most` such that all reserved rows, rows set aside and n steps of `row` meet the
         target."""
 
         def too_dear(steps: int) -> bool:
             return not self._affords(self._composition([*self.set_aside, replace(row, steps=steps)]))
 
-        if at_most < 1 or not too_dear(at_most):  # most callers ask for a number that was planned: try it first
+        if at_most < 1 or not too_dear(at_most):  # most callers ask for a planned number, so try it first
             return max(at_most, 0)
         return bisect_left(range(1, at_most), True, key=too_dear)
 
-    # What noise it takes.
+    # Calibration of noise.
 
     def calibrate(
         self,
@@ -237,32 +238,31 @@ class PrivacyLedger:
         at_least: float = 1e-2,
         bands: int = 1,
     ) -> float:
-        """The smallest noise multiplier with which the rows so far, what is set aside and `steps` more steps meet the
-        target.
+        """Finds the smallest noise multiplier for which the rows so far, rows set aside and `steps` more steps meet
+        the target.
 
-        Found by bracketing and false position on the ledger's own accountant; the answer meets the target and is
-        at most 1e-4 (relative) above the smallest that does.
+        Searches by bracketing and false position on the ledger's accountant. The result meets the target and is at
+        most 1e-4 (relative) above the smallest one.
 
         Args:
-            sample_rate (`float`): Poisson sampling probability, in (0, 1]; with bands that within a group.
-            steps (`int`): number of steps.
-            truncated_batch_size (`int`, *optional*): the most images of one Poisson sample.
-            at_least (`float`): never answer with less noise than this.
-            bands (`int`): how many groups take turns.
+            sample_rate (`float`): Poisson sampling probability, in (0, 1]; with bands, that within a group.
+            steps (`int`): Number of steps.
+            truncated_batch_size (`int`, *optional*): Maximum size of a Poisson sample.
+            at_least (`float`): Smallest noise multiplier to return.
+            bands (`int`): Number of groups that take turns.
 
         Raises:
-            UsageError: if the rows so far leave nothing of the target, or of one of `dataset_bounds`.
+            UsageError: The rows so far use up the target, or one of `dataset_bounds`.
         """
-        # First of all: it reports a wrong rate or number of steps.
+        # Comes first because it reports a wrong rate or number of steps.
         row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
         row = replace(row, steps=accounting.participations(row.steps, bands))
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
             raise UsageError(
-                f"The questions asked before already cost epsilon {spent:.6g}, {spent - self.target_epsilon:.6g} over "
-                f"--target_epsilon {self.target_epsilon:g}; however much noise the remaining steps get, the smallest "
-                f"epsilon that can be reached is {spent:.6g}. Raise --target_epsilon above it, or the noise "
-                "multipliers of those questions."
+                f"Earlier questions already cost epsilon {spent:.6g}, {spent - self.target_epsilon:.6g} over "
+                f"--target_epsilon {self.target_epsilon:g}. No noise in the remaining steps can bring it below "
+                f"{spent:.6g}: raise --target_epsilon above it, or the noise multipliers of those questions."
             )
         before = self._composition(self.set_aside)
         sigma = self._calibrate(before, row, Bound(*self._target), spent, at_least, self.accountant)
@@ -274,26 +274,25 @@ class PrivacyLedger:
             spent = self.epsilon_of_all_releases(extra=self.set_aside, delta=bound.delta)
             if not spent < bound.epsilon:
                 raise UsageError(
-                    f"The releases of this data set already cost epsilon {spent:.6g} at delta {bound.delta:g}, "
-                    f"and --dataset_epsilon {bound.epsilon:g} at delta {bound.delta:g} (a bound of one of them) "
-                    "leaves nothing: no further question can be asked."
+                    f"The releases of this data set already cost epsilon {spent:.6g} at delta {bound.delta:g}, which "
+                    f"uses up --dataset_epsilon {bound.epsilon:g} at delta {bound.delta:g} (a bound of one of them): "
+                    "no further question can be asked."
                 )
             if not self._within_bound(self._with_others(planned()), bound):
                 together = self._with_others(before)
                 sigma = max(sigma, self._calibrate(together, row, bound, spent, at_least, "pld"))
-        self._affords(planned())  # known from here on, see there
+        self._affords(planned())  # caches the result
         return sigma
 
     def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:
-        """The noise multiplier of a question that is to take `share` of the whole budget.
+        """Finds the noise multiplier of a question that uses `share` of the whole budget.
 
-        A share is a share of composed RDP at one order, for RDP adds up. The order and the whole are those of a plain
-        Gaussian mechanism that just meets the target (`accounting.gaussian_budget`); in the published settings DP-SGD
-        has the same order or its neighbour. `budget_shares` tells what a plan came to. Rows that are in the ledger
-        already play no role.
+        Shares are of composed RDP at one order because RDP is additive. Order and total are those of a plain Gaussian
+        mechanism that just meets the target (`accounting.gaussian_budget`). In the published settings DP-SGD has the
+        same order or its neighbour. Existing rows play no role; `budget_shares` computes the shares of a plan.
 
         Raises:
-            UsageError: if the share is not in (0, 1), or the target is too small for RDP at the known orders.
+            UsageError: The share is not in (0, 1), or the target is too small for RDP at the known orders.
         """
         if not 0 < share < 1:
             raise UsageError(f"The share of the budget must lie strictly between 0 and 1, not {share}.")
@@ -303,18 +302,18 @@ class PrivacyLedger:
     # Asking.
 
     def reserve(self, row: LedgerRow) -> int:
-        """Writes a question down, durably, and returns its id. Only then may the question be asked.
+        """Writes a question to disk, durably, and returns its id. Only then may the question be asked.
 
         Raises:
-            BudgetExceeded: if the total would exceed the target; nothing was written.
-            UsageError: if the release has reserved steps with other bands, other groups or other noise.
-            IntegrityError: if somebody else changed the file since our last write.
-            OSError: if the file cannot be written or synced; nothing is granted.
+            BudgetExceeded: The total would exceed the target; nothing was written.
+            UsageError: The release has reserved steps with other bands, groups or noise.
+            IntegrityError: Somebody else changed the file since this ledger's last write.
+            OSError: The file cannot be written or synced; nothing is granted.
         """
         entry = self._entry(row)
         if row.bands is not None and not all(same_stream(entry, other) for other in banded_rows(self._rows)[:1]):
             raise UsageError(
-                f"{row.name!r} has other bands, groups or noise than earlier steps of this release: go on with theirs."
+                f"{row.name!r} has other bands, groups or noise than earlier steps of this release: use the same."
             )
         if not self._affords(self._composition([row])):
             broken = self._broken_bound(self._composition([row]))
@@ -337,7 +336,7 @@ class PrivacyLedger:
         return entry["id"]
 
     def executed(self, reservation: int, steps: int) -> None:
-        """Records that a reservation is finished, after `steps` of its steps. What it did not use stays spent."""
+        """Records that a reservation ended after `steps` of its steps. Unused steps stay spent."""
         if reservation not in range(len(self._rows)):
             raise IntegrityError(f"There is no reservation {reservation} in this ledger.")
         entry = self._rows[reservation]
@@ -351,16 +350,16 @@ class PrivacyLedger:
         self._file.rewrite()
 
     def take_step(self, row: LedgerRow, *, reserve_steps: int = 1) -> int:
-        """Takes one reserved step for a question that is asked again and again, and says which.
+        """Takes one reserved step of a repeated question.
 
-        Draws on the newest open reservation that *this process* made for the same question (all but `steps`), and
-        reserves `reserve_steps` more when none is left. What an earlier process reserved is never drawn on: nobody
-        knows which of its steps were executed. The step counts as executed from here on, in memory; `flush_executed`
-        writes the count down.
+        Uses the newest open reservation of *this process* for the same question (all fields but `steps`), and reserves
+        `reserve_steps` more when none is left. Never uses reservations of an earlier process, because nobody knows
+        which of their steps were executed. The step counts as executed from here on, in memory; `flush_executed`
+        writes the count to disk.
 
         Returns:
-            `int`: The reservation's id. With bands instead the step's position, from 0 on, among all steps with bands
-            that the release ever reserved, lost ones included: modulo the bands, it is the group whose turn it is.
+            `int`: Id of the reservation. With bands, the position of the step, from 0, among all steps with bands that
+            the release ever reserved, lost ones included. Modulo the bands, it is the group whose turn it is.
         """
         wanted = _identity(self._entry(row))
         number = next((n for n in reversed(self._open) if _identity(self._rows[n]) == wanted), None)
@@ -374,11 +373,11 @@ class PrivacyLedger:
         return number if position is None else position
 
     def flush_executed(self) -> None:
-        """Writes the counted steps of open reservations (at checkpoints, and when a run ends)."""
+        """Writes the step counts of open reservations to disk (at checkpoints, and when a run ends)."""
         if any(self._rows[number]["steps_executed"] for number in self._open):
             self._file.rewrite()
 
-    # What is allowed: without noise nothing, whatever the target.
+    # Checks: no question without noise, whatever the target.
 
     def _checked_target(self, target_epsilon: float) -> float:
         target = finite_number(target_epsilon, "--target_epsilon")
@@ -387,10 +386,10 @@ class PrivacyLedger:
         return target
 
     def _check_noise(self, row: LedgerRow) -> None:
-        """Every row passes here before it is written, and before it is counted."""
+        """Checks each row before it is written and before it is counted."""
         if row.mechanism == NON_PRIVATE:
             raise UsageError(
-                f"{row.name!r} is asked without noise, which no budget pays for: give a noise multiplier."
+                f"{row.name!r} is asked without noise, which no budget can pay for: give a noise multiplier."
             )
 
     # Counting.
@@ -407,7 +406,7 @@ class PrivacyLedger:
         return accounting.cost(composition, *self._target, accountant)
 
     def _affords(self, composition: Composition) -> bool:
-        # Fewer steps never cost more, so that a training loop whose total was checked once needs no further numbers.
+        # Fewer steps never cost more, so a training loop whose total was checked once needs no further computation.
         known = {question._replace(steps=0): question.steps for question in self._affordable}
         if all(question.steps <= known.get(question._replace(steps=0), 0) for question in composition):
             return True
@@ -421,7 +420,7 @@ class PrivacyLedger:
         return cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
 
     def _broken_bound(self, composition: Composition) -> Bound | None:
-        """The first of the data set's bounds that this would exceed, with what the other releases asked."""
+        """Returns the first of the data set's bounds that this composition and the other releases exceed together."""
         together = self._with_others(composition)
         return next((bound for bound in self.dataset_bounds if not self._within_bound(together, bound)), None)
 
@@ -476,6 +475,6 @@ def _known(accountant: str) -> str:
 
 def _plain(facts: dict, what: str) -> dict:
     try:
-        return json.loads(json.dumps(facts, allow_nan=False))  # what a reader of the file will see
+        return json.loads(json.dumps(facts, allow_nan=False))  # as a reader of the file sees it
     except (TypeError, ValueError) as error:
         raise UsageError(f"{what} must be plain JSON: {error}.") from error

@@ -1,9 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a ledger looks like on disk: a header for each release, its rows, and a chain of hashes through all lines. No
-torch.
+"""The ledger on disk: a header for each release, its rows, and a hash chain through all lines. No torch.
 
-A run alone has a file of its own. Releases from one data set share the file that carries the data set's name, so that
-what they cost adds up; each then has a header, and its rows say whose they are.
+A single run has its own file. Releases of one data set share a file with the data set's name, so that their costs add
+up; each has a header, and each row names its release.
 """
 
 import copy
@@ -35,13 +34,13 @@ _HEADER = {
     "target_epsilon",
     "target_delta",
 }
-_OURS = ("chain", "release_id")  # fields of this file, no facts of a question
+_OURS = ("chain", "release_id")  # fields of the file, not of the question
 _STREAM = ("noise_multiplier", "sampling_probability", "bands", "query", "partition")
 _MUTABLE = ("chain", "steps_executed", "state")
 
 
 class Bound(NamedTuple):
-    """A promise about all releases of a data set: together they cost at most `epsilon` at `delta`."""
+    """A promise: all releases of a data set together cost at most `epsilon` at `delta`."""
 
     epsilon: float
     delta: float
@@ -49,7 +48,7 @@ class Bound(NamedTuple):
 
 @dataclass
 class Release:
-    """What one release asked of the images: its header, and its rows in order of asking."""
+    """The questions of one release: its header, and its rows in order of asking."""
 
     header: dict[str, Any]
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -63,23 +62,23 @@ class LedgerFile:
     """The rows of one release, and of the others in the same file.
 
     Args:
-        path (`Path`, *optional*): The file; `None` keeps the rows in memory.
-        header (`dict`): That of this release; a release of this name that is there must have the same one. Its
-            `dataset_id` and `release_id` are `None` where a run has the file to itself.
-        others (sequence of `Release`): Other releases of the data set, where there is no file.
+        path (`Path`, *optional*): Path of the file; `None` keeps the rows in memory.
+        header (`dict`): Header of this release; an existing release with this name must have the same one. Its
+            `dataset_id` and `release_id` are `None` if the file belongs to a single run.
+        others (sequence of `Release`): Other releases of the data set, if there is no file.
 
     Attributes:
-        rows (`list[dict]`): Of this release; copies are given out by the ledger, not by this class.
-        others (`list[Release]`): In the order in which they began.
+        rows (`list[dict]`): Rows of this release, not copied; the ledger returns copies.
+        others (`list[Release]`): Other releases, in the order of their starts.
 
     Raises:
-        IntegrityError: The file is damaged or edited, of another version, data set or kind, or this release had
+        IntegrityError: The file is damaged, edited, or of another version, data set or kind; or this release had
             another header.
         UsageError: Another process writes to the data set's ledger.
     """
 
     def __init__(self, path: Path | None, header: dict[str, Any], others: Sequence[Release] = ()) -> None:
-        path = None if path is None else path.resolve()  # a link stays one
+        path = None if path is None else path.resolve()  # so that a rewrite does not replace a link
         self.path, self.header = path, header
         self.rows: list[dict[str, Any]] = []
         self.others = list(others)
@@ -105,12 +104,12 @@ class LedgerFile:
             raise
 
     def append(self, row: dict[str, Any]) -> None:
-        """Adds a row; when this returns it is on disk."""
+        """Adds a row; when this returns, the row is on disk."""
         if self._journal is not None:
             new = [row]
             if self.header["dataset_id"] is not None:
                 row["release_id"] = self.header["release_id"]
-            if not self.rows:  # the first question brings the header with it
+            if not self.rows:  # the header is written with the first row
                 new = [dict(self.header), row]
             chain = self._lines[-1]["chain"] if self._lines else ""
             for line in new:
@@ -123,12 +122,12 @@ class LedgerFile:
         self.rows.append(row)
 
     def rewrite(self) -> None:
-        """Writes down how many steps were executed since."""
+        """Writes the current counts of executed steps to disk."""
         if self._journal is not None:
             self._journal.rewrite(self._lines)
 
     def close(self) -> None:
-        """Lets other processes write to the data set's ledger; the end of this process does, too."""
+        """Lets other processes write to the data set's ledger, as the end of this process does."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -144,10 +143,10 @@ class LedgerFile:
 
 
 def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_privacy: str = "image") -> list[Release]:
-    """The releases of a data set but this one, read without a lock and without a change: for planning.
+    """Reads the other releases of a data set, for planning, without a lock and without changing the file.
 
     Raises:
-        IntegrityError: As for `LedgerFile`.
+        IntegrityError: See `LedgerFile`.
     """
     with _usable(path):
         lines = Journal(path).read(repair=False)
@@ -157,13 +156,12 @@ def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_priv
 
 
 def bounds_of(headers: Iterable[dict[str, Any]]) -> list[Bound]:
-    """The bounds that the releases of a data set were promised, each at the delta of its own release.
+    """Collects the bounds that were promised to the releases of a data set, each at the delta of its release.
 
-    The smallest delta comes first. Bounds that another one implies are left out: it has no larger epsilon at no larger
-    delta.
+    Sorts by delta. Leaves out bounds that another one implies by an epsilon and a delta that are no larger.
 
     Args:
-        headers (iterable of `dict`): Of the releases.
+        headers (iterable of `dict`): Headers of the releases.
     """
     given = [
         Bound(head["dataset_epsilon"], head["target_delta"]) for head in headers if head["dataset_epsilon"] is not None
@@ -176,7 +174,7 @@ def bounds_of(headers: Iterable[dict[str, Any]]) -> list[Bound]:
 
 
 def check_dataset_id(name: str) -> str:
-    """A data set's name is a file's name. Raises `UsageError` where it cannot be one."""
+    """Returns the name of a data set; raises `UsageError` if it cannot name a file."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise UsageError(
             f"--dataset_id is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or "
@@ -186,15 +184,14 @@ def check_dataset_id(name: str) -> str:
 
 
 def question_of(row: dict[str, Any]) -> Question:
-    """What the accountant reads of a row without bands."""
+    """Converts a row without bands for the accountant."""
     cap = row["truncated_batch_size"]
     truncation = None if cap is None else Truncation(cap, row["dataset_size"])
     return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)
 
 
 def questions_of(rows: Iterable[dict[str, Any]]) -> list[Question]:
-    """What the accountant reads of all rows of one release: steps with bands count as often as the busiest group takes
-    part in them, see `participations`."""
+    """Converts all rows of one release for the accountant; steps with bands are counted by `participations`."""
     questions, steps = [], dict[tuple[float, float, int], int]()
     for row in rows:
         if row["mechanism"] == BANDED:
@@ -206,29 +203,28 @@ def questions_of(rows: Iterable[dict[str, Any]]) -> list[Question]:
 
 
 def banded_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the one stream of steps with bands that a release can have."""
+    """Returns the rows with bands; a release has at most one stream of these."""
     return [row for row in rows if row["mechanism"] == BANDED]
 
 
 def next_step(rows: Sequence[dict[str, Any]]) -> int:
-    """Steps with bands that a release has reserved so far: the position of the next one, whose group takes its
-    turn."""
+    """Counts the steps with bands that a release has reserved: the position of the next one."""
     last = next((row for row in reversed(rows) if row["mechanism"] == BANDED), None)
     return 0 if last is None else last["first_step"] + last["steps_reserved"]
 
 
 def same_stream(row: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether groups and noise of two banded rows are the same."""
+    """Tells whether two banded rows have the same groups and noise."""
     return all(row[key] == other[key] for key in _STREAM)
 
 
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a row without what belongs to its file."""
+    """Copies a row without the fields of its file."""
     return copy.deepcopy({key: value for key, value in row.items() if key not in _OURS})
 
 
 def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Release]:
-    """The releases in a file, after every check that needs no settings."""
+    """Returns the releases in a file after every check that needs no settings."""
     releases: dict[str | None, Release] = {}
     chain = ""
     for number, line in enumerate(lines, start=1):
@@ -237,7 +233,7 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
         if line.get("kind") == "header" and line.get("schema_version") != SCHEMA_VERSION:
             raise IntegrityError(
                 f"{path} was written by another version (schema {line.get('schema_version')}, this one has "
-                f"{SCHEMA_VERSION}): go on with that version."
+                f"{SCHEMA_VERSION}): continue with that version."
             )
         chain = _link(chain, line)
         if line.get("chain") != chain:
@@ -278,14 +274,14 @@ def _check_units(releases: Sequence[Release], unit: str, path: Path) -> None:
         other = release.header["unit_of_privacy"]
         if other != unit and release.header["dataset_id"] is not None:
             raise IntegrityError(
-                f"An earlier release in {path} protects one {other}, and this one one {unit}: these do not add up; "
-                "give the same --unit_column."
+                f"An earlier release in {path} protects each {other}, and this one each {unit}; their costs do not "
+                "add up: give the same --unit_column."
             )
 
 
 @contextmanager
 def _usable(path: Path) -> Iterator[None]:
-    """One sentence where a data set's ledger cannot be opened."""
+    """Raises `UsageError` if a data set's ledger cannot be opened."""
     try:
         yield
     except OSError as error:
@@ -312,7 +308,8 @@ def _check_row(row: dict[str, Any], release: Release, path: Path) -> None:
 
 
 def _goes_on(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> bool:
-    """Whether a banded row begins where the last one ended, with its groups and noise; others have no such place."""
+    """Tells whether a banded row starts where the last one ended, with the same groups and noise; other rows must not
+    have a position."""
     if row["mechanism"] != BANDED:
         return not {"bands", "first_step"} & set(row)
     return row["first_step"] == next_step(before) and all(same_stream(row, other) for other in banded_rows(before)[:1])
@@ -341,7 +338,7 @@ def _hold(path: Path) -> TextIO:
         pid = lock.read(20)
         lock.close()
         raise UsageError(
-            f"{path} is in use by process {pid}: wait for that run, for the releases of a data set add up."
+            f"{path} is in use by process {pid}: wait for that run, because releases of a data set share the ledger."
         ) from None
     lock.truncate(0)
     lock.write(str(os.getpid()))

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""One question to the sensitive images, as the ledger writes it down. Nothing here loads torch."""
+"""Ledger rows: one question to the sensitive images each. Nothing here loads torch."""
 
 import math
 import numbers
@@ -10,10 +10,10 @@ from typing import Any
 from ..errors import UsageError
 
 
-NON_PRIVATE = "non_private"  # dp_accounting's word
+NON_PRIVATE = "non_private"  # dp_accounting's name
 BANDED = "banded_gaussian"
 IDS = ("path", "row", "column")
-LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients that were scaled to 1; what is above is no rounding
+LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
 
 
 @dataclass(frozen=True)
@@ -83,23 +83,23 @@ class LedgerRow:
     """One question, before it is asked.
 
     Args:
-        name (`str`): the stage that asks, for example `"central_images"`.
-        mechanism (`str`): `"gaussian"` (every image is looked at), `"poisson_gaussian"` (each with a probability),
-            `"truncated_poisson_gaussian"` (and of those never more than `truncated_batch_size`) or
-            `"banded_gaussian"` (each of one of `bands` groups, which take turns). Or `"non_private"`: without noise,
-            which no ledger takes but `unprotected_ledger.UnprotectedLedger`.
-        noise_multiplier (`float`): standard deviation of the noise divided by the sensitivity; above 0 and finite, and
-            0 exactly for `"non_private"`.
-        sampling_probability (`float`): Poisson probability, in (0, 1]; 1 exactly for `"gaussian"`. With bands that
-            within a group: b times the rate of all units.
-        steps (`int`): how many times it is asked.
-        query (`dict`): public facts only, for example sensitivity or clip norm, normaliser, parameters.
-        partition (`str`, *optional*): `"label"` when asked once per class in parallel (an image has one class).
-        truncated_batch_size (`int`, *optional*): the most images of one Poisson sample.
-        bands (`int`, *optional*): b, at least 2: how many groups take turns. `query` states their `Bands`.
+        name (`str`): Stage that asks, for example `"central_images"`.
+        mechanism (`str`): `"gaussian"` (all images), `"poisson_gaussian"` (a Poisson sample),
+            `"truncated_poisson_gaussian"` (at most `truncated_batch_size` images of it) or `"banded_gaussian"` (a
+            sample of one of `bands` groups, which take turns). `"non_private"` has no noise, and only
+            `unprotected_ledger.UnprotectedLedger` accepts it.
+        noise_multiplier (`float`): Standard deviation of the noise divided by the sensitivity; finite and above 0, or
+            exactly 0 for `"non_private"`.
+        sampling_probability (`float`): Poisson probability, in (0, 1]; exactly 1 for `"gaussian"`. With bands, the
+            probability within a group: b times the rate of all units.
+        steps (`int`): Number of times that the question is asked.
+        query (`dict`): Public facts only, for example sensitivity or clip norm, normaliser, parameters.
+        partition (`str`, *optional*): `"label"` if asked once per class in parallel (an image has one class).
+        truncated_batch_size (`int`, *optional*): Maximum size of a Poisson sample.
+        bands (`int`, *optional*): Number b of groups that take turns, at least 2. `query` states their `Bands`.
 
     Raises:
-        UsageError: if a value lies outside its range.
+        UsageError: A value is outside its range.
     """
 
     name: str
@@ -136,12 +136,13 @@ class LedgerRow:
         if not isinstance(self.steps, numbers.Integral) or self.steps < 1:
             raise UsageError(f"The steps of {self.name!r} must be a whole number above 0, not {self.steps!r}.")
         for key, value in (("noise_multiplier", sigma), ("sampling_probability", q), ("steps", int(self.steps))):
-            object.__setattr__(self, key, value)  # Python's own numbers, whatever came (numpy's are not JSON)
+            object.__setattr__(self, key, value)  # converted to Python's numbers because numpy's are not JSON
         if cap is not None:
             object.__setattr__(self, "truncated_batch_size", int(cap))
 
     def _check_bands(self, q: float, bands: int) -> None:
-        """The public facts state the same bands, and the rate of all units; nothing is truncated."""
+        """Checks that the public facts state the same bands and the rate of all units, and that nothing is
+        truncated."""
         stated, rate = Bands.of(self.query), finite_number(self.query.get("sample_rate"), "The rate of all units")
         same = stated is not None and stated.count == bands and isinstance(bands, int) and bands * rate == q
         if not same or self.mechanism != BANDED or self.truncated_batch_size is not None:
@@ -162,10 +163,10 @@ def gradient_row(
     max_images_per_unit: int | None = None,
     bands: Bands | None = None,
 ) -> LedgerRow:
-    """The ledger's row for one step of DP-SGD with these parameters; `sample_rate` is that of all units, q.
+    """Builds the ledger row of one step of DP-SGD; `sample_rate` is the rate q of all units.
 
     Raises:
-        UsageError: A value lies outside its range; with bands, q times their number is above 1.
+        UsageError: A value is outside its range; with bands, q times their number is above 1.
     """
     number = None if bands is None else bands.count
     probability = sample_rate if bands is None else bands.count * sample_rate
@@ -193,7 +194,7 @@ def mechanism_of(
     noise_multiplier: float = 1.0,
     bands: int | None = None,
 ) -> str:
-    """Name of the Gaussian mechanism on a Poisson sample, or of what has no noise."""
+    """Names the mechanism: Gaussian on a Poisson sample, or without noise."""
     if noise_multiplier == 0:
         return NON_PRIVATE
     if bands is not None:

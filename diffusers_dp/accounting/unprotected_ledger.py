@@ -1,10 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The ledger of runs without any guarantee, for comparison: `--target_epsilon inf`, the papers' rows at epsilon =
+"""The ledger of runs without any guarantee (`--target_epsilon inf`), for comparison with the papers' rows at epsilon =
 infinity. No torch.
 
-The door adds the noise that a ledger has a row for, and a `PrivacyLedger` takes no row without noise; an
-`UnprotectedLedger` takes no other. `runs.plan.new_ledger` is the one place that makes one. It has no receipt, so that
-no release can come of it.
+The door adds the noise that the ledger's row states. A `PrivacyLedger` accepts no row without noise; an
+`UnprotectedLedger` accepts no other. Only `runs.plan.new_ledger` creates one. It has no receipt, so such a run cannot
+be released.
 """
 
 import math
@@ -18,18 +18,16 @@ from .ledger_row import NON_PRIVATE, LedgerRow
 
 
 class UnprotectedLedger(PrivacyLedger):
-    """The ledger of a run without guarantee: it writes down what is asked, and that it was asked without noise.
+    """The ledger of a run without guarantee: it records each question as asked without noise.
 
-    Epsilon is infinite, and there is no budget: every row is granted, and calibration answers 0. No number comes from
-    an accountant.
+    Epsilon is infinite, every row is granted, and calibration returns 0. No accountant is used.
 
     Args:
-        path, target_delta, num_images, accountant, public_facts, unit_of_privacy: See `PrivacyLedger`. The data set's
-            own ledger (`--dataset_id`) adds up guarantees, so it never holds such a run.
+        path, target_delta, num_images, accountant, public_facts, unit_of_privacy: See `PrivacyLedger`. The ledger of
+            a data set (`--dataset_id`) adds up guarantees, so it never holds such a run.
 
     Raises:
-        UsageError, IntegrityError: See `PrivacyLedger`; its files and those of this class are not taken for each
-            other.
+        UsageError, IntegrityError: See `PrivacyLedger`. Neither class accepts the other's files.
     """
 
     has_guarantee = False
@@ -53,7 +51,7 @@ class UnprotectedLedger(PrivacyLedger):
         return math.inf
 
     def budget_shares(self) -> dict[str, float]:
-        """Empty: there is nothing to share out."""
+        """Returns no shares because there is no budget."""
         return {}
 
     def calibrate(
@@ -75,7 +73,7 @@ class UnprotectedLedger(PrivacyLedger):
 
     def _check_noise(self, row: LedgerRow) -> None:
         if row.mechanism != NON_PRIVATE:
-            raise UsageError(f"{row.name!r} is asked with noise, and with --target_epsilon inf nothing has any.")
+            raise UsageError(f"{row.name!r} is asked with noise, but runs with --target_epsilon inf add no noise.")
 
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:
         return math.inf

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The page of `app.py`: draw from released models, and see their guarantee first.
+"""The page of `app.py`: shows the guarantee of released models and draws from them.
 
-`limits.py`, `shelf.py`, `drawing.py`, `downloads.py`, `budget.py` and `views.py` know nothing of Gradio; `page.py`
-puts them on a page, and `server.py` serves it. torch is loaded behind the page.
+`limits.py`, `shelf.py`, `drawing.py`, `downloads.py`, `budget.py` and `views.py` are independent of Gradio; `page.py`
+builds the page from them, and `server.py` serves it. torch is loaded in the background.
 """
 
 from .server import main

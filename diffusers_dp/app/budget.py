@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The budget picture of `diffusers-dp plan`: of a model, from its receipt, and of a run that somebody thinks of. Loads
-no torch."""
+"""The budget picture of `diffusers-dp plan`, for a model from its receipt and for a hypothetical run. Loads no
+torch."""
 
 import math
 import threading
@@ -17,15 +17,15 @@ from ..runs.plan import Plan, plan_run
 
 
 MOST_IMAGES, MOST_STEPS = 100_000_000, 20_000
-ROUNDING = 1e-6  # of a computed epsilon
+ROUNDING = 1e-6  # tolerance of a computed epsilon
 _drawing = threading.Lock()  # matplotlib's fonts are shared
 
 
 def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
-    """What a release asked, as a plan.
+    """Converts the events of a receipt to a plan.
 
     Raises:
-        UsageError: Its events are not those of a training run.
+        UsageError: The events are not those of a training run.
     """
     rows: dict[str, LedgerRow] = {}
     try:
@@ -64,7 +64,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
 
 
 def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Plan, str]:
-    """The plan of FETA-Pro for these, and its table.
+    """Plans FETA-Pro for these numbers; returns the plan and its table.
 
     Raises:
         UsageError: A number is out of range, or the budget cannot work.
@@ -91,11 +91,11 @@ def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Pla
 
 
 def plain_table(plan: Plan) -> str:
-    """The plan's table with the stages in words; each has the length of its name, so that columns stay."""
+    """Returns the plan's table with readable stage names, of the same length so that columns stay aligned."""
     return plan.table.replace("dp_sgd", "DP-SGD").replace("_", " ")
 
 
 def draw(plan: Plan) -> bytes:
-    """A PNG; one at a time."""
+    """Draws the plan as a PNG, one at a time."""
     with _drawing:
         return picture_of(plan)

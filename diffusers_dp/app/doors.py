@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which requests come through to Gradio: by a name of this page, from this page, to what the page needs, and small.
+"""Filter of requests to Gradio: they must use a name of this page, come from it, ask for its routes, and be small.
 
-Gradio has many routes, some of which take files or serve them. A site that a visitor looks at elsewhere can have its
-own name point to this machine (DNS rebinding), so that the browser takes this page for that site's.
+Gradio has many routes, and some accept or serve files. Another site that a visitor has open can point its name to this
+machine (DNS rebinding); the browser then treats this page as part of that site.
 """
 
 import ipaddress
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HERE, EVERYWHERE = ("127.0.0.1", "localhost", "::1"), ("0.0.0.0", "::", "")
 API = "/gradio_api"
-#: Exact paths, and beginnings of paths, that end with a slash. Nothing else is answered.
+#: Exact paths, and prefixes of paths, which end with a slash. All other requests are refused.
 READ = (
     "/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
     f"{API}/info", f"{API}/startup-events", f"{API}/app_id", f"{API}/queue/data", f"{API}/heartbeat/", f"{API}/call/",
@@ -30,9 +30,9 @@ class Doors:
     """ASGI middleware.
 
     Args:
-        app: What answers.
-        server_name (`str`): Address that the page listens at.
-        host_names (sequence of `str`): Further names that visitors use for it.
+        app: Application behind the filter.
+        server_name (`str`): Address that the page listens on.
+        host_names (sequence of `str`): Further host names of the page.
     """
 
     def __init__(self, app: "ASGIApp", server_name: str, host_names: Sequence[str] = ()) -> None:
@@ -53,10 +53,10 @@ class Doors:
                 from starlette.responses import PlainTextResponse
 
                 await PlainTextResponse(refusal[1], refusal[0])(scope, receive, send)
-        # Nothing on the page speaks by websocket: the server closes it.
+        # The page uses no websockets, so the server closes them.
 
     def refusal(self, scope: "Scope") -> tuple[int, str] | None:
-        """Status and sentence, `None` for what comes through."""
+        """Returns status and message of a refusal, or `None` if the request is allowed."""
         from starlette.datastructures import Headers
 
         headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
@@ -82,12 +82,12 @@ class Doors:
 
 
 def _leads(path: str, route: str) -> bool:
-    """Whether the path is this route, or lies below it where that ends with a slash."""
+    """Tells whether the path is this route, or is below a route that ends with a slash."""
     return path.rstrip("/") == route.rstrip("/") or (route.endswith("/") and route != "/" and path.startswith(route))
 
 
 def _host(address: str) -> str:
-    """Name or number, without the port; empty where there is none."""
+    """Returns the host name or address without the port, or an empty string."""
     try:
         return (urlsplit(address).hostname or "").lower()
     except ValueError:

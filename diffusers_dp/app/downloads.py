@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a visitor saves: files made in memory, so that the page writes nothing and serves no folder."""
+"""Files for a visitor to save, made in memory, so that the page writes nothing and serves no folder."""
 
 import io
 import re
@@ -18,13 +18,13 @@ SHARD_NAME = "data/train-00000-of-00001.parquet"
 
 
 def file_name(drawn: Drawn, number: int) -> str:
-    """Of one image: its number and its class, in characters that every system takes."""
+    """Names the file of one image by seed, number and class, in characters that every system accepts."""
     name = _plain(names_of(drawn)[number])
     return f"{drawn.order.seed}-{number:04d}{f'-{name}' if name else ''}.png"
 
 
 def archive_name(drawn: Drawn, kind: str) -> str:
-    """Of all images: their model, their seed, and `kind`, which is what they are packed as."""
+    """Names the archive of all images by model, seed and `kind` of archive."""
     path = re.sub(r"/release/?$", "", drawn.released.name)
     return f"{_plain('-'.join(path.split('/')[-2:])) or 'model'}-seed{drawn.order.seed}-{kind}.zip"
 
@@ -34,17 +34,16 @@ def _plain(name: str) -> str:
 
 
 def images_zip(drawn: Drawn) -> bytes:
-    """The PNG files, with the receipt of their model."""
+    """Packs the PNG files with the model's receipt."""
     files = {file_name(drawn, i): image for i, image in enumerate(drawn.images)}
     return _zip({**files, **_receipt(drawn)})
 
 
 def dataset_zip(drawn: Drawn) -> bytes:
-    """A dataset folder that `load_dataset` reads once unpacked, with card and receipt; of a release of images, the
-    whole release.
+    """Packs a dataset folder for `load_dataset`, with card and receipt; for a release of images, the whole release.
 
     Raises:
-        UsageError: The model has no receipt, so that no card can tell its guarantee.
+        UsageError: The model has no receipt, so no card can state its guarantee.
     """
     from pyarrow import parquet
 

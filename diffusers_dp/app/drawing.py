@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What is asked for, what was drawn, and how it is shown on the way. Drawing is post-processing: it costs no
-privacy."""
+"""Orders, drawn images and previews. Drawing is post-processing and costs no privacy."""
 
 import io
 import math
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SOLVERS = {"dpm": "DPM-Solver++ (fast)", "heun": "Heun (twice the work per step)"}
-PREVIEWS = 12  # pictures on the way, at most
-LARGEST_SEED = 2**53  # what a page can hold exactly
+PREVIEWS = 12  # maximum number of previews
+LARGEST_SEED = 2**53  # largest integer that a page can represent exactly
 
 
 @dataclass(frozen=True)
 class Released:
-    """A model whose files are here.
+    """A model with local files.
 
     Args:
         name (`str`): As it was asked for.
@@ -48,13 +47,13 @@ class Released:
 
 @dataclass(frozen=True)
 class Order:
-    """What a visitor asks for.
+    """A visitor's order.
 
     Args:
-        classes (tuple of `str`): Names that take turns; none of them: all classes.
-        count (`int`): Images.
-        seed (`int`): Image i has a noise of its own, from the seed and i, as in `diffusers-dp sample`.
-        steps (`int`): Of the solver.
+        classes (tuple of `str`): Class names, which alternate; empty: all classes.
+        count (`int`): Number of images.
+        seed (`int`): Seed; the noise of image i depends on the seed and i, as in `diffusers-dp sample`.
+        steps (`int`): Number of solver steps.
         solver (`str`): `dpm` or `heun`.
     """
 
@@ -67,11 +66,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Images, and what is needed to draw them again or to pass them on.
+    """Drawn images, with the information needed to draw them again or to publish them.
 
     Args:
-        released (`Released`): The model.
-        order (`Order`): What was asked for.
+        released (`Released`): Model.
+        order (`Order`): Order of the visitor.
         labels (tuple of `int`, *optional*): Class id of each image; `None` for a model without classes.
         images (tuple of `bytes`): PNG files.
     """
@@ -84,7 +83,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Preview:
-    """Where a drawing is: steps done, and all its images on one sheet."""
+    """Progress of a drawing: steps done, and all its images on one sheet."""
 
     done: int
     total: int
@@ -92,14 +91,14 @@ class Preview:
 
 
 def read_order(values: Sequence[Any], limits: Limits) -> Order:
-    """What came from the page, checked; a page can be edited.
+    """Checks the values from the page, because a visitor can edit the page.
 
     Args:
         values (sequence): Classes, count, seed, steps and solver.
-        limits (`Limits`): The most of them.
+        limits (`Limits`): Upper limits.
 
     Raises:
-        UsageError: One sentence that names the field and its range.
+        UsageError: A value is out of range; the message names the field and its range.
     """
     classes, count, seed, steps, solver = values
     return Order(
@@ -129,7 +128,7 @@ def _known_solver(solver: Any) -> str:
 
 
 def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
-    """A class id for each image: the chosen classes take turns.
+    """Returns a class id for each image; the chosen classes alternate.
 
     Raises:
         UsageError: The model has no such class.
@@ -148,20 +147,20 @@ def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
 
 
 def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
-    """All images after a step, side by side, their noise scaled into the range of pixels.
+    """Draws all images after a step side by side, with noise scaled into the range of pixels.
 
     Args:
-        pipeline (`DPImagePipeline`): Whose scheduler is at this step.
-        step (`int`): Counted from 0.
-        latents (`torch.Tensor` of shape `[B, C, H, W]`): With noise of standard deviation `sigmas[step + 1]`, or of
-            variance at most 1 where the scheduler has no sigmas.
+        pipeline (`DPImagePipeline`): Pipeline whose scheduler is at this step.
+        step (`int`): Index of the step, from 0.
+        latents (`torch.Tensor` of shape `[B, C, H, W]`): Images with noise of standard deviation `sigmas[step + 1]`,
+            or of variance at most 1 if the scheduler has no sigmas.
     """
     import torch
 
     sigmas = getattr(pipeline.scheduler, "sigmas", None)
     level = 0.0 if sigmas is None else float(sigmas[step + 1])
     latents = latents.float() / (1 + level)
-    if hasattr(pipeline, "decode"):  # of a latent model
+    if hasattr(pipeline, "decode"):  # a latent model
         images = pipeline.decode(latents)
     else:
         images = torch.nn.functional.pixel_shuffle(latents, pipeline.config.patch_size)
@@ -170,7 +169,7 @@ def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
 
 
 def sheet_of(pixels: Any) -> "Image.Image":
-    """Images of shape `[B, H, W, C]` in rows, nearly square."""
+    """Arranges images of shape `[B, H, W, C]` in a nearly square sheet."""
     import numpy as np
     from PIL import Image
 
@@ -191,7 +190,7 @@ def to_png(image: "Image.Image") -> bytes:
 
 
 def names_of(drawn: Drawn) -> Sequence[str]:
-    """The class of each image in words; empty words for a model without classes."""
+    """Returns the class name of each image; empty strings for a model without classes."""
     if drawn.labels is None or drawn.released.class_names is None:
         return [""] * len(drawn.images)
     return [drawn.released.class_names[label] for label in drawn.labels]

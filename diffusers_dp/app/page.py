@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The page: which model, its guarantee, its images. All that it shows is computed elsewhere."""
+"""The page: choice of a model, its guarantee, its images. Other modules compute everything that it shows."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -32,13 +32,13 @@ page. Not from those who trained it.
 
 **What it does not say.** That the images are good or fair; that what is true of all images together stays secret;
 that the trainer was honest: a receipt shows that its numbers fit together and to the files."""
-# The link is made by Python, in memory; the browser saves it, unless another model was chosen meanwhile.
+# Python makes the link in memory; the browser saves the file unless another model was chosen meanwhile.
 SAVE = """(html, name) => {
   const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
   if (link && link.dataset.model !== (name || "")) return "";
   if (link) { document.body.append(link); link.click(); link.remove(); }
   return html; }"""
-# A card of the gallery says which model it is by its name. The list's value is what counts.
+# A card of the gallery names its model. The value of the list decides.
 CARDS = """const mark = () => { for (const card of element.querySelectorAll("[data-name]"))
     card.setAttribute("aria-pressed", card.dataset.name === document.querySelector("#model input")?.value); };
   element.addEventListener("click", (event) => { const card = event.target.closest("[data-name]");
@@ -54,9 +54,9 @@ means that it contributed nothing, as if it had not been there."""
 NOTHING_YET = "Nothing is drawn yet."
 NOTHING_COMPARED = "Nothing is compared yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
-# In the browser, at once: what was said of another model does not stay while this one is checked.
+# Runs in the browser at once, so that texts about another model disappear while this one is checked.
 CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture comes with the model.')!r}, ...BUTTONS]"
-# An answer stands only if no other model was chosen meanwhile.
+# An answer is shown only if no other model was chosen meanwhile.
 ANSWERED = """(found, name) => { if (!found || found.name !== (name || "")) return [];
   const classes = {__type__: "update", choices: found.classes.map((text) => [text, text]), value: [],
     visible: found.visible};
@@ -64,7 +64,7 @@ ANSWERED = """(found, name) => { if (!found || found.name !== (name || "")) retu
 
 
 def build_page(shelf: Shelf) -> gr.Blocks:
-    """The page over these models. Drawing, verifying and planning go one at a time, in the order of asking."""
+    """Builds the page for these models. Drawing, verifying and planning run one at a time, in request order."""
     with gr.Blocks(title="Images under differential privacy", analytics_enabled=False) as page:
         hint = "From the list, or type a Hub id" + (" or a folder." if shelf.folders_by_visitors else ".")
         names = list(shelf.names)
@@ -95,13 +95,13 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         if len(names) > 1:
             page.load(_cards(shelf), None, [gallery], api_visibility="private", show_progress="hidden")
 
-        # The browser takes the listeners of one event in this order, each when the one before is done.
+        # The browser runs the listeners of one event in this order, each after the one before.
         model.change(
             None, None, [facts, picture, *buttons], js=_for_all(buttons, CHECKING, "false"),
             cancels=[*drawing, comparing],
         )  # fmt: skip
         model.change(None, None, None, js=MARKED)
-        # What one model drew, and what was saved of it, does not stand below the guarantee of another.
+        # Images and files of one model never appear below the guarantee of another.
         nothing = (views.note(NOTHING_YET), None, "", views.note(NOTHING_COMPARED))
         model.change(lambda: nothing, None, [*drawn, compared], api_visibility="private", queue=False)
         for event in (page.load, model.change):
@@ -125,15 +125,15 @@ def build_page(shelf: Shelf) -> gr.Blocks:
 
 
 def _for_all(buttons: list[Any], script: str, interactive: str) -> str:
-    """The script with an update for each of these buttons: whether it can be pressed, an expression of JavaScript."""
+    """Adds an update for each button to the script; `interactive` is a JavaScript expression."""
     return script.replace(
         "...BUTTONS", f"...Array({len(buttons)}).fill({{__type__: 'update', interactive: {interactive}}})"
     )
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's own, with the fonts of the visitor's system (none is fetched) and words of at least 4.5 to 1 against
-    what lies behind them."""
+    """Returns Gradio's theme with the visitor's system fonts (none is fetched) and a text contrast of at least 4.5 to
+    1."""
     own = gr.themes.Default(
         primary_hue="blue", secondary_hue="blue", font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
@@ -152,7 +152,7 @@ def theme() -> gr.themes.Base:
 
 
 def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-    """What is asked for, the buttons that need a model, what was drawn, and the events that another model ends."""
+    """Returns the inputs, the buttons that need a model, the outputs, and the events to cancel for another model."""
     most = shelf.limits
     with gr.Row(elem_id="draw-tab"):
         with gr.Column(scale=1, min_width=280):
@@ -160,7 +160,7 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], l
                 [], value=[], multiselect=True, allow_custom_value=True, label="Classes", elem_id="classes",
                 info="They take turns. None chosen: all.",
             )  # fmt: skip
-            # A slider takes a number out of its range for the nearest in it; the line says which those are.
+            # A slider clamps a number to its range; the text states the range.
             count = gr.Slider(
                 1, most.max_images, value=16, step=1, label="Images", info=f"From 1 to {most.max_images}.",
                 elem_id="count",
@@ -204,7 +204,7 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], l
 
 
 def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> tuple[gr.Button, gr.HTML, Any]:
-    """The button, what it shows, and the comparing."""
+    """Returns the button, its output, and the event of the comparison."""
     gr.Markdown("Both models draw the same classes from the same seeds, with the settings of the tab *Draw*.")
     names = list(shelf.names)
     other = gr.Dropdown(
@@ -225,7 +225,7 @@ def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> tuple
 
 
 def _private_tab() -> gr.HTML:
-    """Returns the place of the model's budget picture."""
+    """Returns the component for the model's budget picture."""
     gr.Markdown(HOW_PRIVATE)
     gr.Markdown("### Where the budget of this model went")
     picture = gr.HTML(views.note("The picture comes with the model."), elem_id="budget", padding=False)
@@ -250,7 +250,7 @@ def _private_tab() -> gr.HTML:
 
 
 def _said(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """A view whose refusals stand on the page, in one sentence."""
+    """Wraps a view to show its errors on the page, in one sentence."""
 
     @wraps(answer)
     def guarded(*values: Any) -> Any:
@@ -285,14 +285,14 @@ def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
 
 
 def _cards(shelf: Shelf) -> Callable[[], Iterator[str]]:
-    """One after the other, for the Hub may have to be asked."""
+    """Returns a view that yields cards one by one, because some may need a request to the Hub."""
 
     def answer() -> Iterator[str]:
         cards: list[Released | str] = []
         for name in shelf.names:
             try:
                 cards.append(shelf.open(name))
-            except DiffusersDPError:  # its sentence stands on the page once it is chosen
+            except DiffusersDPError:  # the page shows the message when the model is chosen
                 cards.append(name)
             yield views.gallery(cards)
 

@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""One model in a process of its own, which can be ended: a stranger's model may take more time or memory than anybody
-foresees."""
+"""One model in a separate process that can be ended, because a stranger's model may need unforeseen time or memory."""
 
 import multiprocessing
 import sys
@@ -21,7 +20,7 @@ POLL_SECONDS, STOP_SECONDS = 0.1, 5.0
 
 @cache
 def _processes() -> Any:
-    """Where there is a fork server, it imports torch once for all models; the page itself never does."""
+    """Returns a context whose fork server, if available, imports torch once for all models; the page never does."""
     if sys.platform == "win32":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -30,21 +29,21 @@ def _processes() -> Any:
 
 
 class Painter:
-    """Loads a model and draws from it, elsewhere.
+    """Loads a model and draws from it in another process.
 
     Args:
-        released (`Released`): The model.
+        released (`Released`): Model.
         require_dp (`bool`): See `load_verified`.
-        seconds (`float`): For loading it, and for one drawing.
-        memory (`int`, *optional*): Bytes for it; unset: most of what is free.
+        seconds (`float`): Time limit for loading, and for one drawing.
+        memory (`int`, *optional*): Memory limit in bytes; defaults to most of the free memory.
 
     Raises:
-        DiffusersDPError: It cannot be loaded, or not within these limits; no process is left.
+        DiffusersDPError: The model cannot be loaded within these limits; no process is left.
     """
 
     def __init__(self, released: Released, *, require_dp: bool, seconds: float, memory: int | None = None) -> None:
         self.released, self._seconds = released, seconds
-        self._drawing = threading.Lock()  # generators are closed by other threads than they began in
+        self._drawing = threading.Lock()  # generators may be closed by another thread
         context = _processes()
         self._pipe, theirs = context.Pipe()
         arguments = (theirs, released.name, released.folder, require_dp, memory, released.base)
@@ -61,12 +60,11 @@ class Painter:
         return bool(self._process.is_alive())
 
     def watch(self, order: Order) -> Iterator[Preview | Drawn]:
-        """Draws, and yields some previews on the way and `Drawn` at the end. Closing the iterator stops the drawing
-        after its step.
+        """Draws; yields some previews and finally `Drawn`. Closing the iterator stops the drawing after its step.
 
         Raises:
             UsageError: The model cannot draw this.
-            IntegrityError: It took too much time or memory, and was ended.
+            IntegrityError: The process needed too much time or memory and was ended.
         """
         labels = labels_of(order, self.released)
         with self._drawing:
@@ -83,13 +81,13 @@ class Painter:
         yield Drawn(self.released, order, labels, found)
 
     def close(self) -> None:
-        """Ends the process, whatever it does."""
+        """Kills the process."""
         self._process.kill()
         self._process.join()
         self._pipe.close()
 
     def _stop(self) -> None:
-        """The visitor left: after this step the process takes orders again, or it is ended."""
+        """Stops a drawing that the visitor left; if the process does not accept orders afterwards, it is ended."""
         try:
             self._send(None)
             while isinstance(self._receive("stopped", time.monotonic() + STOP_SECONDS), Preview):
@@ -108,7 +106,7 @@ class Painter:
             found = self._pipe.poll(POLL_SECONDS)
             while not found and time.monotonic() <= end:
                 found = self._pipe.poll(POLL_SECONDS)
-            if time.monotonic() > end:  # what came too late counts as late, too
+            if time.monotonic() > end:  # a message that came too late counts as late, too
                 self.close()
                 raise IntegrityError(
                     f"'{self.released.name}' cannot be {what} here within {self._seconds:g} seconds (--max_seconds): "

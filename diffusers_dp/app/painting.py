@@ -1,8 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What runs in a model's own process: it loads the model, then draws what is ordered, until the other end of the pipe
-closes.
+"""The process of a model: loads it, then draws orders until the other end of the pipe closes.
 
-Importing this imports torch, which the fork server does once for all models.
+Importing this module imports torch, which the fork server does once for all models.
 """
 
 import contextlib
@@ -42,9 +41,9 @@ def serve(
     error. Nothing is fetched here: the page did that, by its rules.
 
     Args:
-        pipe (`Connection`): Orders with labels come in; whatever comes while a drawing is on stops it.
-        name (`str`): Of the model, for messages.
-        folder (`Path`): Of its files.
+        pipe (`Connection`): Pipe for orders with labels; any message during a drawing stops it.
+        name (`str`): Name of the model, for messages.
+        folder (`Path`): Folder of its files.
         require_dp (`bool`): See `load_verified`.
         memory (`int`, *optional*): Bytes that this process may take beside what it has; unset: most of what is free.
         base (`Path`, *optional*): Folder of the base, where the release is adapters of one.
@@ -63,16 +62,16 @@ def serve(
 
 @dataclass(frozen=True)
 class Pictures:
-    """A release of images, which are shown as they are.
+    """A release of images, which are shown unchanged.
 
     Args:
-        images (`datasets.Dataset`): As `load_verified` returns them.
+        images (`datasets.Dataset`): Images from `load_verified`.
     """
 
     images: Any
 
     def pick(self, order: Order, labels: tuple[int, ...] | None) -> tuple[bytes, ...]:
-        """Images of these classes in an order that the seed decides; all of them come before one comes again."""
+        """Picks images of these classes in an order that depends on the seed; repeats one only after all others."""
         mixed = np.random.default_rng(order.seed).permutation(len(self.images))
         of_mixed = np.zeros(len(mixed), int) if labels is None else np.array(self.images["label"])[mixed]
         turns: Counter[int] = Counter()
@@ -107,7 +106,7 @@ def _load(
 
 
 def _limit_memory(memory: int | None) -> None:
-    """For Linux, where the limit holds for all private memory; elsewhere the system decides."""
+    """Limits private memory on Linux; elsewhere the system decides."""
     if not sys.platform.startswith("linux"):
         return
     import resource
@@ -115,7 +114,7 @@ def _limit_memory(memory: int | None) -> None:
     limit = memory if memory is not None else int(free_bytes(torch.device("cpu")) * SHARE_OF_FREE_MEMORY)
     limit += psutil.Process().memory_info().data
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    with contextlib.suppress(OSError):  # the kernel ends this process before the page's
+    with contextlib.suppress(OSError):  # so that the kernel kills this process before the page's
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
@@ -129,7 +128,7 @@ def _answer(
     except Stopped as stopped:
         pipe.recv()
         return stopped
-    except ValueError as error:  # a sentence of the pipeline's, on what it cannot do
+    except ValueError as error:  # a message of the pipeline about an unsupported order
         return UsageError(str(error).replace("`", ""))
     except Exception as error:
         return UsageError(f"'{name}' cannot draw this: {_reason(error)}. Ask for fewer images, or another model.")
@@ -148,14 +147,14 @@ def draw(
     show: Callable[[Preview], None],
     is_stopped: Callable[[], bool],
 ) -> tuple[bytes, ...]:
-    """The PNG files of an order.
+    """Draws the PNG files of an order.
 
     Args:
-        show: Takes previews on the way.
-        is_stopped: Asked after each step.
+        show: Callback for previews.
+        is_stopped: Callback after each step that tells whether to stop.
 
     Raises:
-        Stopped: It was.
+        Stopped: `is_stopped` returned True.
     """
     every = math.ceil(order.steps / PREVIEWS)
 

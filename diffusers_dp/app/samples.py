@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The picture that lies in a release, made small enough for a page. A stranger's file: only PNG is decoded, and none
-of too many pixels."""
+"""The sample picture of a release, reduced for a page. It may be a stranger's file, so only PNG files with a bounded
+number of pixels are decoded."""
 
 from functools import cache
 from io import BytesIO
@@ -13,13 +13,13 @@ from .drawing import to_png
 
 NAME = "samples.png"
 MOST_BYTES, MOST_PIXELS = 2**26, 2**25
-WIDTH, HEIGHT = 1200, 1200  # of what is shown; rows below are left out
-THUMBNAIL = 174  # pixels of the picture's upper right corner, which has no names of classes
+WIDTH, HEIGHT = 1200, 1200  # pixels shown; rows below are left out
+THUMBNAIL = 174  # pixels of the picture's upper right corner, which has no class names
 
 
 @cache
 def samples_of(folder: Path) -> bytes | None:
-    """A PNG of the first rows, or nothing where the release has no picture that can be shown."""
+    """Returns a PNG of the first rows, or `None` if the release has no picture that can be shown."""
     try:
         path = folder / NAME
         if path.stat().st_size > MOST_BYTES:
@@ -37,7 +37,7 @@ def samples_of(folder: Path) -> bytes | None:
 
 
 def thumbnail_of(samples: bytes) -> bytes:
-    """A square PNG of some images."""
+    """Crops a square PNG of some images."""
     with Image.open(BytesIO(samples), formats=("PNG",)) as image:
         side = min(image.width, image.height, THUMBNAIL)
         return to_png(image.crop((image.width - side, 0, image.width, side)))

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Serves the page: on this machine alone, unless it is a Space or `--server_name` says otherwise. torch is loaded
-behind it."""
+"""Serves the page, only on this machine unless it is a Space or `--server_name` is given. torch is loaded in the
+background."""
 
 import argparse
 import logging
@@ -20,12 +20,12 @@ from .shelf import Shelf
 
 HERE = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
-NAMES_VARIABLE = "DIFFUSERS_DP_RELEASES"  # of a Space: Hub ids, comma-separated
-LARGEST_UPLOAD = "1kb"  # nothing on the page takes files
+NAMES_VARIABLE = "DIFFUSERS_DP_RELEASES"  # for a Space: Hub ids, comma-separated
+LARGEST_UPLOAD = "1kb"  # the page accepts no files
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs until it is interrupted. Exits with 2 after one sentence where it cannot start."""
+    """Runs until interrupted. Exits with code 2 and one sentence if it cannot start."""
     try:
         args = parse(argv)
         shelf = build_shelf(args)
@@ -85,7 +85,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def build_shelf(args: argparse.Namespace) -> Shelf:
-    """The models to choose from. Visitors from elsewhere choose among these and what is public on the Hub, and type no
+    """Builds the shelf of models. Remote visitors choose among these and public models on the Hub; they cannot type
     paths."""
     names = args.releases or [name.strip() for name in os.environ.get(NAMES_VARIABLE, "").split(",") if name.strip()]
     names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
@@ -98,7 +98,7 @@ def build_shelf(args: argparse.Namespace) -> Shelf:
 
 
 def middleware(args: argparse.Namespace) -> list[Any]:
-    """What stands before Gradio, for its FastAPI app."""
+    """Returns the middleware for Gradio's FastAPI app."""
     from starlette.middleware import Middleware
 
     names = [name.strip() for name in args.host_names.split(",") if name.strip()]
@@ -106,22 +106,22 @@ def middleware(args: argparse.Namespace) -> list[Any]:
 
 
 def serve(shelf: Shelf, args: argparse.Namespace, *, block: bool = True) -> str:
-    """Starts the server and, behind it, loads what the first visitor will need. Returns its address."""
-    logging.getLogger("absl").setLevel(logging.ERROR)  # dp_accounting warns of RDP orders that it leaves out
+    """Starts the server, loads the first visitor's model in the background, and returns the address."""
+    logging.getLogger("absl").setLevel(logging.ERROR)  # dp_accounting warns about RDP orders that it skips
     try:
         import gradio  # noqa: F401
     except ImportError:
         raise UsageError("The page needs Gradio: pip install diffusers_dp[app].") from None
     from .page import build_page, theme
 
-    os.environ.pop("GRADIO_ALLOWED_PATHS", None)  # an empty list below would leave this to it
+    os.environ.pop("GRADIO_ALLOWED_PATHS", None)  # it would override the empty list below
     page = build_page(shelf)
     try:
         _, address, _ = page.launch(
             server_name=args.server_name,
             server_port=args.server_port,
             share=False,
-            _frontend=False,  # else it asks itself for the page, by way of any proxy, and gives up after three seconds
+            _frontend=False,  # otherwise it requests its own page, through any proxy, and gives up after 3 seconds
             inbrowser=False,
             prevent_thread_lock=True,
             quiet=True,
@@ -153,9 +153,9 @@ def _template(name: str) -> str:
 
 
 def warm_up(shelf: Shelf) -> None:
-    """Loads torch and the first model, so that the first drawing need not wait for them."""
+    """Loads torch and the first model, so that the first drawing does not wait for them."""
     try:
         if shelf.names:
             shelf.painter(shelf.open(shelf.names[0]))
-    except DiffusersDPError:  # the page says it to whoever asks for that model
+    except DiffusersDPError:  # the page shows the message when a visitor chooses that model
         return

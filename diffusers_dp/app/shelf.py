@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The models that the page may open: found, measured, fetched, verified, and only then loaded, each by a
-process of its own. torch is loaded there alone."""
+"""The models that the page may open: found, measured, fetched, verified, and only then loaded, each in a separate
+process. Only these processes load torch."""
 
 import os
 import threading
@@ -25,14 +25,14 @@ from .painter import Painter
 
 
 class Shelf:
-    """Opens models by name, and keeps the few that were used last in memory.
+    """Opens models by name, and keeps the last used ones in memory.
 
     Args:
-        names (sequence of `str`): Folders and Hub ids that whoever started the page chose.
-        limits (`Limits`): What may be asked for.
-        allow_unverified (`bool`): Also opens what does not match its receipt, or has none.
-        folders_by_visitors (`bool`): Whether a visitor may type the path of a folder: on one's own machine, not where
-            strangers come.
+        names (sequence of `str`): Folders and Hub ids chosen at the start of the page.
+        limits (`Limits`): Limits on requests.
+        allow_unverified (`bool`): Whether to open models that do not match their receipt or have none.
+        folders_by_visitors (`bool`): Whether a visitor may type the path of a folder; not for a page open to
+            strangers.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Shelf:
         self.limits = limits
         self.allow_unverified = allow_unverified
         self.folders_by_visitors = folders_by_visitors
-        # Who opens one model waits neither for another's files nor for torch.
+        # Opening one model waits neither for the files of another nor for torch.
         self._opening = [threading.Lock() for _ in range(OPENED_AT_ONCE)]
         self._loading, self._counting = threading.Lock(), threading.Lock()
         self._opened: dict[str, Released] = {}
@@ -57,11 +57,11 @@ class Shelf:
         self._painters: OrderedDict[str, Painter] = OrderedDict()
 
     def open(self, name: str) -> Released:
-        """The model of this name, verified; a second time from memory.
+        """Returns the verified model of this name; caches it.
 
         Raises:
-            UsageError: It is nowhere, is no release, or is larger than the limit.
-            IntegrityError: It is not what its receipt says, or has none, and `allow_unverified` is not set.
+            UsageError: The model is not found, is not a release, or is larger than the limit.
+            IntegrityError: The model does not match its receipt or has none, and `allow_unverified` is not set.
         """
         name = (name or "").strip()
         name = next((short for short, given in self._given.items() if given == name), name)
@@ -73,10 +73,10 @@ class Shelf:
             return self._opened[name]
 
     def painter(self, released: Released) -> Painter:
-        """The process that draws from an opened model, on the CPU or a GPU if there is one.
+        """Returns the process that draws from an opened model, on a GPU if there is one.
 
         Raises:
-            DiffusersDPError: The model cannot be loaded, or not within the limits.
+            DiffusersDPError: The model cannot be loaded within the limits.
         """
         with self._loading:
             kept = self._painters.pop(released.name, None)
@@ -88,7 +88,7 @@ class Shelf:
             return kept
 
     def budget(self, released: Released) -> tuple[bytes, str, str]:
-        """The budget picture of a model, the same in words, and the plan's table; a second time from memory."""
+        """Returns the budget picture of a model, its description, and the plan's table; caches them."""
         if released.name not in self._budgets:
             plan = plan_of_receipt(released.receipt)
             words = f"Total epsilon {plan.epsilon:.4g}; the table has the numbers."
@@ -101,7 +101,7 @@ class Shelf:
             receipt, problems = verify(folder)
         except Unreadable as error:
             receipt, problems = {}, [str(error)]
-        if folder.is_absolute():  # a visitor sees no path of ours
+        if folder.is_absolute():  # visitors must not see paths of this machine
             problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]
         if problems and not self.allow_unverified:
             raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
@@ -119,7 +119,7 @@ class Shelf:
         return Released(name, folder, receipt, tuple(problems), names, agrees, holds_images, base)
 
     def _find(self, name: str) -> Path:
-        """The folder of a model, fetched from the Hub if it is not too large."""
+        """Returns the folder of a model, fetched from the Hub if it is not too large."""
         folder = Path(self._given.get(name, name))
         if os.path.isdir(folder) and (name in self.names or self.folders_by_visitors):
             if self._is_large(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())):
@@ -205,7 +205,7 @@ class Shelf:
 
 
 def label(names: Sequence[str]) -> dict[str, str]:
-    """What the page calls each model: its name, and of an absolute path the end alone, for visitors see it."""
+    """Labels each model by its name, or by the end of an absolute path, because visitors see the label."""
     labels: dict[str, str] = {}
     for name in names:
         short = "/".join(Path(name).parts[-2:]) if os.path.isabs(name) else name

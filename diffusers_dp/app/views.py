@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the page shows, as HTML. Names and receipts are a stranger's words: templates escape all of them."""
+"""HTML of the page. Names and receipts come from strangers, so templates escape all of them."""
 
 import base64
 import math
@@ -29,8 +29,8 @@ from .samples import samples_of, thumbnail_of
 
 
 UNSAID = "The receipt holds what no receipt of this library does, and there are no words for it."
-NAMES_SHOWN = 20  # of classes, below a picture
-DIAL = (0.1, 100.0)  # ends of the scale, which is logarithmic
+NAMES_SHOWN = 20  # class names below a picture
+DIAL = (0.1, 100.0)  # ends of the logarithmic scale
 
 
 @cache
@@ -53,10 +53,10 @@ def note(sentence: str) -> str:
 
 
 def guarantee(released: Released) -> str:
-    """The dial, the badge, the words and the questions."""
+    """Renders the dial, the badge, the words and the questions."""
     try:
         return _guarantee(released, released.receipt, released.problems)
-    except (*UNSAYABLE, TemplateError):  # a receipt can hold anything where no check looks
+    except (*UNSAYABLE, TemplateError):  # fields that no check reads can contain anything
         return _guarantee(released, {}, released.problems or (UNSAID,))
 
 
@@ -70,7 +70,7 @@ def _guarantee(released: Released, receipt: dict[str, Any], problems: tuple[str,
         consistency=consistency(released.folder).capitalize(),
         **words,
     )
-    return str(shown.encode().decode())  # half a character cannot be sent
+    return str(shown.encode().decode())  # raises for lone surrogates, which cannot be sent
 
 
 def _words(receipt: dict[str, Any]) -> dict[str, Any]:
@@ -91,9 +91,9 @@ def _words(receipt: dict[str, Any]) -> dict[str, Any]:
 
 
 def dial(epsilon: float, words: Strength) -> dict[str, Any]:
-    """Half a circle, from the left (little is learned) to the right, in three arcs; pixels of a 220 x 132 drawing.
+    """Computes a half circle of three arcs, from the left (little is learned), in pixels of a 220 x 132 drawing.
 
-    The needle stands at epsilon, and where delta makes the word weaker, at the beginning of the word's arc.
+    The needle points to epsilon or, if delta makes the word weaker, to the start of the word's arc.
     """
     bounds = (DIAL[0], STRONG, MODERATE, DIAL[1])
     names = ("strong", "moderate", "weak")
@@ -110,7 +110,7 @@ def dial(epsilon: float, words: Strength) -> dict[str, Any]:
 
 
 def _turn(epsilon: float) -> float:
-    """Part of the half circle, in [0, 1]."""
+    """Returns the position on the half circle, in [0, 1]."""
     low, high = (math.log(end) for end in DIAL)
     return min(max((math.log(max(epsilon, 1e-9)) - low) / (high - low), 0.0), 1.0)
 
@@ -126,7 +126,7 @@ def _arc(start: float, end: float, radius: float = 82) -> str:
 
 
 def samples(released: Released) -> str:
-    """The picture that lies in a release that matches, before anything is drawn."""
+    """Renders the sample picture of a verified release, before any drawing."""
     picture = None if released.problems else samples_of(released.folder)
     if picture is None:
         return note("Nothing is drawn yet.")
@@ -141,7 +141,7 @@ def samples(released: Released) -> str:
 
 
 def gallery(found: list[Released | str]) -> str:
-    """A card for each release, and for each name that could not be opened."""
+    """Renders a card for each release, and for each name that could not be opened."""
     return str(_template("app_gallery.html").render(cards=[_card(one) for one in found]))
 
 
@@ -160,7 +160,7 @@ def _card(found: Released | str) -> dict[str, Any]:
 
 
 def preview(found: Preview) -> str:
-    """All images on the way, from noise."""
+    """Renders all images of an unfinished drawing."""
     return (
         f'<div class="dp-preview" role="status"><label>Denoising, step {found.done} of {found.total} '
         f'<progress max="{found.total}" value="{found.done}"></progress></label>'
@@ -169,7 +169,7 @@ def preview(found: Preview) -> str:
 
 
 def images(drawn: Drawn, title: str = "", facts: str = "") -> str:
-    """The grid; each image saves itself."""
+    """Renders the grid; a click on an image saves it."""
     order = drawn.order
     shown = [
         {"uri": data_uri(image, "image/png"), "file": file_name(drawn, i), "label": label}
@@ -187,12 +187,12 @@ def images(drawn: Drawn, title: str = "", facts: str = "") -> str:
 
 
 def side_by_side(columns: list[str]) -> str:
-    """Two drawings, or what there is of them."""
+    """Renders two drawings, finished or not."""
     return f'<div class="dp-pair">{"".join(f"<div>{column}</div>" for column in columns)}</div>'
 
 
 def short_guarantee(released: Released) -> str:
-    """One line, for a comparison."""
+    """Renders the guarantee in one line, for a comparison."""
     if released.problems:
         return "Does NOT match its receipt: do not take it for private."
     try:
@@ -206,7 +206,7 @@ def short_guarantee(released: Released) -> str:
 
 
 def saved(content: bytes, name: str, kind: str, model: str) -> str:
-    """A link that saves a file; the page follows it by itself, as long as this model is the chosen one."""
+    """Renders a link that saves a file; the page follows it automatically while this model is chosen."""
     size = f"{len(content) / 1000:,.0f} kB" if len(content) < 1e6 else f"{len(content) / 1e6:,.1f} MB"
     return (
         f'<p role="status"><a class="dp-saved" data-model="{escape(model)}" download="{escape(name)}" '
@@ -216,7 +216,7 @@ def saved(content: bytes, name: str, kind: str, model: str) -> str:
 
 
 def picture(content: bytes, words: str, table: str = "", title: str = "") -> str:
-    """A picture with the same in words for those who do not see it."""
+    """Renders a picture with a text alternative."""
     caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     text = f'<pre class="dp-scroll" tabindex="0">{escape(table)}</pre>' if table else ""
     return (

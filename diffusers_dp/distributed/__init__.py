@@ -1,1 +1,1 @@
-"""The processes of a run, their signals, pools and memory."""
+"""Processes of a run: launch, signals, pools and memory."""

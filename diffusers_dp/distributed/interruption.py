@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What ends a run before it is done, and what that costs: SIGTERM, a full disk, lost steps. Nothing here loads torch.
+"""Interruptions of a run: SIGTERM, a full disk, too little memory. Nothing here loads torch.
 
-A run survives being killed at any moment, so SIGTERM may end it wherever it is, as Ctrl-C does; an exception that
-unwinds the stack leaves less behind than a kill. Two things are finished first, for they were paid for: a question
-with the storing of its answer, and a step of DP-SGD, with a checkpoint.
+A run survives a kill at any moment, so SIGTERM, like Ctrl-C, may raise an exception anywhere; that leaves less behind
+than a kill. Two things are finished first because they are paid for: a question with the storing of its answer, and a
+step of DP-SGD with a checkpoint.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from types import FrameType
 from ..errors import DiffusersDPError, Interrupted, UsageError
 
 
-GO_ON = "the same command and --resume_from_checkpoint latest go on with the run."
+GO_ON = "resume with the same command and --resume_from_checkpoint latest."
 STOPPED = f"stopped by SIGTERM: {GO_ON}"
-# No space, no quota, a file larger than allowed, a disk that turned read-only: to write again would fail again.
+# No space, no quota, a file that is too large, a disk that became read-only: a second write would fail, too.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
-_requested = False  # SIGTERM came
-_unfinished = 0  # how many `uninterrupted` the process is in
+_requested = False  # whether SIGTERM came
+_unfinished = 0  # nesting depth of `uninterrupted`
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Around a training script's `main`: SIGTERM raises `Interrupted`, at once or at the end of what is
-    `uninterrupted`. A second one, or Ctrl-C, ends the process at once.
+    """Wraps a training script's `main`: SIGTERM raises `Interrupted`, at once or at the end of an `uninterrupted`
+    block. A second SIGTERM, or Ctrl-C, ends the process at once.
 
     Raises:
         Interrupted: SIGTERM came.
@@ -38,7 +38,7 @@ def stoppable() -> Iterator[None]:
     """
     global _requested, _unfinished
     _requested, _unfinished = False, 0
-    hears = threading.current_thread() is threading.main_thread()  # Python delivers signals to no other
+    hears = threading.current_thread() is threading.main_thread()  # Python delivers signals to no other thread
     before = signal.signal(signal.SIGTERM, _stop) if hears else None
     try:
         with in_one_sentence():
@@ -50,10 +50,10 @@ def stoppable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_one_sentence() -> Iterator[None]:
-    """What the machine lacks is said in one sentence, which does not tell how much was asked for.
+    """Reports a lack of disk space or memory in one sentence, which does not reveal how much was requested.
 
     Raises:
-        UsageError: A file could not be written, for the disk is full; or memory was too short.
+        UsageError: A file could not be written because the disk is full; or memory ran out.
     """
     try:
         yield
@@ -67,18 +67,18 @@ def in_one_sentence() -> Iterator[None]:
             ) from error
         if _is_memory_error(error):
             raise UsageError(
-                "Memory is too short, even for the smallest part of a batch: free some, or give a smaller model, or, "
-                f"for a warm-up, smaller batches; where no flag changes, {GO_ON}"
+                "Memory ran out, even for the smallest part of a batch: free some, or give a smaller model or, for a "
+                f"warm-up, smaller batches. If no flag changes, {GO_ON}"
             ) from error
         raise
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Around what is to be finished once it has begun; also a decorator.
+    """Wraps work that must be finished once it has started; also a decorator.
 
     Raises:
-        Interrupted: At the end, if SIGTERM came meanwhile.
+        Interrupted: SIGTERM came meanwhile; raised at the end.
     """
     global _unfinished
     _unfinished += 1
@@ -91,15 +91,15 @@ def uninterrupted() -> Iterator[None]:
 
 
 def stop_requested() -> bool:
-    """Whether SIGTERM came, in what is `uninterrupted`."""
+    """Tells whether SIGTERM came during an `uninterrupted` block."""
     return _requested
 
 
 def stop_now(*, is_told: bool = False) -> None:
-    """Raises `Interrupted`: what was begun is finished.
+    """Raises `Interrupted` once the work that had started is finished.
 
     Args:
-        is_told (`bool`): Another process of the run says so.
+        is_told (`bool`): Whether another process of the run prints the message.
     """
     stop = Interrupted(STOPPED)
     stop.is_told = is_told
@@ -107,7 +107,7 @@ def stop_now(*, is_told: bool = False) -> None:
 
 
 def _disk_error(error: Exception) -> int | None:
-    """Its number, also out of the text in which safetensors hides it."""
+    """Returns the number of a disk error, also from the text of safetensors' errors."""
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := re.search(r"\(os error (\d+)\)", str(error))):
         number = int(found[1])
@@ -115,12 +115,12 @@ def _disk_error(error: Exception) -> int | None:
 
 
 def _is_memory_error(error: Exception) -> bool:
-    """Of Python, of NumPy, or of torch on any device."""
+    """Recognises memory errors of Python, of NumPy, and of torch on any device."""
     if isinstance(error, MemoryError):
         return True
     if not isinstance(error, RuntimeError):
         return False
-    from accelerate.utils.memory import should_reduce_batch_size  # with torch, which such an error has loaded
+    from accelerate.utils.memory import should_reduce_batch_size  # loads torch, as the code that failed did
 
     return should_reduce_batch_size(error) or "could not create a memory object" in str(error)
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a launcher tells a process by its environment, and which process tells how all of them end. No torch."""
+"""Environment variables of launchers, and the choice of the process that reports an error. No torch."""
 
 import os
 import sys
@@ -17,25 +17,25 @@ LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "M
 
 
 def number_of(names: Sequence[str], default: int) -> int:
-    """The first of these variables that is set to 0 or more, or the default."""
+    """Returns the value of the first of these variables that is set to 0 or more, or the default."""
     numbers = (int(os.environ.get(name, -1)) for name in names)
     return next((number for number in numbers if number >= 0), default)
 
 
 def is_launched() -> bool:
-    """Whether a launcher may have started this process, or Accelerate was told something, which then decides."""
+    """Tells whether a launcher may have started this process, or variables configure Accelerate (it then decides)."""
     return any(name in SIZES or name.startswith("ACCELERATE_") for name in os.environ)
 
 
 def let_threads_sleep() -> None:
-    """Threads of torch that wait for each other leave their cores to others, unless the environment says how they
-    wait. Otherwise a step beside other jobs takes several times as long. To be called before torch is loaded."""
+    """Makes waiting threads of torch release their cores, unless the environment configures this. Otherwise a step
+    beside other jobs takes several times as long. Call this before torch is loaded."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def leave(code: int) -> None:
-    """Ends this process with that exit code; returns where it is 0 and nothing can hide it. Torch's threads can abort
-    the interpreter's end: a launcher would end the run for it, or hide the exit code."""
+    """Ends this process with an exit code; returns if it is 0 and nothing can hide it. Torch's threads can abort the
+    interpreter's shutdown; a launcher would then stop the run or hide the exit code."""
     if number_of(RANKS, 0) > 0 or (code and number_of(SIZES, 1) > 1):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -45,8 +45,8 @@ def leave(code: int) -> None:
 
 
 def tell(error: DiffusersDPError | Interrupted) -> None:
-    """The one sentence of an error on stderr, once where all processes raise the same, or end because one did."""
-    everywhere = not _have_met() and number_of(LOCAL_RANKS, 0) > 0  # flags: all read the same
+    """Prints an error to stderr, once if all processes raise the same error or end because one did."""
+    everywhere = not _have_met() and number_of(LOCAL_RANKS, 0) > 0  # an error of flags, which all processes read
     if everywhere or error.is_told:
         return
     if error.exit_code != Interrupted.exit_code or _is_first_to_tell():
@@ -54,7 +54,7 @@ def tell(error: DiffusersDPError | Interrupted) -> None:
 
 
 def _have_met() -> bool:
-    """Whether the processes of the run can ask each other, or could. One that has not loaded torch has met nobody."""
+    """Tells whether the processes of the run were ever connected. One that has not loaded torch was not."""
     if "torch" not in sys.modules:
         return False
     from torch import distributed
@@ -63,9 +63,10 @@ def _have_met() -> bool:
 
 
 def _is_first_to_tell() -> bool:
-    """SIGTERM reaches each process by itself, and each notices by itself that another one is gone. Who comes here
-    first says so. They can no longer ask each other; where they met first is still there, or the first process's and
-    gone."""
+    """Tells whether this process is the first to report SIGTERM or a lost process; each notices these on its own.
+
+    The processes can no longer communicate. Their store still exists, unless it was in the first process and that has
+    ended."""
     if not _have_met():
         return True
     from torch import distributed

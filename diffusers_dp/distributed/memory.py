@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""How much memory there is, how much a computation takes, and how not to pay for it at every step."""
+"""Memory: how much is free, how much a computation needs, and how to keep it between steps."""
 
 import contextlib
 import ctypes
@@ -19,11 +19,11 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's numbers of these parameters (ma
 def keep_freed_memory() -> bool:
     """Lets this process keep the memory that a training step frees, for the next step.
 
-    glibc gives large blocks back to the system, which hands them out again page by page, zeroed: on a CPU that took up
-    to a third of the time of a step, with or without privacy. The process then stays as large as its largest step.
+    glibc returns large blocks to the system, which zeroes every page again. On a CPU this took up to a third of the
+    time of a step, with or without privacy. With this setting the process stays as large as its largest step.
 
     Returns:
-        `bool`: False where the C library has no such setting (macOS, musl); nothing is changed there.
+        `bool`: False if the C library has no such setting (macOS, musl); nothing is changed there.
     """
     if not sys.platform.startswith("linux") or not hasattr(libc := ctypes.CDLL(None), "mallopt"):
         return False
@@ -31,8 +31,8 @@ def keep_freed_memory() -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free now: of the GPU, or of this machine and of the containers (cgroup v2) that this process is
-    in."""
+    """Returns the free memory in bytes: of the GPU, or of this machine within the limits of this process's containers
+    (cgroup v2)."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = psutil.virtual_memory().available
@@ -50,12 +50,12 @@ def free_bytes(device: torch.device) -> int:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether it says that there was too little memory; for a CPU torch has no class of its own."""
+    """Tells whether an error means too little memory; torch has no class for this on a CPU."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
-    """Highest sum of live bytes that `step` allocated through torch."""
+    """Measures the peak of live bytes that `step` allocates through torch."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -76,8 +76,8 @@ def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
 
 @contextlib.contextmanager
 def _silent_profiler() -> Iterator[None]:
-    """Torch's profiler reports its own starts and stops on file descriptor 2, past Python, unless it was told before
-    torch was loaded."""
+    """Silences torch's profiler, which reports starts and stops on file descriptor 2, past Python, unless configured
+    before torch was loaded."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:

@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The processes of one run: what the first does for all, what all add up or share, and what stops them together.
+"""The processes of one run: work of the first one, sums and shares of all, and how they stop together.
 
-Accelerate starts them, torch.distributed carries their sums. Models are never wrapped in `DistributedDataParallel`:
-its hooks average gradients at every backward, and wait for each other where processes have different numbers of
-batches, as Poisson samples always do.
+Accelerate starts them and torch.distributed computes their sums. Models are never wrapped in
+`DistributedDataParallel`. Its hooks average gradients at every backward pass and hang if processes have different
+numbers of batches, as Poisson samples always do.
 """
 
 import contextlib
@@ -31,28 +31,26 @@ T = TypeVar("T")
 Part = TypeVar("Part")
 Tensors = dict[str, torch.Tensor]
 
-# The others wait while the first reads images. A process that ends is noticed at once, a machine that vanishes after
-# this.
+# The others wait while the first reads images. A process that ends is noticed at once, a lost machine after this time.
 LONGEST_WAIT = timedelta(days=1)
-BUCKET = 2**25  # numbers that are sent at once
-LOST = f"Another process of this run ended, see what it said: {GO_ON}"
+BUCKET = 2**25  # numbers per message
+LOST = f"Another process of this run ended, see its message: {GO_ON}"
 _REWRITERS = {"DEEPSPEED": "DeepSpeed", "FSDP": "FSDP", "MEGATRON_LM": "Megatron-LM"}
 
 
 class Processes:
-    """The processes of a run as one of them sees them; without a launcher, one alone, for which nothing here does
-    anything.
+    """The processes of a run, as seen by one of them. Without a launcher there is one, and nothing is communicated.
 
-    All must call the methods below in the same order.
+    All processes must call the methods below in the same order.
 
     Args:
-        accelerator (`Accelerator` or `PartialState`, *optional*): Of the run.
-        lost (`str`): What is said where another process ended.
+        accelerator (`Accelerator` or `PartialState`, *optional*): Accelerate's state of the run.
+        lost (`str`): Message of the error if another process ended.
 
     Attributes:
-        count, index (`int`): How many there are, and which this one is. The first, 0, writes and prints.
-        local_count (`int`): How many of them share this machine.
-        device (`torch.device`): Of this one.
+        count, index (`int`): Number of processes, and index of this one. The first, 0, writes and prints.
+        local_count (`int`): Number of processes on this machine.
+        device (`torch.device`): Device of this process.
     """
 
     def __init__(self, accelerator: Accelerator | PartialState | None = None, *, lost: str = LOST):
@@ -61,36 +59,36 @@ class Processes:
         self.index: int = 0 if accelerator is None else accelerator.process_index
         self.local_count: int = number_of(LOCAL_SIZES, 1) if self.count > 1 else 1
         self.device: torch.device = torch.device("cpu") if accelerator is None else accelerator.device
-        self._alone = self.count == 1  # nobody else is to be asked
+        self._alone = self.count == 1  # whether to communicate with no other process
 
     @property
     def is_first(self) -> bool:
         return self.index == 0
 
     def print(self, text: Any) -> None:
-        """Once, not once for each process."""
+        """Prints once, from the first process."""
         if self.is_first:
             print(text)
 
     def bar(self, *arguments: Any, **options: Any) -> tqdm:
-        """A progress bar of the first process."""
+        """Returns a progress bar that only the first process shows."""
         return tqdm(*arguments, **(options if self.is_first else {**options, "disable": True}))
 
     def note_start(self, starts: list[int]) -> None:
-        """Adds to the list of how many processes a run had at each start, and says it where that changes."""
+        """Appends to the list of process counts of each start, and prints a change."""
         if starts and starts[-1] != self.count:
             self.print(
-                f"This run had {starts[-1]} process(es) and goes on with {self.count}: samples and noise are as "
-                "before."
+                f"This run had {starts[-1]} process(es) and continues with {self.count}: the distributions of samples "
+                "and noise stay the same."
             )
         starts.append(self.count)
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """What `work` returns in the first process, for all (pickled). The others do not call it. Where it calls
-        `on_first` itself, that is its own affair.
+        """Calls `work` in the first process only and returns its (pickled) result in all. `work` may call `on_first`;
+        such inner calls stay in the first process.
 
         Raises:
-            DiffusersDPError: What `work` raised, in all processes.
+            DiffusersDPError: An error of `work`, raised in all processes.
             ProcessLost: Another process ended.
         """
         if self._alone:
@@ -113,11 +111,11 @@ class Processes:
         return result
 
     def share(self, work: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
-        """What `work` returns for each part, in their order, for all (pickled). Part i is done in process i modulo
-        `count`, where `work` asks the others for nothing.
+        """Calls `work` on each part and returns the (pickled) results in order in all processes. Process i modulo
+        `count` works on part i, without communication.
 
         Raises:
-            DiffusersDPError: What `work` raised in one of them, in all.
+            DiffusersDPError: An error of `work` in one process, raised in all.
             ProcessLost: Another process ended.
         """
         if self._alone:
@@ -140,8 +138,8 @@ class Processes:
         return [outcomes[i % self.count][0][i // self.count] for i in range(len(parts))]
 
     def sum(self, tensors: Tensors) -> Tensors:
-        """The sum over all processes of each tensor, the same bits everywhere. Added up in float32, or in
-        float64 where one has it, and returned in the type that they had."""
+        """Sums each tensor over all processes, with the same bits everywhere. Sums in float32, or in float64 if one of
+        the tensors has that type, and returns the original types."""
         if self._alone:
             self._refuse_half()
             return tensors
@@ -157,13 +155,13 @@ class Processes:
         }
 
     def any(self, answer: bool) -> bool:
-        """Whether one of all processes says yes."""
+        """Tells whether the answer of at least one process is true."""
         return (
             answer if self._alone else bool(self.sum({"": torch.tensor([float(answer)], device=self.device)})[""] > 0)
         )
 
     def mean(self, tensors: Tensors, rows: int) -> Tensors:
-        """The mean over the rows of all processes of what each has as a mean over its own `rows`."""
+        """Averages tensors over the rows of all processes, given each process's means over its own `rows`."""
         if self._alone:
             self._refuse_half()
             return tensors
@@ -173,17 +171,17 @@ class Processes:
         return {name: value / total for name, value in zip(tensors, sums, strict=True)}
 
     def mean_of_all(self, value: torch.Tensor, rows: int) -> torch.Tensor:
-        """As `mean`, with the gradient of this process's own part: what follows has, after `average_gradients`, the
-        gradient that it has in one process."""
+        """Computes `mean` with the gradient of this process's part, so that `average_gradients` then yields the
+        gradient of a single process."""
         if self._alone:
             return value
         return self.mean({"": value}, rows)[""] + (value - value.detach())
 
     def average_gradients(self, model: Any, rows: int) -> None:
-        """For ordinary training: each process took the gradient of the mean loss of its own `rows`, and gets that of
-        all rows.
+        """Replaces the gradient of the mean loss over this process's `rows` by that over all rows, in ordinary
+        training.
 
-        Not for DP-SGD, whose sums are clipped, noised and divided by a public constant (`SensitiveImages`).
+        Do not use it for DP-SGD, whose sums are clipped, noised and divided by a public constant (`SensitiveImages`).
         """
         if self._alone:
             return
@@ -193,7 +191,7 @@ class Processes:
             parameter.grad = gradient
 
     def same_weights(self, model: Any) -> None:
-        """Gives the model of every process the weights (and buffers) of the first one's."""
+        """Copies the weights and buffers of the first process's model to all processes."""
         if self._alone:
             return
         tensors = [*model.parameters(), *(model.buffers() if isinstance(model, nn.Module) else ())]
@@ -204,28 +202,27 @@ class Processes:
                 tensor.copy_(sent)
 
     def share_size(self, total: int) -> int:
-        """How many of `total` images (or units) are this process's: every `count`-th one, from `index` on."""
+        """Returns the number of images (or units) of this process out of `total`: every `count`-th, from `index`."""
         return len(range(self.index, total, self.count))
 
     def part(self, batch_size: int) -> int:
-        """How many rows of a batch of ordinary training are this process's, at least one."""
+        """Returns this process's number of rows in a batch of ordinary training, at least one."""
         return max(1, self.share_size(batch_size))
 
     def rows(self, batch_size: int) -> torch.Tensor:
-        """Which ones they are, `[part(batch_size)]`, one after the other: where classes take turns in a batch, each
-        process has all of them, and so has its batch normalisation."""
+        """Returns the indices of these rows, `[part(batch_size)]`. They are consecutive: if classes alternate in a
+        batch, each process and its batch normalisation get all of them."""
         before = sum(len(range(index, batch_size, self.count)) for index in range(self.index))
         return before + torch.arange(self.part(batch_size), device=self.device)
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Waits until all processes have called this."""
         if not self._alone:
             with self._together():
                 distributed.barrier()
 
     def first_goes_on(self) -> bool:
-        """The end of what is done together: true in the first process, which asks the others nothing from here on;
-        they may end."""
+        """Ends the communication; returns True in the first process, which continues alone. The others may end."""
         if not self._alone:
             self.wait()
             distributed.destroy_process_group()
@@ -236,32 +233,32 @@ class Processes:
     def _together(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # gloo and NCCL say in many words that the other side is gone
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher hurries: it would take the exit code away
+        except RuntimeError as error:  # gloo and NCCL have many messages for a lost process
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's SIGTERM would replace the exit code
             raise ProcessLost(self.lost) from error
 
     def _refuse_half(self) -> None:
         if self.count > 1:
-            raise RuntimeError("A sum over all processes was asked for where the first one is at work alone.")
+            raise RuntimeError("A sum over all processes was requested while one process works alone.")
 
 
 def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes:
-    """The processes that `torchrun`, `accelerate launch` or MPI started, or this one alone; each gets its share of the
-    cores.
+    """Connects the processes that `torchrun`, `accelerate launch` or MPI started, or uses a single one; each gets its
+    share of the cores.
 
     Args:
         precision (`str`): `"no"` or `"bf16"`.
-        seed (`int`): `--seed`, to which each process adds its number.
-        leaky_logs (`bool`): Whether losses and norms are written, which one process alone can.
+        seed (`int`): `--seed`, to which each process adds its index.
+        leaky_logs (`bool`): Whether losses and norms are logged, which needs a single process.
 
     Raises:
-        UsageError: Fewer started than were asked for, the device has no bf16, or Accelerate or a flag asks for what
-            several processes, or DP-SGD, cannot do.
+        UsageError: Too few processes started, the device has no bf16, or Accelerate's configuration or a flag does not
+            work with several processes or DP-SGD.
     """
     asked = number_of(SIZES, 1)
     _refuse(asked, precision, seed, leaky_logs)
     options: dict[str, Any] = {}
-    if asked > 1:  # without `cpu` each would take itself for one alone, where there is no GPU
+    if asked > 1:  # without `cpu`, each process on a machine without GPUs would run as a single one
         options = {
             "cpu": not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true",
             "kwargs_handlers": [InitProcessGroupKwargs(timeout=LONGEST_WAIT)],
@@ -269,18 +266,18 @@ def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes
     accelerator = Accelerator(mixed_precision=precision, gradient_accumulation_steps=1, **options)
     if accelerator.num_processes != asked:
         raise UsageError(
-            f"{asked} processes were asked for, and Accelerate sees {accelerator.num_processes}: start them by "
+            f"{asked} processes were requested, but Accelerate sees {accelerator.num_processes}: start them with "
             f"`torchrun --nproc_per_node {asked} training/...`."
         )
     processes = Processes(accelerator)
     if processes.device.type == "cpu":
         keep_freed_memory()
-        torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers leave a process one thread
+        torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers set one thread per process
     return processes
 
 
 def cores() -> int:
-    """Of this machine, those that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -289,8 +286,8 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
     for name, title in _REWRITERS.items():
         if environment.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
             raise UsageError(
-                f"Accelerate is configured for {title}, which takes over gradients and steps, and DP-SGD clips and "
-                "noises its own: choose plain multi-GPU in `accelerate config`, or start by `torchrun`."
+                f"Accelerate is configured for {title}, which takes over gradients and steps; DP-SGD must clip and "
+                "noise them itself: choose plain multi-GPU in `accelerate config`, or start with `torchrun`."
             )
     accumulation = environment.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
     if accumulation != "1":
@@ -299,27 +296,27 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
             "before they are clipped: set it to 1; --max_physical_batch_size bounds memory instead."
         )
     if precision == "bf16" and not is_bf16_available():
-        raise UsageError("--mixed_precision bf16 is not supported by this device; give no.")
+        raise UsageError("--mixed_precision bf16 is not supported by this device; give --mixed_precision no.")
     if asked == 1:
-        # `accelerate launch` names the address for several processes, and starts several on GPUs alone.
+        # `accelerate launch` sets the address for several processes, but starts several only on GPUs.
         if "MASTER_ADDR" in environment and "ACCELERATE_MIXED_PRECISION" in environment and "RANK" not in environment:
             raise UsageError(
-                "Several processes were asked for, and `accelerate launch` started one, as it does on CPUs: start "
-                "them by `torchrun --nproc_per_node N training/...`, or give --num_processes 1 (and unset "
+                "Several processes were requested, but `accelerate launch` started one, as it does on CPUs: start "
+                "them with `torchrun --nproc_per_node N training/...`, or give --num_processes 1 (and unset "
                 "MASTER_ADDR)."
             )
         return
     local, gpus = number_of(LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
-    most = np.iinfo(np.uint32).max + 1 - asked  # numpy takes no larger seed
+    most = np.iinfo(np.uint32).max + 1 - asked  # numpy's largest seed
     if seed > most:
         raise UsageError(
-            f"--seed {seed} is too large for {asked} processes, each of which adds its number to it: give an integer "
-            f"from 0 to at most {most}."
+            f"--seed {seed} is too large for {asked} processes, each of which adds its index to it: give an integer "
+            f"from 0 to {most}."
         )
     if leaky_logs:
         raise UsageError(
-            "--leaky_logs works with one process (each sees a part of a step): leave it out, or start a single "
+            "--leaky_logs works with one process only (each sees a part of a step): leave it out, or start a single "
             "process."
         )

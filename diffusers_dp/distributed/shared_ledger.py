@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The one ledger of a run, for each of its processes."""
+"""A run's one ledger, shared by its processes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,7 @@ _CONSTANTS = (
 
 
 def shared_ledger(processes: Processes, make: Callable[[], PrivacyLedger]) -> PrivacyLedger:
-    """The ledger that `make` opens in the first process, for all of them; where there is one process, that ledger
-    itself."""
+    """Shares the ledger that `make` opens in the first process; returns the ledger itself if there is one process."""
     return make() if processes.count == 1 else SharedLedger(processes, make)
 
 
@@ -32,14 +31,13 @@ def _read(name: str) -> Any:
 
 
 class SharedLedger(PrivacyLedger):
-    """Each question goes to the ledger of the first process, the only one that there is; its answer or its refusal
-    comes to all.
+    """Forwards each call to the ledger of the first process; its result or error reaches all processes.
 
-    All processes ask the same questions in the same order.
+    All processes make the same calls in the same order.
 
     Args:
-        processes (`Processes`): Of the run.
-        make (`Callable`): Opens the ledger; called in the first process.
+        processes (`Processes`): Processes of the run.
+        make (`Callable`): Function that opens the ledger; called in the first process.
     """
 
     def __init__(self, processes: Processes, make: Callable[[], PrivacyLedger]) -> None:

@@ -1,11 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A command in several processes: the first runs it, and the others do what it hands to them. No torch, where there is
-one process.
+"""A command in several processes: the first runs it and passes work to the others. No torch if there is one process.
 
-Training asks its processes the same questions at the same time (`Processes`). A command does most of its work in one
-place, and has some parts that take long and know nothing of each other: images, features, classifiers. Accelerate's
-`split_between_processes` would run the whole command in each process. joblib would start processes of its own, where a
-launcher has started one for each GPU.
+In training all processes make the same calls at the same time (`Processes`). A command does most work in one place,
+with some long, independent parts: images, features, classifiers. Accelerate's `split_between_processes` would run the
+whole command in each process. joblib would start further processes although a launcher has started one per GPU.
 """
 
 import contextlib
@@ -25,39 +23,39 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-LONGEST_WAIT = timedelta(days=7)  # of a process that is done, for one that draws a shard more; torch's own is minutes
-GO_ON = "what is finished stays, and the same command goes on from there."
-LOST = f"Another process of this command ended, see what it said: {GO_ON}"
-STOPPED = f"stopped by SIGTERM, which launchers also send where another process ended: {GO_ON}"
+LONGEST_WAIT = timedelta(days=7)  # for a process that still draws a shard; torch's default is minutes
+GO_ON = "finished parts are kept; resume with the same command."
+LOST = f"Another process of this command ended, see its message: {GO_ON}"
+STOPPED = f"stopped by SIGTERM, which launchers also send if another process ended: {GO_ON}"
 
 
 class WorkerPool:
-    """The processes of a command, as the first one sees them; without a launcher, one alone.
+    """The processes of a command, as seen by the first one; without a launcher there is one.
 
     Args:
-        processes (`Processes`, *optional*): Of the command, where there are several.
+        processes (`Processes`, *optional*): Processes of the command, if there are several.
     """
 
     def __init__(self, processes: "Processes | None" = None):
         self._processes = processes
-        self._work: Any = None  # what the others have
+        self._work: Any = None  # the work that the others last received
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of processes."""
         return 1 if self._processes is None else self._processes.count
 
     def map(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
-        """What `work` returns for each part, in their order, as it comes: in turns, one part for each process. All is
-        sent pickled, and nothing lies on a disk on the way. Each process has its share of the cores in a turn; between
-        turns the first has all of them.
+        """Calls `work` on each part and yields the results in order, in turns of one part per process. Everything is
+        sent pickled, in memory. During a turn each process has its share of the cores; between turns the first has all
+        of them.
 
         Args:
-            work (`Callable`): Prints nothing that is needed; the others are not heard.
-            parts (sequence): Of about the same size. Part i is done in process i modulo `count`.
+            work (`Callable`): Function of a part. Its output is silenced in the other processes.
+            parts (sequence): Parts of about equal size. Process i modulo `count` works on part i.
 
         Raises:
-            DiffusersDPError: What `work` raised, wherever it did; the turn is lost.
+            DiffusersDPError: An error of `work` in any process; the turn is lost.
             ProcessLost: Another process ended.
         """
         if self._processes is None:
@@ -76,7 +74,7 @@ class WorkerPool:
             yield from results
 
     def _lead(self, processes: "Processes", command: Callable[["WorkerPool"], None]) -> DiffusersDPError | None:
-        """In the first process; tells the others at the end, and returns what ended the command before it was done."""
+        """Runs the command in the first process; at the end sends the others its error, if any, and returns it."""
         refused = None
         try:
             command(self)
@@ -88,17 +86,17 @@ class WorkerPool:
         return refused
 
     def _serve(self, processes: "Processes") -> DiffusersDPError | None:
-        """In the others, until the first one has told them so."""
+        """Works in the other processes until the first one ends."""
         pickled, opened = b"", None
 
         def work(part: Any) -> Any:
             nonlocal opened
-            if opened is None:  # here, where it may be refused as the work itself
+            if opened is None:  # unpickled here, so that its errors are handled like those of the work
                 opened = pickle.loads(pickled)
             return opened(part)
 
         _use_cores(processes.local_count)
-        while isinstance(order := processes.on_first(lambda: None), tuple):  # what to do: the first one says it
+        while isinstance(order := processes.on_first(lambda: None), tuple):  # the first process sends the work
             sent, turn = order
             if sent is not None:
                 pickled, opened = sent, None
@@ -108,20 +106,20 @@ class WorkerPool:
             except ProcessLost:
                 raise
             except DiffusersDPError:
-                pass  # the first has it, too, and says what follows
+                pass  # the first process has the error, too, and decides
         return order
 
 
 def lead(command: Callable[[WorkerPool], None]) -> None:
-    """Runs a command in the first process; the others do the parts that it maps, and end with its exit code.
+    """Runs a command in the first process; the others work on the parts that it maps, and end with its exit code.
 
     Args:
-        command (`Callable`): Gets the pool.
+        command (`Callable`): Function of the pool.
 
     Raises:
-        DiffusersDPError: What `command` raised, in all; `is_told` where the first one says so.
+        DiffusersDPError: An error of `command`, raised in all; `is_told` if the first process prints it.
         ProcessLost: Another process ended.
-        Interrupted: SIGTERM came, to one of several.
+        Interrupted: SIGTERM came to one of several processes.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         command(WorkerPool())
@@ -129,7 +127,7 @@ def lead(command: Callable[[WorkerPool], None]) -> None:
     processes = _start()
     pool = WorkerPool(processes)
     refused = pool._lead(processes, command) if processes.is_first else pool._serve(processes)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # where one ends before the others, launchers hurry these
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # launchers send it to the others once one has ended
     processes.first_goes_on()
     if refused is not None:
         refused.is_told = not processes.is_first
@@ -142,7 +140,7 @@ def _start() -> "Processes":
 
     from .processes import Processes
 
-    # What is sent lies in memory: gloo, also where there are GPUs.
+    # Messages are in host memory, so the backend is gloo even with GPUs.
     state = PartialState(cpu=True, timeout=LONGEST_WAIT)
     if torch.cuda.is_available():
         torch.cuda.set_device(state.local_process_index % torch.cuda.device_count())
@@ -159,7 +157,7 @@ def _start() -> "Processes":
 
 
 def _use_cores(sharing: int = 1) -> None:
-    """All cores, or the part of one of as many processes: launchers leave each one thread."""
+    """Uses all cores, or one process's part of them; launchers set one thread per process."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -167,7 +165,7 @@ def _use_cores(sharing: int = 1) -> None:
 
     threads = max(1, cores() // sharing)
     torch.set_num_threads(threads)
-    threadpool_limits(threads)  # of NumPy's and scikit-learn's
+    threadpool_limits(threads)  # for NumPy and scikit-learn
 
 
 @contextlib.contextmanager

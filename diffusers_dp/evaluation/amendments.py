@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What an evaluation leaves in a release: a count, and numbers only if they are published on purpose. No torch."""
+"""Additions of an evaluation to a release: a count, and numbers only if they are published on purpose. No torch."""
 
 import fcntl
 import hashlib
@@ -22,9 +22,9 @@ from .measurement import Measurement
 
 
 INDEX_NAME = "model_index.json"
-HONESTY = "- The receipt is the trainer's statement"  # the last line of what a card's guarantee does not cover
+HONESTY = "- The receipt is the trainer's statement"  # last line of the card's list of what is not covered
 BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
-#: What a card may hold, of the release as a whole; a name may go on with a feature space in brackets.
+#: Metrics that a card may contain, for the release as a whole; a name may end with a feature space in brackets.
 METRICS_IN_CARD = (
     "FID", "Fréchet distance", "KID", "kernel distance", "Inception Score", "score", "precision", "recall", "FLD",
     "feature likelihood divergence", "accuracy", "share taken for private images",
@@ -32,7 +32,7 @@ METRICS_IN_CARD = (
     "model selection: regret", "entropy", "texture_complexity",
 )  # fmt: skip
 READ_SYNTHETIC_IMAGES_ALONE = ("entropy", "texture_complexity")
-#: What a card may say of how a number came about: no hash of what follows from private images, and no count of these.
+#: Protocol fields that a card may contain: no hash that depends on private images, and no count of these.
 PROTOCOL_IN_CARD = (
     "extractor", "features", "synthetic_images", "seed", "covariance", "kernel", "subsets", "classes", "splits", "k",
     "neighbours", "judged_on", "folds", "chance", "num_images", "levels", "origin", "classifier", "trained_on",
@@ -49,24 +49,24 @@ WITHIN_IN_CARD = {
     ),
     "private_selection": ("epsilon", "delta", "candidates"),
 }  # fmt: skip
-FITTED_ON_REAL_IMAGES = "classifier"  # the feature space whose weights follow from the real images
+FITTED_ON_REAL_IMAGES = "classifier"  # feature space whose weights depend on the real images
 COUNTS_OF_REAL_IMAGES = ("real_images", "real_test_images", "images_per_domain", "subset_size", "num_test")
-ERRORS_WITHOUT_A_COUNT = ("seeds", "the draw of the subsets")  # the error of a share tells of how many images it is
+ERRORS_WITHOUT_A_COUNT = ("seeds", "the draw of the subsets")  # other errors of a share reveal the number of images
 
 
 def count_evaluation(release: str | Path) -> int:
-    """Adds one to the receipt's `private_evaluations`, which lies outside the hashes; called before the private images
-    are read.
+    """Increments the receipt's `private_evaluations`, which the hashes leave out. Call it before reading the private
+    images.
 
     Args:
         release (`str` or `Path`): Folder of a release.
 
     Returns:
-        `int`: The count, this evaluation included.
+        `int`: Count that includes this evaluation.
 
     Raises:
-        UsageError: The folder holds no release, or cannot be written.
-        IntegrityError: The release is not what its receipt says.
+        UsageError: The folder contains no release, or cannot be written.
+        IntegrityError: The release does not match its receipt.
     """
     folder = Path(release).resolve()
     with _locked(folder):
@@ -77,21 +77,20 @@ def count_evaluation(release: str | Path) -> int:
 
 
 def publish(release: str | Path, measurements: Sequence[Measurement], *, read_private_data: bool) -> None:
-    """Puts numbers of the whole release into its card, in a section of their own that a later call replaces; the
-    others are left out.
+    """Writes numbers of the whole release to a section of its card, which a later call replaces; leaves others out.
 
-    Numbers from private images are no part of the guarantee: they are listed in the receipt's `leaky_outputs`, and its
-    status becomes `proven_except_leaky_outputs`. What is written of their protocol tells nothing more of these images.
-    A call that is killed between two files is finished by the next call of this module.
+    The guarantee does not cover numbers from private images: the receipt lists them in `leaky_outputs`, and its status
+    becomes `proven_except_leaky_outputs`. The published protocol reveals nothing more about these images. If a call is
+    killed between two files, the next call of this module finishes it.
 
     Args:
         release (`str` or `Path`): Folder of a release.
-        measurements (sequence of `Measurement`): The numbers.
+        measurements (sequence of `Measurement`): Measured numbers.
         read_private_data (`bool`): Whether they come from images that were not declared public.
 
     Raises:
-        UsageError: The folder holds no release, or cannot be written.
-        IntegrityError: The release is not what its receipt says.
+        UsageError: The folder contains no release, or cannot be written.
+        IntegrityError: The release does not match its receipt.
     """
     folder = Path(release).resolve()
     measurements = [_for_card(found, read_private_data) for found in measurements if _is_of_the_release(found)]
@@ -107,15 +106,15 @@ def publish(release: str | Path, measurements: Sequence[Measurement], *, read_pr
             card = card if line in card else card.replace(HONESTY, line + HONESTY)
         files[CARD_NAME] = _with_section(
             card, _section(measurements, read_private_data)
-        )  # last: numbers come after their mark
+        )  # last, so that numbers never appear before the lowered status
         _replace(folder, files)
 
 
 def recover(release: str | Path) -> None:
-    """Finishes what a `publish` that was killed began.
+    """Finishes a `publish` that was killed.
 
     Raises:
-        UsageError: The folder is not there, or cannot be written.
+        UsageError: The folder does not exist, or cannot be written.
     """
     folder = Path(release).resolve()
     if folder.is_dir() and _pending(folder).is_dir():
@@ -124,17 +123,17 @@ def recover(release: str | Path) -> None:
 
 
 def is_writable(release: str | Path) -> bool:
-    """Whether an evaluation can leave something in a release; what it writes lies beside it at first."""
+    """Tells whether an evaluation can write to a release and to the folder around it, where new files wait."""
     folder = Path(release).resolve()
     return os.access(folder, os.W_OK) and os.access(folder.parent, os.W_OK)
 
 
 def check_writable(release: str | Path) -> None:
-    """Refuses before a long evaluation what `publish` and `count_evaluation` could only refuse after it.
+    """Checks before a long evaluation what `publish` and `count_evaluation` need after it.
 
     Raises:
-        UsageError: The folder holds no release, or it or the folder around it cannot be written.
-        IntegrityError: The release is not what its receipt says.
+        UsageError: The folder contains no release, or it or the folder around it cannot be written.
+        IntegrityError: The release does not match its receipt.
     """
     intact_receipt(Path(release), "--model")
     if not is_writable(release):
@@ -144,7 +143,7 @@ def check_writable(release: str | Path) -> None:
 
 
 def _is_of_the_release(found: Measurement) -> bool:
-    """Not of a class, of a state on the way to the release, or of a classifier that was trained on real images."""
+    """Tells whether a number describes the release: not a class, an earlier state, or a classifier of real images."""
     of_a_part = {"class", "state"} & found.protocol.keys()
     if found.metric in READ_SYNTHETIC_IMAGES_ALONE and found.protocol.get("features") != DRAWN_IMAGES:
         return False
@@ -170,7 +169,7 @@ def _for_card(found: Measurement, read_private_data: bool) -> Measurement:
 
 
 def _lowered(folder: Path, receipt: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, str]:
-    """Receipt and `model_index.json`, which state that something was published that no guarantee covers."""
+    """Returns receipt and `model_index.json` with the status for published numbers that no guarantee covers."""
     names = ", ".join(sorted({measurement.metric for measurement in measurements}))
     output = f"evaluation against private images, published in the model card: {names}"[:1000]
     receipt["leaky_outputs"] = sorted({*receipt["leaky_outputs"], output})
@@ -205,7 +204,7 @@ def _section(measurements: Sequence[Measurement], read_private_data: bool) -> st
 
 
 def protocol_words(protocol: dict[str, Any]) -> str:
-    """A protocol as one line: `extractor pixels, seed 0, ...`, without what is empty."""
+    """Formats a protocol in one line, `extractor pixels, seed 0, ...`, without empty values."""
     return ", ".join(
         f"{key.replace('_', ' ')} {_plain(value)}"
         for key, value in protocol.items()
@@ -228,7 +227,7 @@ def _number(measurement: Measurement) -> str:
 
 
 def _cell(text: str) -> str:
-    """Words from outside in a Markdown table: neither a new column, nor markup, nor HTML."""
+    """Escapes external text for a Markdown table: no new column, no markup, no HTML."""
     escaped = "".join(f"\\{letter}" if letter in "\\`*_[]|" else letter for letter in " ".join(text.split()))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -242,8 +241,8 @@ def _with_section(card: str, section: str) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One at a time, or a count would be lost; the lock is on the folder itself and leaves no file. What a killed call
-    left undone is done first."""
+    """Locks the folder itself, so that no count is lost and no lock file remains. First finishes a call that was
+    killed."""
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
@@ -265,8 +264,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @public_files()
 def _replace(folder: Path, files: dict[str, str]) -> None:
-    """Replaces files of a release, all or none: all lie beside it before the first is moved, and from then on
-    `_finish` goes on. Nothing that the receipt does not list is ever in the folder."""
+    """Replaces files of a release, all or none: all are written beside it before the first is moved, and `_finish`
+    completes the moves. The folder never contains a file that the receipt does not list."""
     pending = _pending(folder)
     begun = pending.with_suffix(".tmp")
     shutil.rmtree(begun, ignore_errors=True)
@@ -287,7 +286,7 @@ def _finish(folder: Path) -> None:
 
 
 def _pending(folder: Path) -> Path:
-    """Where new files wait: named by what the release lists, so that they never end up in another one in its place."""
+    """Returns the folder of pending files, named by the release's file list so that no other release gets them."""
     try:
         listed = json.loads((folder / RECEIPT_NAME).read_bytes())["files"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

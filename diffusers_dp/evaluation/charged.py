@@ -1,11 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the training images say of a finished model, asked once, out of `--evaluation_reserve`: numbers that a card may
-carry, for they are covered by the same guarantee as the weights.
+"""Evaluation of a finished model on the training images by one query, paid from `--evaluation_reserve`. A card may
+contain its numbers because the same guarantee covers them and the weights.
 
-The question is one noisy sum. Each image x of class y adds three vectors to the row of its class. The first is
-one-hot: what a classifier takes it for, which makes a confusion matrix. The others are its first and second moments,
-`x / |x|` and `x^2 / |x^2|` over all pixels (DP-MEPF, Harder et al. 2023, section 3.2, with pixels for features). Each
-of the three has norm 1, so that the sensitivity is sqrt(3). The classifier has seen drawn images only.
+The query is one noisy sum. Each image x of class y adds three vectors to the row of its class. The first is one-hot: a
+classifier's prediction, which gives a confusion matrix. The others are the first and second moments, `x / |x|` and
+`x^2 / |x^2|` over all pixels (DP-MEPF, Harder et al. 2023, section 3.2, with pixels as features). Each of the three
+has norm 1, so the sensitivity is sqrt(3). The classifier was trained on drawn images only.
 """
 
 import math
@@ -35,17 +35,17 @@ from .selection import split_for_training
 CLASSIFIER = "cnn"
 MOMENTS = ("first moment distance", "second moment distance")
 DRAWN_AT_A_TIME = 250
-# A class of so many standard deviations of its noisy number of images: below, ratios are noise.
+# Minimum noisy number of images of a class, in its standard deviations; below, ratios are noise.
 CLEAR = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgesQuery(Query):
     """
-    Confusion counts, first and second moments, a row for each true class; without classes the moments alone.
+    Confusion counts, first and second moments, with a row for each true class; without classes only the moments.
 
     Args:
-        num_classes, synthetic_images (`int`): Of the drawn images.
+        num_classes, synthetic_images (`int`): Number of classes, and of drawn images.
     """
 
     name = "evaluation_reserve"
@@ -56,7 +56,7 @@ class JudgesQuery(Query):
 
     @property
     def clip_norm(self) -> float:
-        """Each of the two or three parts of what one image adds has norm 1."""
+        """Norm of one image's contribution: two or three parts of norm 1."""
         return math.sqrt(3 if self.num_classes else 2)
 
     @property
@@ -65,16 +65,17 @@ class JudgesQuery(Query):
 
 
 class Judge:
-    """Drawn images, what follows from them, and the question about it. All of it is post-processing of the model.
+    """Drawn images, a classifier and moments computed from them, and the query. All of it is post-processing of the
+    model.
 
     Args:
-        synthetic (`ImageSet`): Drawn from the model; with labels, a classifier is trained on them.
-        seed (`int`, defaults to 0): Of that training.
-        epochs (`int`, *optional*): Of that training; unset: the published number; 0: none, for an audit of the
-            question alone.
-        device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained.
-        processes (`Processes`, *optional*): Of the run. The first one trains; the others get the same bits, for each
-            adds its share to one sum of one function.
+        synthetic (`ImageSet`): Images drawn from the model; with labels, a classifier is trained on them.
+        seed (`int`, defaults to 0): Seed of the training.
+        epochs (`int`, *optional*): Epochs of the training; defaults to the published number; 0 trains nothing, for an
+            audit of the query.
+        device (`str` or `torch.device`, defaults to `"cpu"`): Device of the training.
+        processes (`Processes`, *optional*): Processes of the run. The first one trains; the others get the same bits,
+            because all add their shares to one sum of one function.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Judge:
 
     @property
     def query(self) -> JudgesQuery:
-        """The question."""
+        """The query."""
         return JudgesQuery(num_classes=len(self.class_names), synthetic_images=len(self.synthetic))
 
     def ask(self, images: SensitiveImages, row: LedgerRow) -> torch.Tensor:
@@ -121,12 +122,12 @@ class Judge:
             `torch.Tensor` of shape `[classes, classes + 2 pixels]`, or `[1, 2 pixels]` without classes; float32.
 
         Raises:
-            BudgetExceeded: The reserve is not there; nothing was asked.
+            BudgetExceeded: The reserve is spent; nothing was asked.
         """
         return self.query.ask(images, self.features, noise_multiplier=row.noise_multiplier)[0].cpu()
 
     def features(self, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """Images `[b, C, H, W]` in [0, 1] to `[b, classes + 2 pixels]`, row by row."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, classes + 2 pixels]`, row by row."""
         parts = [_moments(images)]
         if self.class_names:
             taken_for = self.classifier.predict(images.mul(255).round().byte().cpu().numpy())
@@ -135,19 +136,19 @@ class Judge:
         return torch.cat(parts, dim=1)
 
     def measurements(self, answer: torch.Tensor, *, noise_std: float, num_units: int) -> list[Measurement]:
-        """Numbers out of an answer, each with the standard error that is due to its noise: accuracies in per cent, and
+        """Computes numbers from an answer, each with the standard error of its noise: accuracies in per cent, and
         distances.
 
-        Each class has its share of the images, which a dataset of drawn ones may be given. Distances are squared,
-        between the means of real and drawn images of a class, averaged over classes; what noise and the finite number
-        of drawn images add on average is taken off, so that they can fall below 0. A class whose noisy number of
-        images does not stand out from the noise is left out of them and has no accuracy of its own.
+        Each class also gets its share of the images, which a dataset of drawn images can use. Distances are squared
+        distances between the means of real and drawn images of a class, averaged over classes. The average
+        contributions of noise and of the finite number of drawn images are subtracted, so distances can be negative. A
+        class whose noisy number of images is within the noise is left out and has no accuracy.
 
         Args:
-            answer (`torch.Tensor`): As `ask` returned it.
+            answer (`torch.Tensor`): Answer from `ask`.
             noise_std (`float`): Standard deviation of the noise in each coordinate.
-            num_units (`int`): The declared number of images (units): the divisor of the accuracy, so that one that
-                cannot be read counts as wrong.
+            num_units (`int`): Declared number of images (units). It is the divisor of the accuracy, so that unreadable
+                images count as wrong.
         """
         sums = answer.double().numpy()
         classes = len(self.class_names)
@@ -158,7 +159,7 @@ class Judge:
         if not classes:
             return list(self._distances([_Class(sums[0], float(num_units), 0.0, None)], noise_std, facts))
         confusion, counts = sums[:, :classes], sums[:, :classes].sum(1)
-        error = noise_std * math.sqrt(classes)  # of a count, and of the trace
+        error = noise_std * math.sqrt(classes)  # standard deviation of a count, and of the trace
         judged_by = {**facts, "classifier": CLASSIFIER, "trained_on": "synthetic"}
         found = [_share(float(confusion.trace()) / num_units, error / num_units, judged_by)]
         for label, name in enumerate(self.class_names):
@@ -185,20 +186,20 @@ class Judge:
         return found
 
     def _drawn(self, label: int | None) -> np.ndarray:
-        """Moments of the drawn images of a class, or of all."""
+        """Computes the moments of the drawn images of a class, or of all."""
         images = self.synthetic.images if label is None else self.synthetic.images[self.synthetic.labels == label]
         return _moments(torch.from_numpy(images).double() / 255).numpy()
 
 
 def _share(share: float, error: float, protocol: dict[str, Any], metric: str = "accuracy") -> Measurement:
-    """In per cent. Noise can carry a share out of [0, 1], where it is brought back."""
+    """Builds a share in per cent, clipped to [0, 1] because of the noise."""
     return Measurement(metric, 100 * float(min(max(share, 0.0), 1.0)), {**protocol, "unit": "%"}, 100 * error)
 
 
 @dataclass(frozen=True)
 class _Class:
     """The noisy moments of one class: sums `[2 pixels]`, the noisy number of images with its standard deviation, and
-    which class it is."""
+    the class."""
 
     sums: np.ndarray
     count: float
@@ -206,13 +207,13 @@ class _Class:
     label: int | None
 
     def distance(self, drawn: np.ndarray, part: int, noise_std: float) -> tuple[float, float]:
-        """Squared distance of the means, without what noise and the number of drawn images add on average, and the
-        variance of the noise."""
+        """Computes the squared distance of the means, without the average contributions of noise and of the number of
+        drawn images, and the variance of the noise."""
         pixels = len(self.sums) // 2
         where = slice(part * pixels, (part + 1) * pixels)
         real, drawn = self.sums[where] / self.count, drawn[:, where]
         difference = real - drawn.mean(0)
-        std, count_std = noise_std / self.count, self.count_error / self.count  # of a coordinate; of the divisor
+        std, count_std = noise_std / self.count, self.count_error / self.count  # for a coordinate; for the divisor
         by_noise = pixels * std**2
         length = float(difference @ difference) - by_noise - count_std**2 * float(real @ real)
         along = (float(difference @ real) - by_noise) * count_std
@@ -230,8 +231,7 @@ def charged_evaluation(
     num_inference_steps: int,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Draws images, trains a classifier on them, asks once what the training images say, and returns numbers that may
-    be published.
+    """Draws images, trains a classifier on them, asks the training images once, and returns publishable numbers.
 
     Args:
         pipeline (`DPImagePipeline`): The finished model.
@@ -242,13 +242,13 @@ def charged_evaluation(
         num_inference_steps, seed (`int`): Of drawing; the seed also of the classifier.
 
     Returns:
-        `list[dict]`: As `Measurement.as_json` has them; empty if the reserve was spent on an answer that was lost, or
-            on another state of the model, before the run went on from an earlier checkpoint.
+        `list[dict]`: Measurements from `Measurement.as_json`. The list is empty if the reserve was spent on a lost
+            answer, or on another state of the model before the run resumed from an earlier checkpoint.
 
     Raises:
-        BudgetExceeded: The reserve is not there.
+        BudgetExceeded: The reserve is spent.
     """
-    processes = images.processes  # they share what is drawn, and each asks its own share of the images
+    processes = images.processes  # they share the drawing, and each asks its share of the images
     digest = processes.on_first(lambda: hash_weights(pipeline.unet))
     weights = torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)
     ledger = images.ledger
@@ -285,8 +285,8 @@ def drawn_images(
     seed: int,
     processes: Processes | None = None,
 ) -> ImageSet:
-    """Images of a model in 8 bits; classes take turns. Several processes share the batches, and all get all: the
-    images of one process, for each has its own noise."""
+    """Draws 8-bit images of a model; classes alternate. Processes share the batches, and each gets all images. These
+    are those of a single process, because each image has its own noise."""
     processes = processes or Processes()
     labels = None if pipeline.num_classes is None else torch.arange(num_images) % pipeline.num_classes
     batches = [range(i, min(i + DRAWN_AT_A_TIME, num_images)) for i in range(0, num_images, DRAWN_AT_A_TIME)]
@@ -300,7 +300,7 @@ def drawn_images(
                 num_inference_steps=num_inference_steps,
                 output_type="pt",
             ).images.cpu()
-            bar.update(min(len(batch) * processes.count, num_images - bar.n))  # the others are as far
+            bar.update(min(len(batch) * processes.count, num_images - bar.n))  # other processes have the same progress
             return images.mul(255).round().byte().numpy()
 
         images = np.concatenate(processes.share(draw, batches))
@@ -311,6 +311,6 @@ def drawn_images(
 
 
 def _moments(images: torch.Tensor) -> torch.Tensor:
-    """Images `[b, C, H, W]` in [0, 1] to `[b, 2 pixels]`: `x / |x|` and `x^2 / |x^2|`; zeros of a black image."""
+    """Maps images `[b, C, H, W]` in [0, 1] to `[b, 2 pixels]`: `x / |x|` and `x^2 / |x^2|`, or 0 for black images."""
     pixels = images.flatten(1)
     return torch.cat([torch.nn.functional.normalize(power, dim=1) for power in (pixels, pixels.square())], dim=1)

@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Features of a small classifier that is fitted on the real training images: what a user of their labels would look
-at."""
+"""Features of a small classifier fitted on the real training images: those relevant to their labels."""
 
 import copy
 from typing import Any
@@ -15,7 +14,7 @@ from .extractors import hash_weights, in_batches
 from .images import ImageSet
 
 
-#: Fixed once, so that two reports mean the same by `classifier`.
+#: Fixed, so that `classifier` means the same in all reports.
 STEPS = 600
 BATCH_SIZE = 128
 LEARNING_RATE = 2e-3
@@ -23,8 +22,7 @@ DIMENSION = 128
 
 
 class FeatureCNN(nn.Module):
-    """Two convolutions, a pooled map of 4 x 4, a layer of 128, and the classes; it takes images of any size from 4 x
-    4."""
+    """Two convolutions, a pooled 4 x 4 map, a layer of 128 units, and the classes, for images of at least 4 x 4."""
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()
@@ -34,25 +32,26 @@ class FeatureCNN(nn.Module):
         self.classes = nn.Linear(DIMENSION, num_classes)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Images `[n, C, H, W]` in [-1, 1] to penultimate features `[n, 128]`."""
+        """Maps images `[n, C, H, W]` in [-1, 1] to penultimate features `[n, 128]`."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.adaptive_max_pool2d(F.relu(self.conv2(x)), 4)
         return F.relu(self.hidden(x.flatten(1)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Images `[n, C, H, W]` in [-1, 1] to logits `[n, classes]`."""
+        """Maps images `[n, C, H, W]` in [-1, 1] to logits `[n, classes]`."""
         return self.classes(self.features(x))
 
 
 class ClassifierExtractor:
-    """Penultimate features of a `FeatureCNN` that is fitted on real images and **their labels**, here and now.
+    """Penultimate features of a `FeatureCNN` that the constructor fits on real images and **their labels**.
 
-    A fixed number of steps of Adam with a seed of its own: the same images on the same machine give the same network.
+    It takes a fixed number of Adam steps from a separate seed, so the same images on the same machine give the same
+    network.
 
     Args:
-        real (`ImageSet`): The real training split, with labels.
-        seed (`int`, defaults to 0): Of the first weights and of the batches.
-        device (`str`, defaults to `"cpu"`): Where the network is fitted and runs.
+        real (`ImageSet`): Real training split, with labels.
+        seed (`int`, defaults to 0): Seed of the initial weights and of the batches.
+        device (`str`, defaults to `"cpu"`): Device of the network.
 
     Raises:
         UsageError: The real images have no labels, or fewer than two classes.
@@ -85,7 +84,7 @@ class ClassifierExtractor:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process, whose device has another number."""
+        """Prepares for another process, whose device has another number."""
         return {**vars(self), "_network": copy.deepcopy(self._network).to("cpu")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -101,7 +100,7 @@ class ClassifierExtractor:
 
 def _fit(images: np.ndarray, labels: np.ndarray, num_classes: int, seed: int, device: str) -> FeatureCNN:
     batches = np.random.default_rng(seed)
-    with torch.random.fork_rng(devices=[]):  # the caller's draws stay as they were
+    with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         torch.manual_seed(seed)
         network = FeatureCNN(images.shape[1], num_classes)
     network.to(device).train()

@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Downstream classifiers with the training that was published for them: DPDM's (`logreg`, `mlp`, `cnn`) and
-DPImageBench's (`wrn`, `resnet`, `resnext`).
+"""Downstream classifiers with their published training: DPDM's (`logreg`, `mlp`, `cnn`) and DPImageBench's (`wrn`,
+`resnet`, `resnext`).
 
-Pixels are scaled to [-1, 1]; nothing is augmented. A seed decides everything that is random, so that a fit on a CPU
-can be repeated bit by bit on as many threads.
+Pixels are scaled to [-1, 1], without augmentation. A seed determines all random numbers, so a fit on a CPU is
+reproducible bit by bit with the same number of threads.
 """
 
 import contextlib
@@ -30,8 +30,7 @@ CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
 SCORING_BATCH_SIZE = 500
 
 
-# DPDM's MLP. Its logistic regression has no budget that would make sense for a convex problem: ours is lbfgs's usual
-# one.
+# DPDM's MLP. DPDM's budget for logistic regression does not suit a convex problem, so ours is lbfgs's default.
 MLP_HIDDEN, MLP_LEARNING_RATE, MLP_BATCH_SIZE, MLP_EPOCHS = 100, 3e-4, 128, 50
 LOGREG_ITERATIONS = 100
 
@@ -40,10 +39,9 @@ class Classifier(ABC):
     """Fits labelled images, then scores others.
 
     Attributes:
-        protocol (`dict`): All that decides the fit besides the images: JSON values.
-        repeatable (`bool`): The seed decides nothing.
-        candidates (`dict[int, Any]`): States after some epochs, by epoch, if `fit` was asked to keep them; `use` goes
-            back to one.
+        protocol (`dict`): All settings that determine the fit, besides the images: JSON values.
+        repeatable (`bool`): Whether the fit does not depend on the seed.
+        candidates (`dict[int, Any]`): States after some epochs, by epoch, if `fit` keeps them; `use` returns to one.
     """
 
     repeatable = False
@@ -56,34 +54,33 @@ class Classifier(ABC):
 
     @abstractmethod
     def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
-        """Fit.
+        """Fits the classifier.
 
         Args:
-            train (`ImageSet`): With labels.
-            validation (`ImageSet`, *optional*): Decides which epoch counts: the most accurate, the last of several.
-                Without it the last epoch counts.
-            num_candidates (`int`, defaults to 0): Keep the states after so many epochs, evenly spaced up to the last
-                one.
+            train (`ImageSet`): Labelled training images.
+            validation (`ImageSet`, *optional*): Validation images that choose the epoch: the most accurate one, or the
+                last of several. By default the last epoch is used.
+            num_candidates (`int`, defaults to 0): Number of states to keep, at evenly spaced epochs up to the last.
         """
 
     @abstractmethod
     def scores(self, images: np.ndarray) -> np.ndarray:
-        """Probabilities, float64, shape `[n, classes]`, of images of uint8, shape `[n, C, H, W]`."""
+        """Computes probabilities, float64, `[n, classes]`, of images of uint8, `[n, C, H, W]`."""
 
     def use(self, epoch: int) -> None:
-        """Go back to a candidate."""
+        """Returns to a candidate."""
         raise KeyError(epoch)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
-        """The most probable class, int64, shape `[n]`."""
+        """Predicts the most probable class, int64, shape `[n]`."""
         return self.scores(images).argmax(1)
 
 
 class LogisticRegressionClassifier(Classifier):
-    """Multinomial logistic regression on pixels; it has no epochs to choose from, and a seed changes nothing.
+    """Multinomial logistic regression on pixels, without epochs to choose from; it does not depend on the seed.
 
     Args:
-        iterations (`int`, defaults to 100): Of lbfgs, at most.
+        iterations (`int`, defaults to 100): Maximum number of iterations of lbfgs.
         c (`float`, defaults to 1): Inverse strength of the L2 penalty.
     """
 
@@ -94,7 +91,7 @@ class LogisticRegressionClassifier(Classifier):
         self.iterations, self.c = iterations, c
 
     def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
-        from sklearn.dummy import DummyClassifier  # half a second, which every training script would pay at its start
+        from sklearn.dummy import DummyClassifier  # takes half a second, which training scripts do not need
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
@@ -110,15 +107,15 @@ class LogisticRegressionClassifier(Classifier):
 
     def scores(self, images: np.ndarray) -> np.ndarray:
         scores = np.zeros((len(images), self.num_classes))
-        scores[:, self.model.classes_] = self.model.predict_proba(_flat(images))  # 0 for a class that was never seen
+        scores[:, self.model.classes_] = self.model.predict_proba(_flat(images))  # 0 for classes without images
         return scores
 
 
 class EpochClassifier(Classifier):
-    """Trains epoch by epoch; which state counts can be chosen.
+    """Trains epoch by epoch, with a choice of the state to use.
 
     Args:
-        epochs (`int`): Passes over the training images.
+        epochs (`int`): Number of passes over the training images.
     """
 
     def __init__(self, name: str, seed: int, epochs: int, **protocol: Any):
@@ -140,7 +137,7 @@ class EpochClassifier(Classifier):
             if validation is not None:
                 right = int((self.predict(validation.images) == validation.labels).sum())
             if right >= most_right and (validation is not None or epoch == self.epochs):
-                # Of equals the last, as published.
+                # The last of equally good epochs, as published.
                 best, most_right, self.protocol["chosen_epoch"] = self._state(), right, epoch
         self._load(best)
         return self
@@ -151,22 +148,22 @@ class EpochClassifier(Classifier):
 
     @abstractmethod
     def _train(self, train: ImageSet) -> Iterator[None]:
-        """Trains, and stops after each epoch, in the state that is to be scored."""
+        """Trains; yields after each epoch in the state to score."""
 
     @abstractmethod
     def _state(self) -> Any:
-        """A copy of what `scores` needs."""
+        """Copies the state that `scores` needs."""
 
     @abstractmethod
     def _load(self, state: Any) -> None:
-        """Scores with that state from now on."""
+        """Loads a state for scoring."""
 
 
 class PerceptronClassifier(EpochClassifier):
     """An MLP on pixels with one hidden layer.
 
     Args:
-        hidden (`int`, defaults to 100): Units of the hidden layer; 100 are DPDM's.
+        hidden (`int`, defaults to 100): Units of the hidden layer; DPDM has 100.
     """
 
     def __init__(self, *, seed: int = 0, epochs: int | None = None, hidden: int = MLP_HIDDEN):
@@ -183,7 +180,7 @@ class PerceptronClassifier(EpochClassifier):
         self.model = MLPClassifier(
             (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE,
             batch_size=min(MLP_BATCH_SIZE, len(train)),
-            random_state=np.random.RandomState(self.seed),  # a number would shuffle each epoch alike
+            random_state=np.random.RandomState(self.seed),  # an integer would shuffle all epochs identically
         )  # fmt: skip
         for _ in range(self.epochs):
             self.model.partial_fit(pixels, train.labels, classes=classes)
@@ -201,14 +198,14 @@ class PerceptronClassifier(EpochClassifier):
 
 
 class NetworkClassifier(EpochClassifier):
-    """A network of torch, trained as `training` says.
+    """A torch network, trained according to `training`.
 
     Args:
-        name (`str`): For the protocol.
-        build (`Callable`): Image shape (C, H, W) and number of classes to the network.
-        training (`Training`): See there.
-        seed (`int`, defaults to 0): Of the initial weights, the order of the images and dropout.
-        device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained and scored.
+        name (`str`): Name for the protocol.
+        build (`Callable`): Function of image shape (C, H, W) and number of classes that builds the network.
+        training (`Training`): Settings of the training.
+        seed (`int`, defaults to 0): Seed of the initial weights, the order of images and dropout.
+        device (`str` or `torch.device`, defaults to `"cpu"`): Device of training and scoring.
     """
 
     def __init__(
@@ -231,12 +228,12 @@ class NetworkClassifier(EpochClassifier):
         return super().fit(train, validation, num_candidates=num_candidates)
 
     def prepare(self, train: ImageSet) -> "NetworkClassifier":
-        """The network for these images, untrained."""
+        """Builds the untrained network for these images."""
         channels, height, width = train.images.shape[1:]
         self.num_classes = num_classes_of(train)
         with self._seeded(0):
             network = self.build((channels, height, width), self.num_classes)
-        # A quarter faster on a CPU; torch's stubs leave it out.
+        # A quarter faster on a CPU; torch's stubs lack this argument.
         self.network = network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         return self
 
@@ -278,7 +275,7 @@ class NetworkClassifier(EpochClassifier):
 
     @contextlib.contextmanager
     def _seeded(self, stage: int) -> Iterator[None]:
-        """Draws of torch follow from the seed and the stage, and who draws elsewhere notices nothing."""
+        """Seeds torch by the seed and the stage, and restores the random state afterwards."""
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int(np.random.SeedSequence([self.seed, stage]).generate_state(1)[0]))
             yield
@@ -302,18 +299,18 @@ def build_classifier(
     cifar: bool = False,
     device: torch.device | str = "cpu",
 ) -> Classifier:
-    """A classifier by name, with its published training.
+    """Builds a classifier by name, with its published training.
 
     Args:
         name (`str`): One of `CLASSIFIERS`.
-        image_shape (`tuple[int, int, int]`): (C, H, W): from 64 pixels a side on, batches go through DPImageBench's
-            networks in parts.
-        epochs (`int`, *optional*): Instead of the usual number; `logreg` has none.
-        cifar (`bool`, defaults to `False`): The networks and the training that are published for CIFAR-10 and
+        image_shape (`tuple[int, int, int]`): (C, H, W); from a side of 64 pixels, batches pass DPImageBench's networks
+            in parts.
+        epochs (`int`, *optional*): Number of epochs instead of the default; not for `logreg`.
+        cifar (`bool`, defaults to `False`): Whether to use the networks and training published for CIFAR-10 and
             CIFAR-100.
 
     Raises:
-        UsageError: Another name, or less than one epoch.
+        UsageError: The name is unknown, or there is less than one epoch.
     """
     if name not in CLASSIFIERS:
         raise UsageError(f"--classifiers knows {', '.join(CLASSIFIERS)}, not {name!r}.")
@@ -333,7 +330,7 @@ def build_classifier(
 
 
 def network_scores(network: nn.Module, images: np.ndarray, device: torch.device | str = "cpu") -> np.ndarray:
-    """Probabilities, float64, shape `[n, classes]`, of images of uint8, shape `[n, C, H, W]`; the network goes into
+    """Computes probabilities, float64, `[n, classes]`, of images of uint8, `[n, C, H, W]`, with the network in
     evaluation mode."""
     network.eval()
     with torch.no_grad():
@@ -343,20 +340,20 @@ def network_scores(network: nn.Module, images: np.ndarray, device: torch.device 
 
 
 def evenly_spaced(epochs: int, number: int) -> list[int]:
-    """At most `number` of the epochs 1 ... `epochs`, at even distances; the last one is among them."""
+    """Selects at most `number` evenly spaced epochs from 1 to `epochs`, including the last."""
     return sorted({round(epochs * k / number) for k in range(1, number + 1)} - {0})
 
 
 def num_classes_of(images: ImageSet) -> int:
-    """Of the declared classes, or by the largest label."""
+    """Returns the number of declared classes, or the largest label plus one."""
     return int(labels_of(images).max()) + 1 if images.class_names is None else len(images.class_names)
 
 
 def labels_of(images: ImageSet) -> np.ndarray:
-    """The labels of images that must have some.
+    """Returns the labels of images that must be labelled.
 
     Raises:
-        UsageError: There are none.
+        UsageError: There are no labels.
     """
     if images.labels is None:
         raise UsageError("A classifier needs labelled images: name their column with --label_column.")

@@ -1,15 +1,13 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""How complex are the features that a curriculum goes through? Entropy and texture complexity, as in the FETA-Pro
-paper's Table 2.
+"""The complexity of a curriculum's features: entropy and texture complexity, as in the FETA-Pro paper's Table 2.
 
-The curriculum is meant to lead from easy to hard: spatial features (noisy central images), frequency features (images
-of the auxiliary generator, which was fitted to them), images. Everything here takes what was released with noise
-already, or images drawn from a released model; it asks the private images nothing, so it costs no privacy. (The
-paper's third row takes the original images, which would.)
+The curriculum goes from easy to hard: spatial features (noisy central images), frequency features (images of the
+auxiliary generator fitted to them), images. The inputs here are noisy answers or images drawn from a released model,
+so this costs no privacy. (The paper's third row uses the original images, which would cost privacy.)
 
-Only the order of the rows can be compared with the paper. It describes entropy in words (Appendix C.3: grey, histogram
-of 256 values, Shannon) and texture complexity without a formula, and its entropies, 1.2 for CIFAR-10, are not in bits,
-in which grey CIFAR-10 images have 7.0.
+Only the order of the rows is comparable with the paper. It describes entropy in words (Appendix C.3: grey, histogram
+of 256 values, Shannon) and gives no formula for texture complexity. Its entropies, 1.2 for CIFAR-10, are not in bits;
+grey CIFAR-10 images have 7.0 bits.
 """
 
 import numpy as np
@@ -19,17 +17,17 @@ from .images import ImageSet
 from .measurement import Measurement
 
 
-DRAWN_IMAGES = "synthetic images"  # the name of the images themselves, beside that of what a curriculum learned from
-GREY_WEIGHTS = (0.299, 0.587, 0.114)  # of red, green, blue: ITU-R BT.601
+DRAWN_IMAGES = "synthetic images"  # name of the images in the report, beside the curriculum's features
+GREY_WEIGHTS = (0.299, 0.587, 0.114)  # for red, green, blue: ITU-R BT.601
 NUM_LEVELS = 256
-TEXTURE_LEVELS = 8  # so that the 64 pairs of levels are seen often enough in an image of some hundred pixels
+TEXTURE_LEVELS = 8  # few enough that the 64 pairs of levels occur often in an image of a few hundred pixels
 
 
 def grey_levels(images: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Images of shape `[N, C, H, W]`, C 1 or 3, to grey levels 0 to 255, shape `[N, H, W]`.
+    """Converts images `[N, C, H, W]`, C 1 or 3, to grey levels 0 to 255, `[N, H, W]`.
 
     Raises:
-        ValueError: Another type, shape or number of channels.
+        ValueError: The type, shape or number of channels is wrong.
     """
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(
@@ -41,30 +39,30 @@ def grey_levels(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def entropy(images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Shannon entropy of each image's grey levels, `-sum_i p_i log2 p_i` over the 256 levels i (FETA-Pro, Appendix
-    C.3).
+    """Computes the Shannon entropy of each image's grey levels, `-sum_i p_i log2 p_i` over the 256 levels i (FETA-Pro,
+    Appendix C.3).
 
     Args:
-        images (`np.ndarray` of uint8, shape `[N, C, H, W]`): C is 1 or 3.
+        images (`np.ndarray` of uint8, shape `[N, C, H, W]`): Images, C is 1 or 3.
 
     Returns:
-        `np.ndarray` of shape `[N]`: Bits, from 0 (constant) to the smaller of 8 and `log2(H W)`.
+        `np.ndarray` of shape `[N]`: Entropies in bits, from 0 (constant) to the smaller of 8 and `log2(H W)`.
     """
     return _entropy(_histograms(grey_levels(images).reshape(len(images), -1), NUM_LEVELS))
 
 
 def texture_complexity(images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Entropy of each image's grey-level co-occurrence matrix (Haralick et al. 1973, feature 9): how irregular
-    neighbourhoods are.
+    """Computes the entropy of each image's grey-level co-occurrence matrix (Haralick et al. 1973, feature 9), which
+    measures irregular neighbourhoods.
 
-    Grey levels are cut to 8 equal bins; pairs of horizontal and of vertical neighbours are counted, in both
+    Grey levels are divided into 8 equal bins; pairs of horizontal and vertical neighbours are counted in both
     directions.
 
     Args:
-        images (`np.ndarray` of uint8, shape `[N, C, H, W]`): C is 1 or 3; H and W together more than one pixel.
+        images (`np.ndarray` of uint8, shape `[N, C, H, W]`): Images, C is 1 or 3; at least two pixels.
 
     Returns:
-        `np.ndarray` of shape `[N]`: Bits, from 0 (constant) to 6.
+        `np.ndarray` of shape `[N]`: Entropies in bits, from 0 (constant) to 6.
 
     Raises:
         ValueError: An image of one pixel has no neighbours.
@@ -80,16 +78,16 @@ def texture_complexity(images: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def feature_complexity(features: dict[str, ImageSet]) -> list[Measurement]:
-    """Mean entropy and mean texture complexity of each set, in the order given: the rows of Table 2.
+    """Computes mean entropy and mean texture complexity of each set, in order: the rows of Table 2.
 
     Args:
-        features (`dict[str, ImageSet]`): By name, for example `spatial` (restored noisy central images), `frequency`
-            (images of the auxiliary generator) and `images` (drawn from the release). Noisy releases or
-            post-processing of these alone.
+        features (`dict[str, ImageSet]`): Image sets by name, for example `spatial` (restored noisy central images),
+            `frequency` (images of the auxiliary generator) and `images` (drawn from the release). Pass only noisy
+            releases or post-processing of these.
 
     Returns:
-        `list[Measurement]`: Two for each set; the standard error is that of the mean over the images, absent where
-            there is one.
+        `list[Measurement]`: Two measurements for each set, with the standard error of the mean over images, unless
+            there is only one image.
 
     Raises:
         ValueError: A set is empty.
@@ -111,12 +109,12 @@ def feature_complexity(features: dict[str, ImageSet]) -> list[Measurement]:
 
 
 def _pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One number for each pair of neighbours, shape `[N, pairs]`."""
+    """Encodes each pair of neighbours as one number, shape `[N, pairs]`."""
     return (first * TEXTURE_LEVELS + second).reshape(len(first), -1)
 
 
 def _histograms(values: NDArray[np.int64], num_values: int) -> NDArray[np.int64]:
-    """Counts of 0 to `num_values` - 1 in each row, shape `[N, num_values]`."""
+    """Counts 0 to `num_values` - 1 in each row, shape `[N, num_values]`."""
     rows = np.arange(len(values))[:, None] * num_values
     return np.bincount((rows + values).ravel(), minlength=len(values) * num_values).reshape(len(values), num_values)
 

@@ -2,8 +2,8 @@
 """A reference: a classifier trained on the real images with DP-SGD, at the epsilon of the release (Ghalebikesabi et
 al. 2023, Tables 1 and 5, after De et al. 2022).
 
-It answers "what if one had released a classifier instead of images?". It is a release of its own on the same people:
-publishing it, or its accuracy, would add its epsilon to the release's. Its ledger is its own, and never the release's.
+It shows the accuracy of a released classifier instead of released images. It is another release about the same people:
+publishing it, or its accuracy, would add its epsilon to that of the release. It has a separate ledger.
 """
 
 from pathlib import Path
@@ -39,7 +39,7 @@ HYPOTHETICAL = (
 
 class DPNetwork(nn.Sequential):
     """A small CNN for DP-SGD: few parameters, so that little noise is added, and tanh, whose bounded activations keep
-    gradients near the clip norm (Papernot et al. 2021). Nothing is normalised, over a batch least of all.
+    gradients near the clip norm (Papernot et al. 2021). It has no normalisation, in particular no batch norm.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W), at least 8 pixels a side.
@@ -58,8 +58,8 @@ class DPNetwork(nn.Sequential):
 def classification_loss(
     network: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
 ) -> torch.Tensor:
-    """Cross-entropy of each row, shape `[rows]`; nothing is drawn."""
-    assert labels is not None  # the door was given some
+    """Computes the cross-entropy of each row, shape `[rows]`, without random draws."""
+    assert labels is not None  # the door has labels
     return F.cross_entropy(network(images), labels, reduction="none")
 
 
@@ -75,21 +75,21 @@ def reference_dp(
     ledger_path: Path | str | None = None,
     device: torch.device | str = "cpu",
 ) -> tuple[list[Measurement], UtilityDetails]:
-    """Train with DP-SGD on real images, test on others. SGD with momentum on noisy sums of gradients clipped to norm
-    1, over Poisson samples; the averaged weights count.
+    """Trains with DP-SGD on real images and tests on others. Uses SGD with momentum on noisy sums of gradients clipped
+    to norm 1, over Poisson samples, and evaluates the averaged weights.
 
     Args:
-        real_train (`ImageSet`): The sensitive images, with labels; their declared number is public.
-        real_test (`ImageSet`): With labels.
-        epsilon, delta (`float`): Those of the release.
-        steps (`int`, defaults to 300): Of DP-SGD.
-        expected_batch_size (`int`, defaults to 1024): qN, and the divisor; at most N.
-        seed (`int`, defaults to 0): Of the initial weights. Noise and samples follow from no seed.
-        ledger_path (`Path`, *optional*): Of this classifier's own ledger; in memory by default.
-        device (`str` or `torch.device`, defaults to `"cpu"`): Where it is trained.
+        real_train (`ImageSet`): Sensitive images with labels; their declared number is public.
+        real_test (`ImageSet`): Test images with labels.
+        epsilon, delta (`float`): Privacy parameters of the release.
+        steps (`int`, defaults to 300): Number of DP-SGD steps.
+        expected_batch_size (`int`, defaults to 1024): Expected batch size qN, which is also the divisor; at most N.
+        seed (`int`, defaults to 0): Seed of the initial weights. Noise and samples depend on no seed.
+        ledger_path (`Path`, *optional*): Path of this classifier's ledger; defaults to memory.
+        device (`str` or `torch.device`, defaults to `"cpu"`): Device of the training.
 
     Returns:
-        `tuple[list[Measurement], UtilityDetails]`: As of `measure_utility`, for one seed.
+        `tuple[list[Measurement], UtilityDetails]`: Results like those of `measure_utility`, for one seed.
 
     Raises:
         UsageError: Labels are missing, images differ in shape or classes, or no noise reaches the budget.
@@ -124,7 +124,7 @@ def _train(
     images: ImageSet, epsilon: float, delta: float, steps: int, batch_size: int, seed: int,
     ledger_path: Path | str | None, device: torch.device,
 ) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
-    """The averaged network, and what was paid for it."""
+    """Trains; returns the averaged network and its privacy cost."""
     class_names, (channels, height, width) = images.class_names or (), images.images.shape[1:]
     ledger = PrivacyLedger(
         ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=images.public_size,

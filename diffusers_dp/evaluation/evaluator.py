@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""All measurements of one report, one after the other; what is finished is kept, so that an interrupted evaluation
-goes on."""
+"""All measurements of one report, in sequence; finished steps are stored, so that an interrupted evaluation can be
+resumed."""
 
 import hashlib
 import json
@@ -31,31 +31,31 @@ from .training_curve import CurvePoint
 from .utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
 
 
-MOST_POINTS = 1000  # of t-SNE, real and synthetic ones each
+MOST_POINTS = 1000  # maximum number of points in t-SNE, for real and synthetic images each
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What is to be measured: the flags of `diffusers-dp evaluate`.
+    """The requested measurements, from the flags of `diffusers-dp evaluate`.
 
     Args:
-        metrics, extractors, classifiers (sequence of `str`): In the order of the report.
-        seed (`int`): Of everything that is drawn.
-        repetitions (`int`): Seeds of each classifier.
-        ensemble (`int`): Classifiers a seed, whose probabilities are averaged.
-        classifier_epochs (`int`, *optional*): Instead of the published number.
-        cifar_networks (`bool`): Whether classifiers are those published for CIFAR-10 and CIFAR-100.
-        utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; by default
-            a tenth and a third.
-        reference (`bool`): Whether classifiers are trained on real images as well.
-        model_selection (`bool`): Whether the rankings of models are compared.
-        device (`str`): Of networks.
+        metrics, extractors, classifiers (sequence of `str`): Names in the order of the report.
+        seed (`int`): Seed of all draws.
+        repetitions (`int`): Number of seeds per classifier.
+        ensemble (`int`): Number of classifiers per seed, whose probabilities are averaged.
+        classifier_epochs (`int`, *optional*): Number of epochs instead of the published one.
+        cifar_networks (`bool`): Whether to use the classifiers published for CIFAR-10 and CIFAR-100.
+        utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; defaults
+            to a tenth and a third.
+        reference (`bool`): Whether to train classifiers on real images, too.
+        model_selection (`bool`): Whether to compare rankings of models.
+        device (`str`): Device of networks.
         selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs;
-            synthetic ones otherwise.
-        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier that is trained on real images
-            with DP-SGD.
-        left_out (sequence of `tuple[str, str]`): Metric and extractor that do not go together on these images.
-        real_is_public (`bool`): Whether the terminal may show how many real images there are.
+            defaults to synthetic ones.
+        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier trained on real images with
+            DP-SGD.
+        left_out (sequence of `tuple[str, str]`): Pairs of metric and extractor that these images do not support.
+        real_is_public (`bool`): Whether the terminal may show the number of real images.
     """
 
     metrics: Sequence[str]
@@ -77,10 +77,10 @@ class EvaluationPlan:
 
 
 class FinishedSteps:
-    """Results by what they were made of: images, flags, code and the libraries that compute.
+    """Stored results, keyed by their inputs: images, flags, code and library versions.
 
     Args:
-        folder (`Path`): As private as the images, for the names hold hashes of them.
+        folder (`Path`): Folder, as private as the images because its file names contain hashes of them.
     """
 
     def __init__(self, folder: Path):
@@ -88,34 +88,35 @@ class FinishedSteps:
         self.made_by = {
             "source": hash_source(),
             "libraries": library_versions(),
-        }  # once: it reads every file of the library
+        }  # computed once because it reads every file of the library
 
     def get(self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The kept result (JSON values), or that of `compute`, which is kept."""
+        """Returns the stored result (JSON values), or computes and stores it."""
         path = self.path(name, key)
-        if not path.is_file():  # there whole or not at all
+        if not path.is_file():  # files are complete or absent
             write_json(compute(), path)
         return self.read(name, key)
 
     def read(self, name: str, key: dict[str, Any]) -> dict[str, Any]:
-        """The result that is there."""
+        """Reads a stored result."""
         return json.loads(self.path(name, key).read_text(encoding="utf-8"))
 
     def path(self, name: str, key: dict[str, Any]) -> Path:
-        """Where a result lies, if it is there."""
+        """Returns the path of a result."""
         digest = hashlib.sha256(canonical_json({**key, **self.made_by}).encode()).hexdigest()
         return self.folder / f"{name}-{digest[:32]}.json"
 
 
 class Evaluator:
-    """Judges one set of synthetic images. It reads real images: private, unless these are declared public.
+    """Evaluates one set of synthetic images. It reads real images, so results are private unless these are declared
+    public.
 
     Args:
-        plan (`EvaluationPlan`): What is to be measured.
-        folder (`Path`): For features and finished steps; as private as the images.
-        sets (`dict[str, ImageSet]`): `synthetic`, `real training` and, where there are some, `real test` and `public`;
+        plan (`EvaluationPlan`): Requested measurements.
+        folder (`Path`): Folder for features and finished steps; as private as the images.
+        sets (`dict[str, ImageSet]`): Image sets `synthetic`, `real training` and optionally `real test` and `public`,
             of one shape and one label set.
-        networks (`dict[str, FeatureExtractor]`): By name the extractors that are not made here.
+        networks (`dict[str, FeatureExtractor]`): Extractors by name that are not built here.
         pool (`WorkerPool`, *optional*): Processes that share features and classifiers.
     """
 
@@ -141,20 +142,20 @@ class Evaluator:
 
     @property
     def real_test(self) -> ImageSet:
-        """For what is measured only where there are some."""
+        """Real test images, for measurements that need them."""
         assert self._real_test is not None
         return self._real_test
 
     def fill(
         self, evaluation: Evaluation, points: Iterable[CurvePoint] = (), features: Mapping[str, ImageSet] = {}
     ) -> None:
-        """Adds all numbers, and what has to be known to read them, to a report.
+        """Adds all numbers and the warnings about them to a report.
 
         Args:
-            points (iterable of `CurvePoint`): States on the way to the release.
-            features (`dict[str, ImageSet]`): What `warm_up_features` returned, for complexity.
+            points (iterable of `CurvePoint`): Earlier states of the released model.
+            features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
         """
-        fits = self.utility()  # first: a private choice may be refused
+        fits = self.utility()  # first because a private choice may be refused
         for name in self.plan.extractors:
             evaluation.measurements += self.fidelity(name)
         evaluation.measurements += self.training_curve(points)
@@ -165,7 +166,7 @@ class Evaluator:
             if fit["trained_on"] == "synthetic":
                 curve = evaluation.size_curves.setdefault(fit["classifier"], [])
                 curve.append((fit["size"], fit["accuracy"] / 100))
-                evaluation.confusion[fit["classifier"]] = fit["confusion"]  # the last: of all images
+                evaluation.confusion[fit["classifier"]] = fit["confusion"]  # the last one is for all images
         if self.plan.model_selection:
             evaluation.measurements += self.model_selection()
         if self.plan.dp_budget is not None:
@@ -174,7 +175,7 @@ class Evaluator:
         evaluation.warnings += [caution for caution in cautions if caution and caution not in evaluation.warnings]
 
     def fidelity(self, name: str) -> list[Measurement]:
-        """`METRICS` in one feature space, and the domain discriminator where there are public images."""
+        """Measures `METRICS` in one feature space, and the domain discriminator if there are public images."""
         metrics = [
             metric for metric in self.plan.metrics if metric in METRICS and (metric, name) not in self.plan.left_out
         ]
@@ -196,7 +197,7 @@ class Evaluator:
         return self._measurements(f"fidelity-{name}", key, compute)
 
     def training_curve(self, points: Iterable[CurvePoint]) -> list[Measurement]:
-        """The Fréchet distance of each state's images in the first feature space."""
+        """Measures the Fréchet distance of each state's images in the first feature space."""
         return [measurement for point in points for measurement in self._curve_point(point)]
 
     def _curve_point(self, point: CurvePoint) -> list[Measurement]:
@@ -219,18 +220,18 @@ class Evaluator:
         return [replace(each, protocol={**each.protocol, **state}) for each in found]
 
     def utility(self) -> list[dict[str, Any]]:
-        """Each classifier, trained on fewer synthetic images, on all of them, and on real ones for reference; tested
-        on real ones.
+        """Trains each classifier on fewer synthetic images, on all of them, and on real ones for reference; tests on
+        real images.
 
         Returns:
-            `list[dict]`: `classifier`, `trained_on`, `size` (images), `accuracy` in per cent, `confusion` (counts
-                `[true class][predicted class]`) and `measurements`.
+            `list[dict]`: Results with `classifier`, `trained_on`, `size` (images), `accuracy` in per cent, `confusion`
+                (counts `[true class][predicted class]`) and `measurements`.
         """
         count = len(self.synthetic)
         asked = self.plan.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
         sizes = [*sorted({size for size in asked if size != count}), None]
         names = list(self.plan.classifiers)
-        if self.plan.selection is not None and names:  # one question to the validation images, for all fits
+        if self.plan.selection is not None and names:  # one query to the validation images for all fits
             fits = self._choose_privately(_Training(names, sizes), self.plan.selection)
         else:
             fits = self._train([_Training([name], [size]) for name in names for size in sizes], self.synthetic)
@@ -248,7 +249,7 @@ class Evaluator:
         return self.steps.get(name, key, compute)["fits"]
 
     def _train(self, trainings: "Sequence[_Training]", images: ImageSet) -> list[dict[str, Any]]:
-        """They know nothing of each other: several processes share them."""
+        """Runs independent trainings, shared by several processes."""
         missing = [training for training in trainings if not self.steps.path(*self._step_of(training)).is_file()]
         if missing:
             work = partial(_fit, replace(self.plan, selection=None), images, self.real_test)
@@ -273,7 +274,7 @@ class Evaluator:
         return self._measurements("model_selection", {**self._images, **options}, compute)
 
     def dp_reference(self, epsilon: float, delta: float) -> list[Measurement]:
-        """See `reference_dp`; its ledger is not kept, for nothing of it is released."""
+        """See `reference_dp`; its ledger is not kept because nothing is released."""
         options: dict[str, Any] = {
             "epsilon": epsilon, "delta": delta, "seed": self.plan.seed, "device": self.plan.device,
         }  # fmt: skip
@@ -289,11 +290,11 @@ class Evaluator:
         return [Measurement(**each) for each in self.steps.get(name, key, compute)["measurements"]]
 
     def embedding(self, name: str) -> tuple[np.ndarray, int]:
-        """t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many synthetic
-        ones.
+        """Computes t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many
+        synthetic ones.
 
         Returns:
-            `tuple[np.ndarray, int]`: Points, shape `[n, 2]`, and how many of them are real.
+            `tuple[np.ndarray, int]`: Points, shape `[n, 2]`, and the number of real ones.
         """
         draws = np.random.default_rng(self.plan.seed)
         sets = [each.subset(draws.permutation(len(each))[:MOST_POINTS]) for each in (self.real_train, self.synthetic)]
@@ -306,15 +307,15 @@ class Evaluator:
         return np.array(self.steps.get(f"embedding-{name}", key, compute)["points"]), len(sets[0])
 
     def neighbours(self, which: np.ndarray, count: int) -> np.ndarray:
-        """Indices of the real training images nearest in pixels to the synthetic images `which`, shape `[len(which),
-        count]`."""
+        """Finds the real training images nearest in pixels to the synthetic images `which`: indices, shape
+        `[len(which), count]`."""
         pixels = PixelExtractor()
         return fidelity.nearest_neighbours(
             pixels(self.real_train.images), pixels(self.synthetic.images[which]), count
         )[0]
 
     def extractor(self, name: str) -> FeatureExtractor:
-        """Made once, when it is needed: fitting takes long."""
+        """Builds an extractor on first use, because fitting takes long."""
         if name not in self._extractors:
             makers: dict[str, Callable[[], FeatureExtractor]] = {
                 "pixels": PixelExtractor,
@@ -326,8 +327,8 @@ class Evaluator:
         return self._extractors[name]
 
     def _extractor_key(self, name: str) -> dict[str, Any]:
-        """What decides the features; those of `classifier` follow from the images and the seed, so that none is fitted
-        in vain."""
+        """Returns the settings that determine features. Those of `classifier` depend on images and seed, so that none
+        is fitted needlessly."""
         facts = None if name == "classifier" else self.extractor(name).facts
         return {"extractor": name, "facts": facts, "seed": self.plan.seed, "device": self.plan.device}
 
@@ -338,14 +339,14 @@ def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Training:
-    """Classifiers that are trained on so many synthetic images each (`None`: all), or on real ones."""
+    """Classifiers trained on given numbers of synthetic images each (`None`: all), or on real images."""
 
     names: list[str]
     sizes: Sequence[int | None]
     real: bool = False
 
     def options(self, plan: EvaluationPlan) -> dict[str, Any]:
-        """As `measure_utility` takes them."""
+        """Returns the arguments of `measure_utility`."""
         return {
             "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)],
             "ensemble": plan.ensemble, "epochs": plan.classifier_epochs, "cifar": plan.cifar_networks,
@@ -381,8 +382,8 @@ def _fit_as_json(details: UtilityDetails) -> dict[str, Any]:
 
 
 def tsne(features: np.ndarray, seed: int) -> np.ndarray:
-    """Features `[n, D]` to points `[n, 2]`, float32: first to 50 principal components, perplexity 30 or a third of the
-    points."""
+    """Maps features `[n, D]` to points `[n, 2]`, float32, by way of 50 principal components, with perplexity 30 or a
+    third of the points."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 

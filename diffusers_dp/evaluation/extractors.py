@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""From 8-bit images to the vectors that fidelity is measured on, by networks that were trained elsewhere, or by none.
+"""Feature extractors: map 8-bit images to the vectors on which fidelity is measured, by external networks or none.
 
-Only the published Inception network gives numbers that may be called FID; every other extractor says what it is. None
-of them sees a label; the one that does lies in `classifier_features.py`.
+Only the published Inception network gives numbers that may be called FID; every other extractor has its own name. None
+uses labels; the extractor in `classifier_features.py` does.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from ..queries.perceptual import hash_weights
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
 INCEPTION_URL = f"https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/{INCEPTION_NAME}"
-#: Of the file that StyleGAN2-ADA published: k-diffusion, clean-fid's users and others state the same one.
+#: Hash of the file that StyleGAN2-ADA published; k-diffusion, clean-fid's users and others state the same one.
 INCEPTION_SHA256 = "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4"
 
 DINOV2_MODEL = "facebook/dinov2-large"
@@ -34,13 +34,13 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class FeatureExtractor(Protocol):
-    """What a metric of fidelity needs to know of a feature space.
+    """A feature space for metrics of fidelity.
 
     Attributes:
-        name (`str`): Of the extractor: `inception`, `dinov2`, `pixels` or `classifier`.
-        facts (`dict`): JSON values that tell two feature spaces apart, for the report and the cache: weights' sha256,
+        name (`str`): Name of the extractor: `inception`, `dinov2`, `pixels` or `classifier`.
+        facts (`dict`): JSON facts that distinguish feature spaces, for the report and the cache: weights' sha256,
             layer, dimension, preprocessing.
-        frechet_name (`str`): What a Fréchet distance between these features may be called.
+        frechet_name (`str`): Name for a Fréchet distance between these features.
     """
 
     name: str
@@ -48,15 +48,15 @@ class FeatureExtractor(Protocol):
     frechet_name: str
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
-        """Images `[n, C, H, W]`, uint8, to features `[n, D]`, float32."""
+        """Maps images `[n, C, H, W]`, uint8, to features `[n, D]`, float32."""
 
     def probabilities(self, images: np.ndarray) -> np.ndarray | None:
-        """Images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32; `None` without a classifying
-        layer."""
+        """Maps images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32; returns `None` without a
+        classification layer."""
 
 
 class PixelExtractor:
-    """The pixels themselves, divided by 255: no network, no download, and no invariance either."""
+    """The pixels divided by 255: no network, no download, and no invariance."""
 
     name = "pixels"
     frechet_name = "Fréchet distance (pixels)"
@@ -74,21 +74,21 @@ class PixelExtractor:
 class InceptionExtractor:
     """The Inception network of the published FID, as StyleGAN2-ADA's TorchScript file.
 
-    The file is a translation of the TensorFlow graph of 2015-12-05, and resizes to 299 x 299 and scales by itself. The
-    published tables of DPImageBench and FETA-Pro were made with pytorch-fid's translation of the same weights, which
-    resizes by PyTorch's bilinear interpolation: the two agree but for that, so compare no further than the first
-    decimals. Probabilities are the softmax of all 1008 outputs **with** their bias, as in these tables
-    (StyleGAN2-ADA's own Inception Score leaves the bias out).
+    The file is a translation of the TensorFlow graph of 2015-12-05; it resizes to 299 x 299 and scales the images. The
+    published tables of DPImageBench and FETA-Pro used pytorch-fid's translation of the same weights. That one resizes
+    by PyTorch's bilinear interpolation and otherwise agrees, so compare only the first decimals. Probabilities are the
+    softmax of all 1008 outputs **with** their bias, as in these tables. (StyleGAN2-ADA's Inception Score leaves the
+    bias out.)
 
     Args:
-        weights (`Path`, *optional*): The file; left out, it is looked for among torch's downloads and downloaded.
-        device (`str`, defaults to `"cpu"`): Where the network runs.
-        batch_size (`int`, defaults to 64): Images at a time.
-        expected_sha256 (`str`): Hash of the file, compared before it is loaded, for TorchScript is a program. Features
-            of another file than the published one are never called FID.
+        weights (`Path`, *optional*): Path of the file; by default it is found in torch's downloads, or downloaded.
+        device (`str`, defaults to `"cpu"`): Device of the network.
+        batch_size (`int`, defaults to 64): Number of images at a time.
+        expected_sha256 (`str`): Hash of the file, checked before loading because TorchScript is a program. Features of
+            other files than the published one are never called FID.
 
     Raises:
-        UsageError: There is no such file and it cannot be downloaded, or it has another hash.
+        UsageError: The file does not exist and cannot be downloaded, or it has another hash.
     """
 
     name = "inception"
@@ -134,19 +134,19 @@ class InceptionExtractor:
 class Dinov2Extractor:
     """The class token of a DINOv2 network, for FD-DINOv2 (Stein et al. 2023).
 
-    Images are resized to 224 x 224 by PIL's bicubic filter and normalised as ImageNet's. transformers interpolates the
-    position embeddings to that size slightly differently from the original code, so published values are met
-    approximately. The name FD-DINOv2 is used for the published architecture (ViT-L/14); its weights' hash is recorded
-    and not compared.
+    Images are resized to 224 x 224 by PIL's bicubic filter and normalised like ImageNet. transformers interpolates the
+    position embeddings to that size slightly differently from the original code, so it reproduces published values
+    approximately. The name FD-DINOv2 is used for the published architecture (ViT-L/14); the hash of its weights is
+    recorded but not compared.
 
     Args:
         model (`str` or `Path`, defaults to `"facebook/dinov2-large"`): Hub id, or folder of
             `Dinov2Model.save_pretrained`.
-        device (`str`, defaults to `"cpu"`): Where the network runs.
-        batch_size (`int`, defaults to 32): Images at a time.
+        device (`str`, defaults to `"cpu"`): Device of the network.
+        batch_size (`int`, defaults to 32): Number of images at a time.
 
     Raises:
-        UsageError: There is no such model, it is not a DINOv2 network, or its weights are damaged or incomplete.
+        UsageError: The model does not exist, is not a DINOv2 network, or its weights are damaged or incomplete.
     """
 
     name = "dinov2"
@@ -194,11 +194,11 @@ class Dinov2Extractor:
         return self._network(pixel_values=pixels).last_hidden_state[:, 0]
 
 
-_loaded: dict[str, Any] = {}  # the last one
+_loaded: dict[str, Any] = {}  # the last loaded extractor
 
 
 def _loaded_once(extractor: type, weights: Path | str | None, options: dict[str, Any]) -> FeatureExtractor:
-    """An extractor that was sent to another process, which loads it for the first of what it is asked."""
+    """Loads an extractor that was sent to this process, once for all requests."""
     name = repr((extractor, weights, options))
     if name not in _loaded:
         _loaded.clear()
@@ -207,7 +207,7 @@ def _loaded_once(extractor: type, weights: Path | str | None, options: dict[str,
 
 
 def in_batches(function: Callable[[np.ndarray], torch.Tensor], images: np.ndarray, batch_size: int) -> np.ndarray:
-    """`function` of consecutive batches of images `[n, C, H, W]`, n > 0, without gradients: `[n, D]`, float32."""
+    """Applies `function` to batches of images `[n, C, H, W]`, n > 0, without gradients; returns `[n, D]`, float32."""
     with torch.inference_mode():
         rows = [function(images[i : i + batch_size]).float().cpu().numpy() for i in range(0, len(images), batch_size)]
     return np.concatenate(rows)
@@ -223,7 +223,7 @@ def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(INCEPTION_URL, str(path), hash_prefix=expected_sha256)
-        except (urllib.error.URLError, OSError, RuntimeError) as error:  # RuntimeError: what came has another hash
+        except (urllib.error.URLError, OSError, RuntimeError) as error:  # RuntimeError: the download has another hash
             raise UsageError(
                 f"The Inception network could not be downloaded ({error}): fetch {INCEPTION_URL} on a machine with a "
                 "network and give the file by --inception_weights, or choose --extractors pixels."
@@ -253,7 +253,7 @@ def _load_dinov2(model: str) -> Any:
             raise UsageError(
                 f"--dinov2_model {model} is a {config.model_type} model: give one of DINOv2, as {DINOV2_MODEL}."
             )
-        # Safetensors only, for a pickle is a program.
+        # Safetensors only because a pickle is a program.
         loaded: Any = Dinov2Model.from_pretrained(
             model, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True
         )

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Features on disk, so that an interrupted extraction goes on and the next report starts from them.
+"""Features on disk, for resuming an interrupted extraction and for later reports.
 
-They tell nearly as much of real images as the images themselves: the folder is private like these (mode 700).
+Features reveal nearly as much as the real images, so the folder is private like these (mode 700).
 """
 
 import hashlib
@@ -22,35 +22,35 @@ from .extractors import FeatureExtractor
 from .images import UNCOUNTED
 
 
-IMAGES_PER_CHUNK = 2000  # what an interruption may cost
+IMAGES_PER_CHUNK = 2000  # the most work that an interruption loses
 
 
 class FeatureCache:
-    """Features by what they are made of: the images' bytes and the extractor's facts.
+    """Stored features, keyed by the images' bytes and the extractor's facts.
 
-    A chunk of 2,000 images is one `.npy` file that is there whole or not at all; its name holds the hash of its
-    content, and a file that does not fit its name is computed again.
+    A chunk of 2,000 images is one atomically written `.npy` file. Its name contains the hash of its content; a file
+    that does not match its name is recomputed.
 
     Args:
-        folder (`Path`): Made with mode 700 where it is not there.
-        counted (`bool`, defaults to `False`): Whether the terminal may show how many images there are.
-        pool (`WorkerPool`, *optional*): Processes that share the chunks of a network's features. The first one alone
+        folder (`Path`): Folder, created with mode 700 if it does not exist.
+        counted (`bool`, defaults to `False`): Whether the terminal may show the number of images.
+        pool (`WorkerPool`, *optional*): Processes that share the chunks of a network's features. Only the first one
             reads and writes.
 
     Raises:
-        UsageError: The folder cannot be made or written.
+        UsageError: The folder cannot be created or written.
     """
 
     def __init__(self, folder: Path, *, counted: bool = False, pool: WorkerPool | None = None) -> None:
         self.folder, self.counted, self.pool = folder, counted, pool or WorkerPool()
 
     def features(self, extractor: FeatureExtractor, images: np.ndarray) -> np.ndarray:
-        """Images `[n, C, H, W]`, uint8, n > 0, to the extractor's features `[n, D]`, float32."""
+        """Maps images `[n, C, H, W]`, uint8, n > 0, to the extractor's features `[n, D]`, float32."""
         return self._rows(extractor, "features", extractor, images)
 
     def probabilities(self, extractor: FeatureExtractor, images: np.ndarray) -> np.ndarray | None:
-        """Images `[n, C, H, W]`, uint8, n > 0, to class probabilities `[n, classes]`; `None` where the extractor has
-        none."""
+        """Maps images `[n, C, H, W]`, uint8, n > 0, to class probabilities `[n, classes]`; returns `None` if the
+        extractor has none."""
         if extractor.probabilities(images[:1]) is None:
             return None
         return self._rows(extractor, "probabilities", extractor.probabilities, images)
@@ -59,7 +59,7 @@ class FeatureCache:
         self, extractor: FeatureExtractor, kind: str, compute: Callable[[np.ndarray], Any], images: np.ndarray
     ) -> np.ndarray:
         folder = self.folder / f"{extractor.name}-{kind}-{_key(extractor, images)[:32]}"
-        # Pixels take longer to send than to compute.
+        # Sending pixels takes longer than computing them.
         pool = WorkerPool() if extractor.name == "pixels" else self.pool
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def _write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, folder / _chunk_name(index, content))
-    except BaseException:  # also Ctrl-C
+    except BaseException:  # includes Ctrl-C
         Path(temporary).unlink(missing_ok=True)
         raise
 

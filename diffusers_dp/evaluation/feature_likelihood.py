@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Feature Likelihood Divergence: how likely real images are under a density that sits on the synthetic ones.
+"""Feature Likelihood Divergence: the likelihood of real images under a density centred on the synthetic ones.
 
-It sees copies, which Fréchet distances reward: a Gaussian that sits on a training image shrinks to a spike there, and
-leaves nothing to all the others.
+It detects copies, which Fréchet distances reward: a Gaussian centred on a training image shrinks to a spike there and
+gives no likelihood to other images.
 """
 
 import math
@@ -19,40 +19,41 @@ LIKELIHOOD_IMAGES = 10_000
 EPOCHS = 50
 LEARNING_RATE = 0.5
 POINTS_PER_STEP = 10_000
-ROWS_AT_A_TIME = 100  # against 10,000 centres: 4 MB, which a processor's cache holds
-NEAREST_OFFSET = 1e-3  # a squared distance of 0 has no logarithm
-#: e^-80 is nothing beside 1, and numbers that are smaller yet (denormal) take ten times as long.
+ROWS_AT_A_TIME = 100  # against 10,000 centres: 4 MB, which fit into a processor's cache
+NEAREST_OFFSET = 1e-3  # because a squared distance of 0 has no logarithm
+#: e^-80 is negligible beside 1, and computing with smaller (denormal) numbers takes ten times as long.
 SMALLEST_LOG_SHARE = -80.0
 LOG_VARIANCES = (-40.0, 20.0)
-#: The base component of a point lies a tenth of the way from the mean of all points to it.
+#: The base component of a point is centred a tenth of the way from the mean of all points to the point.
 BASE_SHRINKAGE = 0.9**2
 
 
 def feature_likelihood_divergence(
     train: np.ndarray, test: np.ndarray, synthetic: np.ndarray, *, seed: int, device: str = "cpu"
 ) -> float:
-    """FLD (Jiralerspong et al. 2023, Section 3) as the published tables have it: judged on the training images, with
-    the test images for the normalisation and for the baseline only.
+    """Computes FLD (Jiralerspong et al. 2023, Section 3) as in the published tables: evaluated on the training images,
+    with the test images only for normalisation and baseline.
 
-    Features are brought to the test images' mean 0 and variance 1 (a feature that is constant there is only centred).
-    The density is `p(x) = 1/m sum_j N(x; s_j, v_j I)` with a centre s_j at each synthetic image, 10,000 at most, and
-    variances v_j by `fit_log_variances` to the training images. With `NLL = -mean log p / D`, the value is `100 (NLL -
-    baseline)`. The baseline is that of the test images under another density. It sits on one part of the training
-    images (as many as synthetic ones, half at most) and is fitted to the rest.
+    Features are normalised to mean 0 and variance 1 on the test images (a feature that is constant there is only
+    centred). The density is `p(x) = 1/m sum_j N(x; s_j, v_j I)`, with a centre s_j at each of at most 10,000 synthetic
+    images and variances v_j fitted to the training images by `fit_log_variances`. With `NLL = -mean log p / D`, the
+    value is `100 (NLL - baseline)`. The baseline is the NLL of the test images under another density. It is centred on
+    one part of the training images (as many as synthetic ones, at most half) and fitted to the rest.
 
     Args:
         train, test, synthetic (`np.ndarray`, shapes `[n, D]`, `[t, D]` and `[m, D]`): Features of real training
             images, of real test images and of synthetic images.
-        seed (`int`): Of the synthetic images taken, of the halves and of the order of points.
-        device (`str`, defaults to `"cpu"`): Where it is computed: 4 n m bytes there, 2.2 GB for 55,000 and 10,000
-            images.
+        seed (`int`): Seed of the choice of synthetic images, of the parts and of the order of points.
+        device (`str`, defaults to `"cpu"`): Device of the computation, which needs 4 n m bytes: 2.2 GB for 55,000 and
+            10,000 images.
 
     Returns:
-        `float`: Lower is better; near 0 for images as good as real ones, negative if they are better, in the thousands
+        `float`: FLD, lower is better: near 0 for images as good as real ones, negative if they are better, thousands
             for copies.
 
     Raises:
-        UsageError: Fewer than 4 training images, 2 test images or 1 synthetic image, or features are not finite.
+        UsageError: There are fewer than 4 training images, 2 test images or 1 synthetic image, or features are not
+            finite.
     """
     for features, whose in ((train, "real training"), (test, "real test"), (synthetic, "synthetic")):
         check_features(features, whose)
@@ -62,7 +63,7 @@ def feature_likelihood_divergence(
             "--metrics."
         )
     draws = np.random.default_rng(seed)
-    # A float32 deviation of a constant need not be 0, nor a float64 one.
+    # The computed deviation of a constant may differ from 0, in float32 and in float64.
     mean, deviation = test.mean(axis=0, dtype=np.float64), test.std(axis=0, ddof=1, dtype=np.float64)
     deviation[test.max(axis=0) == test.min(axis=0)] = 1
     standard = [torch.from_numpy((x - mean) / deviation).to(device, torch.float32) for x in (train, test, synthetic)]
@@ -76,21 +77,21 @@ def feature_likelihood_divergence(
 
 
 def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """The variances under which `points` are most likely, one per centre, as the authors' library finds them: from the
-    variance that is best for each centre's nearest point, 50 epochs of Adam at rate 0.5 over batches of 10,000.
+    """Fits one variance per centre to maximise the likelihood of `points`, as the authors' library does.
 
-    A base component `N(x; c + 0.1 (x - c), v_0 I)` with c the mean of the points, its variance fitted as well, keeps
-    the likelihood of points far from all centres away from 0 in the fit; it is not part of the density.
+    The fit starts from the best variance for each centre's nearest point and takes 50 epochs of Adam at rate 0.5 over
+    batches of 10,000. A base component `N(x; c + 0.1 (x - c), v_0 I)`, with c the mean of the points and a fitted
+    variance, keeps the likelihood of points far from all centres above 0. It is not part of the density.
 
     Args:
-        points (`torch.Tensor`, shape `[n, D]`, float32): In random order.
-        centres (`torch.Tensor`, shape `[m, D]`, float32).
+        points (`torch.Tensor`, shape `[n, D]`, float32): Points in random order.
+        centres (`torch.Tensor`, shape `[m, D]`, float32): Centres of the density.
 
     Returns:
-        `torch.Tensor`: Logarithms, shape `[m]`, in [-40, 20].
+        `torch.Tensor`: Logarithms of the variances, shape `[m]`, in [-40, 20].
     """
     dimension = points.shape[1]
-    # Kept for all epochs: they are what takes the time.
+    # Kept for all epochs because they take most of the time.
     wide = centres.double()
     distances = [_squared_distances(rows, wide) for rows in points.split(ROWS_AT_A_TIME)]
     to_base = (BASE_SHRINKAGE * (points - points.mean(dim=0)).square().sum(dim=1)).split(ROWS_AT_A_TIME)
@@ -109,8 +110,8 @@ def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tens
 
 
 def negative_log_likelihood(points: torch.Tensor, centres: torch.Tensor, log_variances: torch.Tensor) -> float:
-    """`-mean log p(x) / D` of points `[n, D]` under the mixture with centres `[m, D]` and log variances `[m]`, natural
-    logarithm."""
+    """Computes `-mean log p(x) / D` (natural logarithm) of points `[n, D]` under the mixture with centres `[m, D]` and
+    log variances `[m]`."""
     wide = centres.double()
     total = sum(
         float(
@@ -128,7 +129,7 @@ def _squared_distances(points: torch.Tensor, centres: torch.Tensor) -> torch.Ten
 
 
 def _log_densities(distances: torch.Tensor, log_variances: torch.Tensor, dimension: int) -> torch.Tensor:
-    """`log N(x; s, v I)` from squared distances `[n, m]` and log variances `[m]`."""
+    """Computes `log N(x; s, v I)` from squared distances `[n, m]` and log variances `[m]`."""
     constant = -dimension / 2 * (log_variances + math.log(2 * math.pi))
     return torch.addcmul(constant, distances, -0.5 * torch.exp(-log_variances))
 
@@ -140,9 +141,10 @@ def _gradients(
     base: torch.Tensor,
     dimension: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of `-mean log (p(x) + base) / D` by the log variances `[m]` and by the base's: with r the share that a component
-    has in the likelihood of x, `d/dlog v = -r (|x - s|^2 / (2 v) - D / 2)`. Written out, for it takes a third of the
-    memory of autograd."""
+    """Computes the gradients of `-mean log (p(x) + base) / D` with respect to the log variances `[m]` and the base's.
+
+    With r the share of a component in the likelihood of x, `d/dlog v = -r (|x - s|^2 / (2 v) - D / 2)`. The explicit
+    formula needs a third of autograd's memory."""
     of_centres, of_base, count = torch.zeros_like(log_variances), torch.zeros_like(base), 0
     weight = 0.5 * torch.exp(-log_variances)
     for rows, base_rows in zip(distances, to_base, strict=True):

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Distances between two sets of feature vectors: how close synthetic images come to real ones.
+"""Distances between two sets of feature vectors, of synthetic and real images.
 
-Every function takes features `[n, D]` and knows nothing of images, files or extractors; `fidelity_report.py` gives the
-numbers their names. Distances are Euclidean. Likelihoods are in `feature_likelihood.py`.
+Every function takes features `[n, D]`, independent of images, files and extractors; `fidelity_report.py` names the
+numbers. Distances are Euclidean. Likelihoods are in `feature_likelihood.py`.
 """
 
 from collections.abc import Sequence
@@ -26,16 +26,16 @@ KERNEL_SUBSETS = 100
 KERNEL_SUBSET_SIZE = 1000
 DOMAIN_IMAGES = 5000
 DOMAIN_FOLDS = 5
-ROWS_AT_A_TIME = 1000  # of a matrix of distances: 40 MB against 10,000 images
+ROWS_AT_A_TIME = 1000  # rows of a matrix of distances: 40 MB against 10,000 images
 ROWS_OF_A_COVARIANCE = 10_000
-#: A squared distance below this share of both squared lengths is what rounding leaves of 0. A single pixel that
-#: differs by one of 255 levels is 40 times as much in an RGB image of 256 x 256.
+#: A squared distance below this share of both squared lengths is rounding error of 0. A single pixel that differs by
+#: one of 255 levels gives 40 times as much in an RGB image of 256 x 256.
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class FrechetDistance:
-    """A Fréchet distance, and how the covariances were estimated: `unbiased` or `Ledoit-Wolf`."""
+    """A Fréchet distance, and the estimator of the covariances: `unbiased` or `Ledoit-Wolf`."""
 
     value: float
     covariance: str
@@ -43,8 +43,7 @@ class FrechetDistance:
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """A squared kernel distance, the mean over subsets, and the standard error that the drawing of the subsets
-    leaves."""
+    """A squared kernel distance, averaged over subsets, and its standard error from the choice of the subsets."""
 
     value: float
     standard_error: float
@@ -53,14 +52,14 @@ class KernelDistance:
 
 @dataclass(frozen=True)
 class DomainJudgement:
-    """Which of two domains synthetic images are taken for, and how well the domains can be told apart at all.
+    """The domain to which synthetic images are assigned, and the discriminator's accuracy.
 
     Args:
-        share_private (`float`): Share of synthetic images that are taken for private ones.
-        share_private_error (`float`): Its binomial standard error.
-        accuracy (`float`): Of the discriminator on images it was not fitted on, 0.5 = chance; near chance, the share
-            means nothing.
-        images_per_domain (`int`): Drawn from each domain.
+        share_private (`float`): Share of synthetic images that are classified as private.
+        share_private_error (`float`): Binomial standard error of that share.
+        accuracy (`float`): Accuracy of the discriminator on held-out images, 0.5 = chance; near chance, the share is
+            meaningless.
+        images_per_domain (`int`): Number of images drawn from each domain.
     """
 
     share_private: float
@@ -79,19 +78,19 @@ def check_features(features: np.ndarray, whose: str) -> None:
 
 
 def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = False) -> FrechetDistance:
-    """Squared Fréchet distance of the Gaussians with these moments (Heusel et al. 2017, Equation 6; Dowson & Landau
-    1982): `|m1 - m2|^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2))`, covariances unbiased, computed in float64.
+    """Computes the squared Fréchet distance of Gaussians with these moments (Heusel et al. 2017, Equation 6; Dowson &
+    Landau 1982): `|m1 - m2|^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2))`, with unbiased covariances, in float64.
 
-    `Tr (S1 S2)^(1/2)` is the sum of the singular values of `S1^(1/2) S2^(1/2)`, which needs no root of a product that
-    is not symmetric and stays exact where a covariance is singular.
+    `Tr (S1 S2)^(1/2)` is the sum of the singular values of `S1^(1/2) S2^(1/2)`. This needs no root of a non-symmetric
+    product and is exact even for singular covariances.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        shrink (`bool`, defaults to `False`): Estimate both covariances by Ledoit & Wolf (2004) instead, which needs
-            fewer images than D. The value then depends on the number of images even more than it always does.
+        shrink (`bool`, defaults to `False`): Whether to estimate both covariances by Ledoit & Wolf (2004), which needs
+            fewer images than D. The value then depends even more on the number of images.
 
     Raises:
-        UsageError: A set has no more than D images (2 at least with `shrink`), or features are not finite.
+        UsageError: A set has at most D images (fewer than 2 with `shrink`), or features are not finite.
     """
     for features, whose in ((real, "real"), (synthetic, "synthetic")):
         check_features(features, whose)
@@ -113,7 +112,7 @@ def _moments(features: np.ndarray, shrink: bool) -> tuple[np.ndarray, np.ndarray
     if shrink:
         return mean, ledoit_wolf(features.astype(np.float64))[0]
     covariance = np.zeros((features.shape[1],) * 2)
-    for start in range(0, len(features), ROWS_OF_A_COVARIANCE):  # no float64 copy of all
+    for start in range(0, len(features), ROWS_OF_A_COVARIANCE):  # avoids a float64 copy of all rows
         centred = features[start : start + ROWS_OF_A_COVARIANCE] - mean
         covariance += centred.T @ centred
     return mean, covariance / (len(features) - 1)
@@ -131,10 +130,10 @@ def class_frechet_distances(
     synthetic_labels: np.ndarray,
     class_names: Sequence[str],
 ) -> dict[str, FrechetDistance]:
-    """`frechet_distance` of each class that has two images at least in both sets; a class without is left out.
+    """Computes `frechet_distance` for each class with at least two images in both sets; leaves out other classes.
 
-    One class with too few images for its covariance has those of **all** classes shrunk, for two estimators cannot be
-    compared.
+    If one class has too few images for its covariance, the covariances of **all** classes are shrunk, because values
+    of different estimators are not comparable.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
@@ -157,18 +156,19 @@ def kernel_distance(
     subsets: int = KERNEL_SUBSETS,
     subset_size: int = KERNEL_SUBSET_SIZE,
 ) -> KernelDistance:
-    """Kernel Inception Distance (Binkowski et al. 2018, Section 4): the unbiased squared maximum mean discrepancy
-    (Gretton et al. 2012, Equation 3) under `k(x, y) = (x.y / D + 1)^3`, averaged over random subsets without
-    repetition.
+    """Computes the Kernel Inception Distance (Binkowski et al. 2018, Section 4).
+
+    It is the unbiased squared maximum mean discrepancy (Gretton et al. 2012, Equation 3) under `k(x, y) = (x.y / D +
+    1)^3`, averaged over random subsets without repetition.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        seed (`int`): Of the subsets.
-        subsets, subset_size (`int`, default to 100 and 1000): A smaller set is taken whole.
+        seed (`int`): Seed of the subsets.
+        subsets, subset_size (`int`, default to 100 and 1000): Number and size of subsets; a smaller set is used whole.
 
     Returns:
-        `KernelDistance`: Unbiased, hence also below 0 for sets that are alike. Its standard error takes the images for
-        given, and the subsets, which overlap, for independent.
+        `KernelDistance`: Unbiased distance, which can be negative for similar sets. Its standard error treats the
+        images as fixed and the overlapping subsets as independent.
 
     Raises:
         UsageError: A set has fewer than 2 images, or features are not finite.
@@ -198,13 +198,14 @@ def _off_diagonal_sum(kernel: np.ndarray) -> float:
 
 
 def inception_score(probabilities: np.ndarray) -> float:
-    """`exp(mean_x KL(p(y|x) || p(y)))` over all images at once, natural logarithm (Salimans et al. 2016, Section 4).
+    """Computes `exp(mean_x KL(p(y|x) || p(y)))` over all images at once, with the natural logarithm (Salimans et al.
+    2016, Section 4).
 
     Args:
-        probabilities (`np.ndarray`, shape `[n, classes]`): Rows that sum to 1.
+        probabilities (`np.ndarray`, shape `[n, classes]`): Class probabilities; rows sum to 1.
 
     Returns:
-        `float`: From 1 to the number of classes; higher is better.
+        `float`: Score from 1 to the number of classes; higher is better.
 
     Raises:
         UsageError: Probabilities are not finite.
@@ -217,20 +218,21 @@ def inception_score(probabilities: np.ndarray) -> float:
 def precision_recall(
     real: np.ndarray, synthetic: np.ndarray, *, k: int = NEIGHBOURS, device: str = "cpu"
 ) -> tuple[float, float]:
-    """Improved precision and recall (Kynkäänniemi et al. 2019, Equations 1 to 3): the share of synthetic images that
-    lie within some real image's distance to its k-th nearest other real image, and the share of real images for which
-    the same holds the other way round.
+    """Computes improved precision and recall (Kynkäänniemi et al. 2019, Equations 1 to 3).
+
+    Precision is the share of synthetic images that are within a real image's distance to its k-th nearest other real
+    image. Recall is the same with real and synthetic images exchanged.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        k (`int`, defaults to 3): Neighbours, the image itself not counted; code that counts it says 4.
-        device (`str`, defaults to `"cpu"`): Where distances are computed.
+        k (`int`, defaults to 3): Number of neighbours without the image itself; code that counts it uses 4.
+        device (`str`, defaults to `"cpu"`): Device of the distances.
 
     Returns:
         `tuple[float, float]`: Precision and recall, in [0, 1].
 
     Raises:
-        UsageError: A set has no more than k images, or features are not finite.
+        UsageError: A set has at most k images, or features are not finite.
     """
     for features, whose in ((real, "real"), (synthetic, "synthetic")):
         check_features(features, whose)
@@ -244,9 +246,9 @@ def precision_recall(
 
 
 def squared_distances(points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Squared distances of all points `[n, D]` to all others `[m, D]`, in float64: by products of matrices, 15 times
-    as fast as sums of squared differences and as exact, if the points lie around 0. What rounding leaves of equal
-    points is 0."""
+    """Computes squared distances of all points `[n, D]` to all others `[m, D]`, in float64; equal points give 0.
+
+    Matrix products are 15 times as fast as sums of squared differences, and as exact if the points are around 0."""
     points, others = points.double(), others.double()
     lengths = points.square().sum(dim=1)[:, None] + others.square().sum(dim=1)
     squared = torch.addmm(lengths, points, others.T, alpha=-2)
@@ -254,7 +256,7 @@ def squared_distances(points: torch.Tensor, others: torch.Tensor) -> torch.Tenso
 
 
 def _centred(real: np.ndarray, synthetic: np.ndarray, *, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both in float64, less the mean of the real ones, as `squared_distances` needs them."""
+    """Converts both to float64 and subtracts the mean of the real ones, as `squared_distances` needs."""
     mean = real.mean(axis=0, dtype=np.float64)
     return torch.from_numpy(real - mean).to(device), torch.from_numpy(synthetic - mean).to(device)
 
@@ -263,9 +265,9 @@ def _share_within(points: torch.Tensor, manifold: torch.Tensor, k: int) -> float
     radii = []
     for start in range(0, len(manifold), ROWS_AT_A_TIME):
         distances = squared_distances(manifold[start : start + ROWS_AT_A_TIME], manifold)
-        distances.diagonal(offset=start).fill_(float("inf"))  # not its own neighbour
+        distances.diagonal(offset=start).fill_(float("inf"))  # an image is not its own neighbour
         radii.append(distances.topk(k, largest=False).values[:, -1])
-    limit = torch.cat(radii) * (1 + ROUNDING)  # a copy is as far from the others as its original
+    limit = torch.cat(radii) * (1 + ROUNDING)  # so that a copy counts as being as close as its original
     within = sum(
         int((squared_distances(points[start : start + ROWS_AT_A_TIME], manifold) <= limit).any(dim=1).sum())
         for start in range(0, len(points), ROWS_AT_A_TIME)
@@ -276,11 +278,11 @@ def _share_within(points: torch.Tensor, manifold: torch.Tensor, k: int) -> float
 def nearest_neighbours(
     real: np.ndarray, synthetic: np.ndarray, count: int, *, device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest real images of each synthetic one.
+    """Finds the nearest real images of each synthetic one.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        count (`int`): Neighbours, n at most.
+        count (`int`): Number of neighbours, at most n.
 
     Returns:
         `tuple[np.ndarray, np.ndarray]`: Indices of `real` (int64) and distances, both `[m, count]`, the nearest first.
@@ -299,12 +301,12 @@ def nearest_neighbours(
 def domain_discriminator(
     private: np.ndarray, public: np.ndarray, synthetic: np.ndarray, *, seed: int
 ) -> DomainJudgement:
-    """Are synthetic images closer to the private set or to the public one? Logistic regression on standardised
-    features is fitted to tell private from public, and then judges the synthetic images.
+    """Tests whether synthetic images are closer to the private set or to the public one, by logistic regression on
+    standardised features of both.
 
     Args:
         private, public, synthetic (`np.ndarray`, shapes `[n, D]`, `[p, D]` and `[m, D]`): Features.
-        seed (`int`): Of the images drawn, as many from each domain, 5,000 at most, and of the five folds.
+        seed (`int`): Seed of the five folds and of the images drawn, equally many from each domain, at most 5,000.
 
     Raises:
         UsageError: A domain has fewer than 10 images, or features are not finite.

@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Fidelity of a set of synthetic images: the metrics of the published tables in one feature space, each number with
-its protocol."""
+"""Fidelity of synthetic images: the metrics of the published tables in one feature space, each with its protocol."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,16 +16,16 @@ from .images import ImageSet, copies_warning
 from .measurement import Measurement
 
 
-FRECHET_IMAGES = 50_000  # synthetic ones, as published
-#: Real and synthetic images in what compares every image with every other, where no table asks for all of them.
+FRECHET_IMAGES = 50_000  # number of synthetic images, as published
+#: Number of real and of synthetic images in metrics that compare all pairs, if no published table uses all images.
 PAIRED_IMAGES = 10_000
-#: The same for FLD, whose density is fitted to all pairs 50 times over: a quarter of the time on a CPU.
+#: The same for FLD, which fits its density to all pairs 50 times; this takes a quarter of the time on a CPU.
 PAIRED_LIKELIHOOD_IMAGES = 5_000
 
 
 @dataclass(frozen=True)
 class _Material:
-    """What the metrics of one report are computed from."""
+    """The inputs for the metrics of one report."""
 
     extractor: FeatureExtractor
     cache: FeatureCache
@@ -41,14 +40,14 @@ class _Material:
 
     @property
     def published(self) -> bool:
-        """Whether the features are those of the published tables, so that names and counts are theirs."""
+        """Whether the features are those of the published tables, so that their names and counts apply."""
         return self.extractor.frechet_name == "FID"
 
     def name(self, published: str, own: str) -> str:
         return published if self.published else f"{own} ({self.extractor.name})"
 
     def draw(self, features: np.ndarray, count: int) -> np.ndarray:
-        """At most `count` rows, shuffled by the seed."""
+        """Draws at most `count` rows, shuffled by the seed."""
         return features[np.random.default_rng(self.seed).permutation(len(features))[:count]]
 
     def protocol(self, real: np.ndarray, synthetic: np.ndarray, **more: Any) -> dict[str, Any]:
@@ -68,31 +67,31 @@ def measure(
     cache: FeatureCache,
     device: str = "cpu",
 ) -> list[Measurement]:
-    """The fidelity of synthetic images in one feature space. It reads real images: private, unless these are declared
-    public.
+    """Measures the fidelity of synthetic images in one feature space. It reads real images, so results are private
+    unless these are declared public.
 
-    With the published Inception features, names and counts are those of the published tables (FETA-Pro Appendix C.3):
-    synthetic features shuffled and cut to 50,000 for the Fréchet distance, all images for precision and recall, 10,000
-    synthetic ones for FLD. Elsewhere no table asks for more, and precision and recall take 10,000 real and synthetic
-    images each, FLD 5,000. Every count is in the protocol.
+    With the published Inception features, names and counts are those of the published tables (FETA-Pro Appendix C.3).
+    The Fréchet distance uses 50,000 shuffled synthetic images, precision and recall all images, FLD 10,000 synthetic
+    ones. With other features, precision and recall use 10,000 real and synthetic images each, FLD 5,000. The protocol
+    contains every count.
 
     Args:
-        extractor (`FeatureExtractor`): The feature space.
-        real_train, synthetic (`ImageSet`): The reference, without the validation images, and what is judged.
-        real_test (`ImageSet`, *optional*): For FLD.
-        metrics (`Sequence[str]`): Of `METRICS`. `inception_score` gives nothing for an extractor without class
+        extractor (`FeatureExtractor`): Feature space.
+        real_train, synthetic (`ImageSet`): Reference without the validation images, and evaluated images.
+        real_test (`ImageSet`, *optional*): Test images, for FLD.
+        metrics (`Sequence[str]`): Names from `METRICS`. `inception_score` is left out for an extractor without class
             probabilities.
-        seed (`int`): Of every shuffle and subset.
-        cache (`FeatureCache`): Where features are kept.
-        device (`str`, defaults to `"cpu"`): Where pairs of images are compared.
+        seed (`int`): Seed of every shuffle and subset.
+        cache (`FeatureCache`): Store of features.
+        device (`str`, defaults to `"cpu"`): Device for comparing pairs of images.
 
     Returns:
-        `list[Measurement]`: In the order of `metrics`. `protocol["warning"]` where synthetic images are copies of real
-            ones.
+        `list[Measurement]`: Measurements in the order of `metrics`, with `protocol["warning"]` if synthetic images are
+            copies of real ones.
 
     Raises:
-        UsageError: No such metric, images of two shapes, no image at all, no labels for `class_fid`, no test images
-            for `fld`, too few images, or features that are not finite.
+        UsageError: A metric is unknown, shapes differ, a set is empty, `class_fid` has no labels, `fld` has no test
+            images, there are too few images, or features are not finite.
     """
     for metric in metrics:
         if metric not in METRICS:
@@ -115,7 +114,7 @@ def measure(
         synthetic=judged,
         test=cache.features(extractor, real_test.images) if real_test is not None and "fld" in metrics else None,
         seed=seed,
-        device="cpu" if device.startswith("mps") else device,  # which has no float64
+        device="cpu" if device.startswith("mps") else device,  # mps has no float64
         warning=copies_warning(synthetic, real_train, "training"),
     )
     return [measurement for metric in metrics for measurement in METRICS[metric](material)]
@@ -130,14 +129,14 @@ def measure_domain(
     seed: int,
     cache: FeatureCache,
 ) -> list[Measurement]:
-    """Are the images closer to the private set or to the public one? See `fidelity.domain_discriminator`.
+    """Measures whether images are closer to the private set or to the public one. See `fidelity.domain_discriminator`.
 
     Returns:
-        `list[Measurement]`: The share of synthetic images that are taken for private ones, with its standard error,
-            and the accuracy of the discriminator, without which the share means nothing.
+        `list[Measurement]`: Share of synthetic images classified as private, with its standard error, and the accuracy
+            of the discriminator, which is needed to interpret the share.
 
     Raises:
-        UsageError: Images of two shapes, too few images, or features that are not finite.
+        UsageError: Shapes differ, there are too few images, or features are not finite.
     """
     check_same_shape(private, public, "public")
     check_same_shape(private, synthetic, "synthetic")
@@ -165,7 +164,7 @@ def measure_domain(
 
 
 def check_same_shape(reference: ImageSet, images: ImageSet, whose: str) -> None:
-    """Raises `UsageError` unless both sets hold images, of one number of channels and one size."""
+    """Raises `UsageError` unless both sets have images, with equal channels and sizes."""
     for one, name in ((reference, "real"), (images, whose)):
         if not len(one):
             raise UsageError(
@@ -181,7 +180,7 @@ def check_same_shape(reference: ImageSet, images: ImageSet, whose: str) -> None:
 
 def _fid(m: _Material) -> list[Measurement]:
     synthetic = m.draw(m.synthetic, FRECHET_IMAGES)
-    # A network's features are refused where they are too few; pixels are many, and nobody compares them with a table.
+    # Too few images of a network's features are refused. Pixels have many dimensions and no table to compare with.
     shrink = m.extractor.name == "pixels" and min(len(m.real), len(synthetic)) <= m.real.shape[1]
     distance = fidelity.frechet_distance(m.real, synthetic, shrink=shrink)
     protocol = m.protocol(m.real, synthetic, covariance=distance.covariance)
@@ -214,7 +213,7 @@ def _precision_recall(m: _Material) -> list[Measurement]:
 
 
 def _fld(m: _Material) -> list[Measurement]:
-    assert m.test is not None  # measure looked
+    assert m.test is not None  # `measure` checked this
     real, synthetic = m.real, m.draw(m.synthetic, LIKELIHOOD_IMAGES)
     if not m.published:
         real, synthetic = (m.draw(features, PAIRED_LIKELIHOOD_IMAGES) for features in (m.real, m.synthetic))
@@ -257,7 +256,7 @@ def _class_fid(m: _Material) -> list[Measurement]:
     ] * bool(left_out)
 
 
-#: What `--metrics` may name, and what computes it.
+#: Metrics for `--metrics`, with the functions that compute them.
 METRICS: dict[str, Callable[[_Material], list[Measurement]]] = {
     "fid": _fid,
     "kid": _kid,

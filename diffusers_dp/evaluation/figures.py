@@ -1,9 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The pictures of a report: strips of images as PNG, charts as SVG that takes its colours from the page, in light and
-in dark.
+"""The pictures of a report: strips of images as PNG, and charts as SVG with the page's colours, light and dark.
 
-Series differ in their shape, and in colours that most eyes tell apart (Okabe and Ito); what a mark means is written
-beside it. Needs matplotlib.
+Series differ in shape and in colours that most people can distinguish (Okabe and Ito); marks are explained beside the
+chart. Needs matplotlib.
 """
 
 import base64
@@ -28,14 +27,14 @@ WIDTH = 5.2  # inches: legible without zooming on a phone
 MOST_ROWS = 40  # classes in one chart
 MOST_NAMES = 20  # classes whose cells are labelled
 INK, FAINT, REAL, SYNTHETIC = "#010203", "#040506", "#070809", "#0a0b0c"
-#: Stand-ins that matplotlib writes, and what the page's style makes of them.
+#: Placeholder colours in matplotlib's output, and the style's colours that replace them.
 COLOURS = {INK: "currentColor", FAINT: "var(--faint)", REAL: "var(--real)", SYNTHETIC: "var(--synthetic)"}
 MARKS = (("●", "o"), ("◆", "D"), ("▲", "^"))
 COLOURS_OF_MARKS = (SYNTHETIC, REAL, INK)
 STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text, in any script: found, read aloud, drawn in the reader's fonts
-    "svg.hashsalt": "diffusers_dp",  # the same bytes every time
-    "text.parse_math": False,  # names of classes come from outside, and may hold a dollar sign
+    "svg.fonttype": "none",  # keeps text in any script searchable, readable aloud, and in the reader's fonts
+    "svg.hashsalt": "diffusers_dp",  # for reproducible bytes
+    "text.parse_math": False,  # because external class names may contain a dollar sign
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.spines.top": False,
@@ -47,7 +46,7 @@ STYLE: Any = {
 
 
 def check_plotting() -> None:
-    """Refuses before an evaluation what could only fail after it.
+    """Checks for matplotlib before an evaluation, which would otherwise fail at its end.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -59,16 +58,16 @@ def check_plotting() -> None:
 
 
 def strip(images: np.ndarray) -> str:
-    """Images side by side as the `data:` URI of a PNG; the page magnifies it.
+    """Draws images side by side as the `data:` URI of a PNG, which the page magnifies.
 
     Args:
-        images (`np.ndarray` of uint8, shape `[n, C, H, W]`).
+        images (`np.ndarray` of uint8, shape `[n, C, H, W]`): Images.
     """
     n, channels, height, width = images.shape
     rows = np.zeros((height, n * (width + 1) - 1, 4), dtype=np.uint8)  # transparent between the images
     for i, image in enumerate(images):
         place = slice(i * (width + 1), i * (width + 1) + width)
-        rows[:, place, :3] = image.transpose(1, 2, 0)  # grey is repeated
+        rows[:, place, :3] = image.transpose(1, 2, 0)  # repeats grey channels
         rows[:, place, 3] = 255
     file = io.BytesIO()
     Image.fromarray(rows).save(file, format="png")
@@ -76,7 +75,8 @@ def strip(images: np.ndarray) -> str:
 
 
 def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> str:
-    """Each row is a true class; a cell's shade is its share of the row, its number the count."""
+    """Draws a confusion matrix with a row per true class; the shade of a cell is its share of the row, its number the
+    count."""
     matrix = np.asarray(counts, dtype=np.float64)
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     with _styled():
@@ -100,7 +100,7 @@ def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) 
 
 
 def draw_class_rates(rates: Sequence[dict[str, Any]]) -> str:
-    """Accuracy and precision of each class, the class that is served worst on top."""
+    """Draws accuracy and precision of each class, the worst class on top."""
     rows = sorted(rates, key=lambda row: 2.0 if row["accuracy"] is None else row["accuracy"])[:MOST_ROWS]
     with _styled():
         figure, axes = _axes(0.9 + 0.24 * len(rows))
@@ -125,7 +125,7 @@ def draw_class_rates(rates: Sequence[dict[str, Any]]) -> str:
 
 
 def draw_embedding(points: np.ndarray, num_real: int) -> str:
-    """t-SNE of features: the first `num_real` of the points (shape `[n, 2]`) are real images, the others synthetic."""
+    """Draws t-SNE points `[n, 2]`; the first `num_real` are real images, the others synthetic."""
     with _styled():
         figure, axes = _axes(4.4)
         axes.plot(*points[:num_real].T, "o", color=REAL, markersize=2.6, alpha=0.55, markeredgewidth=0)
@@ -138,8 +138,7 @@ def draw_embedding(points: np.ndarray, num_real: int) -> str:
 
 
 def draw_sizes(curves: dict[str, list[tuple[int, float]]]) -> str:
-    """Accuracy against the number of synthetic images, a line for each classifier; the line's name stands at its
-    end."""
+    """Draws accuracy against the number of synthetic images, with a labelled line for each classifier."""
     styles = [("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."), ("v", "-"), ("P", "--")]
     with _styled():
         figure, axes = _axes(3.2)
@@ -157,7 +156,7 @@ def draw_sizes(curves: dict[str, list[tuple[int, float]]]) -> str:
         low, high = axes.get_ylim()
         place = -math.inf
         for value, words, size in sorted(ends):
-            place = max(value, place + 0.07 * (high - low))  # names do not overlap
+            place = max(value, place + 0.07 * (high - low))  # keeps names from overlapping
             axes.annotate(
                 words, (size, place), xytext=(7, 0), textcoords="offset points", va="center", annotation_clip=False
             )
@@ -168,7 +167,7 @@ def draw_sizes(curves: dict[str, list[tuple[int, float]]]) -> str:
 
 
 def draw_class_distances(distances: dict[str, float], title: str) -> str:
-    """A bar for each class, the worst on top."""
+    """Draws a bar for each class, the worst on top."""
     rows = sorted(distances.items(), key=lambda item: -item[1])[:MOST_ROWS]
     with _styled():
         figure, axes = _axes(0.9 + 0.24 * len(rows))
@@ -184,11 +183,11 @@ def draw_class_distances(distances: dict[str, float], title: str) -> str:
 
 
 def draw_training_curve(points: Sequence[tuple[str, int | None, float]], title: str) -> str:
-    """A distance against the step of DP-SGD; stages of the warm-up, whose steps are others, come before step 0 at even
-    distances.
+    """Draws a distance against the step of DP-SGD; stages of the warm-up are evenly spaced before step 0.
 
     Args:
-        points (sequence of `tuple`): Name, step (`None` before step 0) and value, in the order of the run.
+        points (sequence of `tuple`): Name, step (`None` before step 0) and value of each point, in the order of the
+            run.
     """
     early = sum(step is None for _, step, _ in points)
     last = max((step or 0 for _, step, _ in points), default=0) or early or 1
@@ -219,8 +218,8 @@ def draw_training_curve(points: Sequence[tuple[str, int | None, float]], title: 
 
 
 def draw_ranking(names: Sequence[str], synthetic: Sequence[float], real: Sequence[float], chosen: int) -> str:
-    """Accuracies of the same models on held-out synthetic and on real images, in per cent; a mark for each kind of
-    model."""
+    """Draws accuracies of the same models on held-out synthetic and on real images, in per cent, with a mark for each
+    kind of model."""
     kinds = list(dict.fromkeys(name.split(",")[0] for name in names))
     with _styled():
         figure, axes = _axes(3.4)
@@ -241,7 +240,7 @@ def draw_ranking(names: Sequence[str], synthetic: Sequence[float], real: Sequenc
 
 
 def draw_domain(share: float, error: float, accuracy: float | None) -> str:
-    """The share of the synthetic images that a discriminator takes for private ones rather than for public ones."""
+    """Draws the share of synthetic images that a discriminator classifies as private rather than public."""
     with _styled():
         figure, axes = _axes(1.3)
         axes.barh([0], [share], height=0.5, color=SYNTHETIC)
@@ -266,7 +265,7 @@ def _styled() -> Iterator[None]:
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "Glyph .* missing from"
-        )  # it measures by its own font; the reader's is another
+        )  # because matplotlib measures with a font other than the reader's
         yield
 
 
@@ -281,7 +280,7 @@ def _axes(height: float) -> "tuple[Figure, Axes]":
 
 
 def _key(axes: "Axes", entries: list[tuple[str, str]]) -> None:
-    """What the marks mean, in their colours, above the chart."""
+    """Adds the meaning of the marks above the chart, in their colours."""
     from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 
     words: list[Any] = [TextArea(text, textprops={"color": colour}) for text, colour in entries]
@@ -295,7 +294,7 @@ def _short(name: str, length: int) -> str:
 
 
 def _svg(figure: "Figure") -> str:
-    """The chart as an `<svg>` element, without the header of a file of its own."""
+    """Renders the chart as an `<svg>` element, without a file header."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = file.getvalue()

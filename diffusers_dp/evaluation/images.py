@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Images that are judged, or that others are judged against: where they come from, and how they are made
-comparable."""
+"""Sets of evaluated and reference images: their sources, and their conversion to a common shape."""
 
 import hashlib
 import os
@@ -37,16 +36,16 @@ class ImageSet:
     """8-bit images in memory, with their labels.
 
     Args:
-        images (`np.ndarray` of uint8, shape `[N, C, H, W]`): C is 1 or 3.
+        images (`np.ndarray` of uint8, shape `[N, C, H, W]`): Images, C is 1 or 3.
         labels (`np.ndarray` of int64, shape `[N]`, *optional*): Indices of `class_names`.
-        class_names (`tuple[str, ...]`, *optional*): Of all classes, also of those without an image.
-        origin (`dict`): Where they come from, for the report: JSON values, no path of this machine.
-        positions (`np.ndarray` of int64, shape `[N]`, *optional*): Of each image in its split, unreadable ones
-            counted.
-        num_declared (`int`, *optional*): Images of the set, unreadable ones counted: the number that is public. Unset:
+        class_names (`tuple[str, ...]`, *optional*): Names of all classes, including those without images.
+        origin (`dict`): Origin of the images, for the report: JSON values, no path of this machine.
+        positions (`np.ndarray` of int64, shape `[N]`, *optional*): Position of each image in its split, unreadable
+            images included.
+        num_declared (`int`, *optional*): Public number of images in the set, unreadable images included; defaults to
             N.
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
-        capacity (`int`, *optional*): The most images that there can be, which is public, where others are held out.
+        capacity (`int`, *optional*): Public upper bound on the number of images, if others are held out.
     """
 
     images: np.ndarray
@@ -60,14 +59,14 @@ class ImageSet:
 
     @property
     def public_size(self) -> int:
-        """What may decide rates, divisors and budgets: it stays the same if an image cannot be read."""
+        """Number of images for rates, divisors and budgets; it does not depend on unreadable images."""
         return len(self) if self.num_declared is None else self.num_declared
 
     def __len__(self) -> int:
         return len(self.images)
 
     def subset(self, index: np.ndarray) -> "ImageSet":
-        """The images at `index`, in that order."""
+        """Selects the images at `index`, in that order."""
         every = (self.labels, self.positions, self.ids)
         labels, positions, ids = (None if each is None else each[index] for each in every)
         return ImageSet(self.images[index], labels, self.class_names, self.origin, positions, ids=ids)
@@ -75,12 +74,12 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set as flags name it: what can be read from it, split by split.
+    """A data set named by flags, read split by split.
 
     Args:
-        flag (`str`): The flag that names it, for messages.
-        name (`str`, *optional*): Hub id or folder, as `datasets.load_dataset` takes it; `None`: the embedded digits.
-        image_column, label_column, class_names, unit_column, key_column: As in training; `class_names` is
+        flag (`str`): Flag that names it, for messages.
+        name (`str`, *optional*): Hub id or folder for `datasets.load_dataset`; `None`: the embedded digits.
+        image_column, label_column, class_names, unit_column, key_column: See the flags of training; `class_names` is
             comma-separated. An image without an id in such a column counts as unreadable.
         split_flag (`str`): The flag that names the split, for messages.
         facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
@@ -105,10 +104,10 @@ class Source:
     is_strange: bool = False
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
-        """(channels, height, width) of the first image that can be read.
+        """Returns (channels, height, width) of the first readable image.
 
         Raises:
-            UsageError: There is no such data set, split or column, or none of its images can be read.
+            UsageError: The data set, split or column does not exist, or no image is readable.
         """
         for encoded, *_ in self._records(split, cache_dir)[1]:
             image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
@@ -120,19 +119,20 @@ class Source:
     def load(
         self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None, seed: int = 0
     ) -> ImageSet:
-        """All images that can be read, with their labels if there are any; an image without its label counts as
+        """Loads all readable images, with their labels if there are any; an image without its label counts as
         unreadable.
 
         Args:
-            split (`str`): Name of the split; that of the embedded digits is `train` or `test`.
-            shape (`tuple[int, int, int]`): What the images must be.
-            resize (`bool`): Whether others are made to fit (see `fit`) rather than refused.
-            cache_dir (`Path`): A folder as private as the images, for what `datasets` caches.
-            limit (`int`, *optional*): Images at most, drawn without replacement, for a folder may be sorted by class.
-            seed (`int`, defaults to 0): Of the draw.
+            split (`str`): Name of the split; `train` or `test` for the embedded digits.
+            shape (`tuple[int, int, int]`): Required shape of the images.
+            resize (`bool`): Whether to convert images of other shapes (see `fit`) instead of refusing them.
+            cache_dir (`Path`): Folder for the cache of `datasets`, as private as the images.
+            limit (`int`, *optional*): Maximum number of images. They are drawn without replacement because a folder
+                may be sorted by class.
+            seed (`int`, defaults to 0): Seed of the draw.
 
         Raises:
-            UsageError: There is no such data set, split or column, no image can be read, or one has another size.
+            UsageError: The data set, split or column does not exist, no image is readable, or one has another size.
         """
         names, records = self._records(split, cache_dir)
         kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
@@ -212,7 +212,7 @@ class Source:
 
     @contextmanager
     def _own_flags(self) -> Iterator[None]:
-        """The messages of training, with the flags of an evaluation."""
+        """Replaces the flags of training in messages by those of an evaluation."""
         try:
             yield
         except UsageError as error:
@@ -223,7 +223,7 @@ class Source:
             raise type(error)(text) from None
 
     def _public_name(self) -> str:
-        """The name without the folders of this machine."""
+        """Returns the name without local folders."""
         if self.name is None:
             return "scikit-learn digits"
         return Path(self.name).resolve().name if Path(self.name).expanduser().exists() else self.name
@@ -252,12 +252,12 @@ def _size(encoded: bytes | Path | Image.Image | None) -> int:
 
 
 def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
-    """An image in another shape, as in training and in DPImageBench: its shorter side resized by Lanczos, its centre
-    cropped, and colours made grey by .299 R + .587 G + .114 B, or grey repeated.
+    """Converts an image to another shape, as in training and in DPImageBench: resizes the shorter side by Lanczos and
+    crops the centre. Colours become grey by .299 R + .587 G + .114 B; grey channels are repeated.
 
     Args:
-        image (`np.ndarray` of uint8, shape `[C, H, W]`): C is 1 or 3.
-        shape (`tuple[int, int, int]`): The wanted (channels, height, width).
+        image (`np.ndarray` of uint8, shape `[C, H, W]`): Image, C is 1 or 3.
+        shape (`tuple[int, int, int]`): Target (channels, height, width).
     """
     picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
     fitted = decode_image(picture, shape)
@@ -268,10 +268,10 @@ def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
 def common_shape(
     synthetic: Shape, real: Shape, *, resize: bool, flags: tuple[str, str] = ("--images", "--real")
 ) -> Shape:
-    """The shape in which both are compared: the synthetic images' size, and grey if either is grey.
+    """Returns the shape for comparing both: the size of the synthetic images, and grey if either is grey.
 
     Raises:
-        UsageError: They differ, and `resize` is not set.
+        UsageError: The shapes differ, and `resize` is not set.
     """
     if synthetic != real and not resize:
         raise UsageError(
@@ -286,18 +286,18 @@ def _shape_words(shape: Shape) -> str:
 
 
 def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
-    """Splits training and validation images as `--validation_size` does when a model is trained: by the ids of images,
-    or of whole units. So the images held out here are those that a generator was not trained on. (DPImageBench draws
+    """Splits training and validation images as `--validation_size` does in training: by the ids of images or of whole
+    units. The images held out here are therefore those on which a generator was not trained. (DPImageBench draws
     others, by torch's `random_split`.)
 
     Args:
-        images (`ImageSet`): A whole split, as `Source.load` returns it.
-        size (`int`): `--validation_size`.
+        images (`ImageSet`): Whole split from `Source.load`.
+        size (`int`): Value of `--validation_size`.
 
     Raises:
-        UsageError: No image would be left on one of the sides.
+        UsageError: One of the parts would be empty.
     """
-    assert images.ids is not None  # Source.load puts them
+    assert images.ids is not None  # set by Source.load
     capacity = len(images) + images.origin["unreadable"]
     if size >= capacity:
         raise UsageError(f"--validation_size {size} leaves none of the real images; lower it.")
@@ -305,18 +305,18 @@ def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
     if held_out.all() or not held_out.any():
         raise UsageError(f"--validation_size {size} leaves no readable image on one side; give another number.")
     train, validation = images.subset(np.flatnonzero(~held_out)), images.subset(np.flatnonzero(held_out))
-    sides = (train, capacity - size), (validation, size)  # divisors are the declared numbers
+    sides = (train, capacity - size), (validation, size)  # declared numbers, used as divisors
     train, validation = (replace(side, num_declared=number, capacity=capacity) for side, number in sides)
     return train, validation
 
 
 def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list[str]]:
-    """The synthetic images with labels that mean the real images' classes, and what is to be warned of.
+    """Maps the labels of synthetic images to the real images' classes; returns the images and warnings.
 
-    Classes go by name; where no name is in both sets and there are as many, by position.
+    Classes are matched by name. If no name is in both sets and their numbers are equal, they are matched by position.
 
     Raises:
-        UsageError: The classes have nothing to do with each other.
+        UsageError: The classes cannot be matched.
     """
     if synthetic.labels is None or real.labels is None:
         missing = " and ".join(
@@ -356,7 +356,7 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
 
 
 def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | None:
-    """A sentence where synthetic images equal real ones of a split in every pixel, else `None`."""
+    """Returns a warning if synthetic images equal real ones of a split in every pixel, else `None`."""
     known = {hashlib.sha256(image.tobytes()).digest() for image in real.images}
     copies = sum(hashlib.sha256(image.tobytes()).digest() in known for image in synthetic.images)
     if not copies:
@@ -368,8 +368,8 @@ def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | Non
 
 
 def fingerprint(images: ImageSet) -> str:
-    """SHA-256 of pixels, labels and class names, for the keys of caches. As private as the images: who knows an image
-    can test for it."""
+    """Computes the SHA-256 of pixels, labels and class names, for cache keys. It is as private as the images, because
+    somebody who has an image can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())
     digest.update(np.ascontiguousarray(images.images).tobytes())
     if images.labels is not None:

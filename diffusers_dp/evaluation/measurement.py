@@ -1,22 +1,22 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""One number of a report, with everything that is needed to measure it again."""
+"""One number of a report, with everything needed to reproduce it."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 
-WITH_DP = "real, with DP-SGD"  # what a classifier was trained on
+WITH_DP = "real, with DP-SGD"  # training data of a classifier
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number, and how it came about.
+    """One number and its protocol.
 
     Args:
-        metric (`str`): What is measured. `FID` only where the features are those of the published Inception network.
-        value (`float`): The number, in the unit that the metric has in the literature.
+        metric (`str`): Name of the metric. `FID` is reserved for features of the published Inception network.
+        value (`float`): Value in the unit that the metric has in the literature.
         protocol (`dict`): Extractor, counts, split, seed: JSON values.
-        standard_error (`float`, *optional*): Of `value`, where there are several seeds or a count of test images.
+        standard_error (`float`, *optional*): Standard error of `value`, from several seeds or a count of test images.
     """
 
     metric: str

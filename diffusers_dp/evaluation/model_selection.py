@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Does a ranking of models that was made on synthetic images hold on real ones? (Ghalebikesabi et al. 2023, Section 6)
+"""Comparison of model rankings on synthetic and on real images (Ghalebikesabi et al. 2023, Section 6).
 
-Who has synthetic images alone tries many models on them and takes the best. Here all are trained on synthetic images,
-and ranked twice: by accuracy on synthetic images that were held out, and on real test images.
+Users with only synthetic images try many models on them and choose the best. Here all are trained on synthetic images
+and ranked twice: by accuracy on held-out synthetic images, and on real test images.
 """
 
 import functools
@@ -34,8 +34,8 @@ class Ranking:
     """Accuracies of the same models on synthetic and on real images, in per cent.
 
     Args:
-        names (`tuple[str, ...]`): Of the models.
-        synthetic, real (`tuple[float, ...]`): On held-out synthetic images, and on real test images.
+        names (`tuple[str, ...]`): Names of the models.
+        synthetic, real (`tuple[float, ...]`): Accuracies on held-out synthetic images, and on real test images.
     """
 
     names: tuple[str, ...]
@@ -44,24 +44,23 @@ class Ranking:
 
     @property
     def spearman(self) -> float:
-        """Rank correlation, in [-1, 1]; NaN where all models are equally good on either side."""
+        """Rank correlation, in [-1, 1]; NaN if all models are equally good in one of the rankings."""
         if len(set(self.synthetic)) == 1 or len(set(self.real)) == 1:
             return math.nan
         return float(spearmanr(self.synthetic, self.real).statistic)
 
     @property
     def chosen(self) -> int:
-        """The best model by synthetic images; of equals the first, so that real images play no role."""
+        """Index of the best model by synthetic images; the first of equals, so that real images play no role."""
         return int(np.argmax(self.synthetic))
 
     @property
     def regret(self) -> float:
-        """What the choice costs: accuracy on real images of the best model there less that of the chosen one, in
-        points, >= 0."""
+        """Cost of the choice: the best accuracy on real images minus that of the chosen model, in points, >= 0."""
         return max(self.real) - self.real[self.chosen]
 
     def measurements(self, protocol: dict[str, Any]) -> list[Measurement]:
-        """Spearman's correlation where it is defined, whether the chosen model is the best one (1 or 0), and the
+        """Returns Spearman's correlation if defined, whether the chosen model is the best one (1 or 0), and the
         regret."""
         facts = {
             **protocol, "models": list(self.names), "accuracy_on_synthetic": list(self.synthetic),
@@ -85,17 +84,17 @@ def measure_model_selection(
     device: torch.device | str = "cpu",
     pool: WorkerPool | None = None,
 ) -> tuple[list[Measurement], Ranking]:
-    """Train a fixed list of models on synthetic images, and compare their ranking there with that on real images.
+    """Trains a fixed list of models on synthetic images, and compares their ranking on synthetic and on real images.
 
-    The list: logistic regression under four penalties, an MLP of three sizes, the small CNN of three widths. The last
-    epoch counts, for the held-out images rank the models and nothing else.
+    The list has logistic regression with four penalties, an MLP of three sizes, and the small CNN of three widths. The
+    last epoch is used because the held-out images only rank the models.
 
     Args:
-        synthetic (`ImageSet`): With labels; split as `split_for_training` says.
-        real_test (`ImageSet`): With labels.
-        seed (`int`, defaults to 0): Of all trainings.
-        epochs (`int`, *optional*): Of the MLPs and CNNs, instead of their usual number.
-        device (`str` or `torch.device`, defaults to `"cpu"`): Of the CNNs.
+        synthetic (`ImageSet`): Labelled synthetic images, split by `split_for_training`.
+        real_test (`ImageSet`): Labelled test images.
+        seed (`int`, defaults to 0): Seed of all trainings.
+        epochs (`int`, *optional*): Number of epochs of the MLPs and CNNs, instead of their default.
+        device (`str` or `torch.device`, defaults to `"cpu"`): Device of the CNNs.
         pool (`WorkerPool`, *optional*): Processes that share the models.
 
     Raises:
@@ -120,7 +119,7 @@ def measure_model_selection(
 def candidates(
     image_shape: tuple[int, int, int], *, seed: int, epochs: int | None, device: torch.device | str
 ) -> dict[str, Callable[[], Classifier]]:
-    """The fixed list of models, by name."""
+    """Returns the fixed list of models, by name."""
     training = training_of("cnn", image_shape, epochs)
     models: dict[str, Callable[[], Classifier]] = {}
     for c in INVERSE_PENALTIES:

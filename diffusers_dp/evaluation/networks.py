@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The networks of the downstream classifiers, images `[B, C, H, W]` in [-1, 1] to logits `[B, classes]`, and how each
-is trained.
+"""The networks of the downstream classifiers, from images `[B, C, H, W]` in [-1, 1] to logits `[B, classes]`, and
+their training.
 
-The three residual families end in a mean over all positions, so that any size from 28 to 128 pixels fits.
+The three residual families end in a mean over all positions, so they accept any size from 28 to 128 pixels.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from torch import nn
 
 
 CNN_WIDTH = 32
-# Below this many pixels a side the unpadded convolutions of the small CNN run out of positions.
+# Smallest side in pixels for which the unpadded convolutions of the small CNN have positions left.
 SMALLEST_UNPADDED = 18
 SMALLEST_SIDE = 8
 
 
 class SmallCNN(nn.Sequential):
-    """The CNN classifier of DPDM (Dockhorn et al. 2022, downstream classifiers; DP-FETA, Appendix B.5, takes it over).
+    """The CNN classifier of DPDM (Dockhorn et al. 2022, downstream classifiers; also in DP-FETA, Appendix B.5).
 
-    Three unpadded 3x3 convolutions of 32, 64 and 128 channels, the first two with a 2x2 max pooling, then 128 hidden
-    units; dropout of 1/2 after each pooling and the hidden units. Smaller images than it was made for (under 18 pixels
-    a side) are padded.
+    It has three unpadded 3x3 convolutions of 32, 64 and 128 channels, the first two with 2x2 max pooling, then 128
+    hidden units; dropout of 1/2 follows each pooling and the hidden units. Convolutions are padded for images below 18
+    pixels a side.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W), at least 8 pixels a side.
@@ -35,7 +35,7 @@ class SmallCNN(nn.Sequential):
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, width: int = CNN_WIDTH):
         channels, *sides = image_shape
         padding = 0 if min(sides) >= SMALLEST_UNPADDED else 1
-        lost = 2 - 2 * padding  # pixels a convolution takes off a side
+        lost = 2 - 2 * padding  # pixels that a convolution removes from a side
         height, width_left = [((side - lost) // 2 - lost) // 2 - lost for side in sides]
         super().__init__(
             nn.Conv2d(channels, width, 3, padding=padding), nn.MaxPool2d(2), nn.ReLU(), nn.Dropout(0.5),
@@ -47,8 +47,8 @@ class SmallCNN(nn.Sequential):
 
 
 class _WideBlock(nn.Module):
-    """Normalise, activate, convolve, twice; dropout between. A change of width or stride is projected from the
-    activated input."""
+    """Normalises, activates and convolves twice, with dropout between. A projection of the activated input changes
+    width or stride."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float):
         super().__init__()
@@ -70,9 +70,9 @@ class WideResNet(nn.Module):
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
         num_classes (`int`): Number of logits.
-        depth (`int`): 6n + 4; n blocks a stage.
-        widen (`int`): k.
-        dropout (`float`, defaults to 0.3): Between the convolutions of a block, as DPImageBench has it.
+        depth (`int`): Depth 6n + 4, with n blocks per stage.
+        widen (`int`): Widening factor k.
+        dropout (`float`, defaults to 0.3): Dropout between the convolutions of a block, as in DPImageBench.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class WideResNet(nn.Module):
 
 
 class _Residual(nn.Module):
-    """An activated sum of a path and the input, projected where its width or stride changes."""
+    """An activated sum of a path and the input, which is projected if width or stride changes."""
 
     def __init__(self, path: nn.Module, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -117,7 +117,8 @@ class ResNet(nn.Module):
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
         num_classes (`int`): Number of logits.
-        depth (`int`): 6n + 2; n blocks a stage. DPImageBench's ResNet-164 has these blocks as well, not bottlenecks.
+        depth (`int`): Depth 6n + 2, with n blocks per stage. DPImageBench's ResNet-164 also has these blocks, not
+            bottlenecks.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, depth: int):
@@ -138,9 +139,9 @@ class ResNeXt(nn.Module):
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
         num_classes (`int`): Number of logits.
-        depth (`int`): 9n + 2; n blocks a stage, rounded down: DPImageBench's "ResNeXt-28" has 2.
-        groups (`int`): Called cardinality in the paper.
-        widen (`int`): w.
+        depth (`int`): Depth 9n + 2, with n blocks per stage, rounded down: DPImageBench's "ResNeXt-28" has 2.
+        groups (`int`): Number of groups, the paper's cardinality.
+        widen (`int`): Widening factor w.
     """
 
     def __init__(
@@ -168,17 +169,17 @@ class ResNeXt(nn.Module):
 
 
 def build_network(name: str, image_shape: tuple[int, int, int], num_classes: int, *, cifar: bool = False) -> nn.Module:
-    """The network that DPImageBench (`wrn`, `resnet`, `resnext`) or DPDM (`cnn`) trains under a name.
+    """Builds the network of DPImageBench (`wrn`, `resnet`, `resnext`) or DPDM (`cnn`) with a name.
 
     Args:
         name (`str`): `cnn`, `wrn`, `resnet` or `resnext`.
         image_shape (`tuple[int, int, int]`): (C, H, W).
         num_classes (`int`): Number of logits.
-        cifar (`bool`, defaults to `False`): The larger networks that are published for CIFAR-10 and CIFAR-100 alone.
+        cifar (`bool`, defaults to `False`): Whether to build the larger networks published for CIFAR-10 and CIFAR-100.
 
     Raises:
-        KeyError: Another name.
-        ValueError: Images of less than 8 pixels a side.
+        KeyError: The name is unknown.
+        ValueError: Images have less than 8 pixels a side.
     """
     if min(image_shape[1:]) < SMALLEST_SIDE:
         raise ValueError(f"Images must have at least {SMALLEST_SIDE} pixels a side, not {image_shape[1:]}.")
@@ -193,23 +194,21 @@ def build_network(name: str, image_shape: tuple[int, int, int], num_classes: int
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained.
+    """Training settings of a network.
 
     Args:
         optimizer (`str`): `adam` or `sgd`.
-        learning_rate (`float`): At the start.
-        epochs (`int`): Passes over the training images.
-        batch_size (`int`): Images a step.
-        momentum, weight_decay (`float`, default to 0): Of SGD.
-        step_epochs (`int`, *optional*): The learning rate is multiplied by `step_factor` after so many epochs, and
-            again.
-        step_factor (`float`, defaults to 0.2): See there.
-        ema_decay (`float`, defaults to 0.9999): Of the average of the weights, which is what counts; after n steps it
+        learning_rate (`float`): Initial learning rate.
+        epochs (`int`): Number of passes over the training images.
+        batch_size (`int`): Number of images per step.
+        momentum, weight_decay (`float`, default to 0): Parameters of SGD.
+        step_epochs (`int`, *optional*): Number of epochs after which, each time, the learning rate is multiplied by
+            `step_factor`.
+        step_factor (`float`, defaults to 0.2): Factor of the learning rate.
+        ema_decay (`float`, defaults to 0.9999): Decay of the averaged weights, which are the result; after n steps it
             is `min(ema_decay, (1 + n) / (10 + n))`. The buffers of BatchNorm are not averaged.
-        micro_batches (`int`, defaults to 1): A batch is put through in so many parts, each with its own BatchNorm
-            statistics.
-        fewest_steps (`int`, defaults to 0): Small sets of images are passed over more often, until it is so many
-            steps.
+        micro_batches (`int`, defaults to 1): Number of parts of a batch, each with its own BatchNorm statistics.
+        fewest_steps (`int`, defaults to 0): Minimum number of steps; small sets of images get more epochs.
     """
 
     optimizer: str
@@ -225,29 +224,29 @@ class Training:
     fewest_steps: int = 0
 
     def with_epochs(self, epochs: int) -> "Training":
-        """The same with exactly so many epochs; the steps of the learning rate move in proportion."""
+        """Returns the settings with exactly this number of epochs; `step_epochs` changes in proportion."""
         step_epochs = self.step_epochs and max(1, round(self.step_epochs * epochs / self.epochs))
         return replace(self, epochs=epochs, step_epochs=step_epochs, fewest_steps=0)
 
 
-# DPImageBench: grey images, CelebA, Camelyon and EuroSAT; CIFAR-10 and CIFAR-100.
+# DPImageBench's settings for grey images, CelebA, Camelyon and EuroSAT, then for CIFAR-10 and CIFAR-100.
 BENCHMARK_TRAINING = Training("adam", 0.01, epochs=50, batch_size=256, step_epochs=20)
-# A batch of 126 is what was run.
+# The published runs used a batch size of 126.
 CIFAR_TRAINING = Training("sgd", 0.1, epochs=200, batch_size=126, momentum=0.9, weight_decay=5e-4, step_epochs=60)
-MICRO_BATCHES = {64: 16, 128: 64}  # by the side from which on they hold
-# Ours: DPDM trains its CNN for 50 epochs at 3e-4 and batch 128. This takes minutes on two CPU cores.
+MICRO_BATCHES = {64: 16, 128: 64}  # by the smallest side to which they apply
+# Our settings; DPDM trains its CNN for 50 epochs at 3e-4 with batch size 128. Ours take minutes on two CPU cores.
 CNN_TRAINING = Training("adam", 2e-3, epochs=8, batch_size=128, step_epochs=4, fewest_steps=1000)
 
 
 def training_of(
     name: str, image_shape: tuple[int, int, int], epochs: int | None = None, *, cifar: bool = False
 ) -> Training:
-    """The training of a network.
+    """Returns the training settings of a network.
 
     Args:
-        name, image_shape, cifar: As for `build_network`. From 64 pixels a side on, batches go through DPImageBench's
-            networks in parts.
-        epochs (`int`, *optional*): Instead of the table's.
+        name, image_shape, cifar: See `build_network`. From a side of 64 pixels, batches pass DPImageBench's networks
+            in parts.
+        epochs (`int`, *optional*): Number of epochs instead of the published one.
     """
     if name == "cnn":
         training = CNN_TRAINING
@@ -258,7 +257,7 @@ def training_of(
 
 
 def _stages(widths: list[int], blocks: int, block: Callable[[int, int, int], nn.Module]) -> nn.Sequential:
-    """Three stages; the second and the third halve the side."""
+    """Builds three stages; the second and the third halve the side."""
     layers = []
     for inputs, outputs, stride in zip(widths[:-1], widths[1:], (1, 2, 2), strict=True):
         layers += [block(inputs, outputs, stride)] + [block(outputs, outputs, 1) for _ in range(blocks - 1)]

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`report.html`: one page that needs nothing else, neither a network nor a script."""
+"""`report.html`: a self-contained page without network access or scripts."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -11,7 +11,7 @@ from .report import Evaluation
 from .summary import number, summary
 
 
-#: What a chart or the name of a number shows already, or nobody reads on a page.
+#: Protocol fields that a chart or a number's name already shows, or that readers of a page do not need.
 LEFT_TO_JSON = {"models", "accuracy_on_synthetic", "accuracy_on_real", "state", "dp_sgd_step", "weights_sha256"}
 
 
@@ -20,10 +20,10 @@ class Chart:
     """One picture of the page.
 
     Args:
-        title (`str`): What it answers.
-        svg (`str`): From `figures`: markup, not escaped.
-        alt (`str`): The picture in words, for those who do not see it.
-        caption (`str`): What has to be known to read it.
+        title (`str`): Question that the picture answers.
+        svg (`str`): Markup from `figures`, not escaped.
+        alt (`str`): Text alternative of the picture.
+        caption (`str`): Explanation of the picture.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Strip:
-    """Images in one row: name, `data:` URI of a PNG, the picture in words, and how many images there are."""
+    """Images in one row: name, `data:` URI of a PNG, text alternative, and number of images."""
 
     name: str
     uri: str
@@ -42,7 +42,7 @@ class Strip:
     count: int
 
 
-#: By which names better numbers go up or down; of others neither is better.
+#: Names of metrics by the direction of better values; other metrics have no better direction.
 LOWER_IS_BETTER = (
     "FID", "FD-DINOv2", "Fréchet distance", "KID", "kernel distance", "FLD", "feature likelihood divergence",
     "first moment distance", "second moment distance", "model selection: regret",
@@ -56,14 +56,14 @@ HIGHER_IS_BETTER = (
 def build_page(
     evaluation: Evaluation, charts: list[Chart], samples: list[Strip], neighbours: list[tuple[Strip, Strip]]
 ) -> str:
-    """The whole page. Everything but the charts is escaped: names of classes and of data sets come from outside.
+    """Builds the page. Everything but the charts is escaped because names of classes and data sets are external.
 
     Args:
-        evaluation (`Evaluation`): What was found.
-        charts (`list[Chart]`): In the order of the page.
+        evaluation (`Evaluation`): Results.
+        charts (`list[Chart]`): Charts in the order of the page.
         samples (`list[Strip]`): Synthetic images, a strip for each class.
-        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** ones nearest to each; empty unless
-            asked for.
+        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** images nearest to each; empty
+            unless requested.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -86,7 +86,7 @@ def build_page(
 
 @dataclass(frozen=True)
 class Group:
-    """Numbers that share a part of their protocol, which is said once."""
+    """Numbers with a common part of their protocol, which is printed once."""
 
     title: str
     shared: str
@@ -94,14 +94,14 @@ class Group:
 
 
 def _paid_for(evaluation: Evaluation) -> list[Group]:
-    """What the receipt says of the release, covered by its guarantee."""
+    """Groups the numbers in the receipt, which the guarantee covers."""
     found = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
     title = "In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"
     return [_group(title, found)] if found else []
 
 
 def _groups(measurements: list[Measurement]) -> list[Group]:
-    """Numbers by what they speak of; those of single classes are left to the chart and to `report.json`."""
+    """Groups numbers by subject; those of single classes are only in the chart and in `report.json`."""
     found: dict[str, list[Measurement]] = {}
     for each in measurements:
         if "class" not in each.protocol:
@@ -153,7 +153,7 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
 
 
 def _words(protocol: dict[str, Any]) -> str:
-    """A protocol in words, without what nobody reads on a page, also where it lies deeper."""
+    """Formats a protocol without fields that readers do not need, at any depth."""
     within = {
         key: {name: part for name, part in value.items() if name not in LEFT_TO_JSON}
         if isinstance(value, dict)

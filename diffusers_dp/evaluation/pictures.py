@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which pictures a report has, and each of them in words for those who do not see it."""
+"""The pictures of a report, each with a text alternative."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +18,11 @@ SHOWN_NEIGHBOURS, NEIGHBOURS_OF = 3, 12
 
 
 def build_charts(evaluation: Evaluation, embedding: tuple[np.ndarray, int, str]) -> list[Chart]:
-    """The charts for which there are numbers.
+    """Builds the charts for which there are numbers.
 
     Args:
-        evaluation (`Evaluation`): The numbers.
-        embedding (`tuple`): Points, how many of them are real, and the extractor.
+        evaluation (`Evaluation`): Results.
+        embedding (`tuple`): Points, number of real ones among them, and extractor.
     """
     measurements = evaluation.measurements
     charts = _utility_charts(evaluation) + _embedding_chart(*embedding)
@@ -31,7 +31,7 @@ def build_charts(evaluation: Evaluation, embedding: tuple[np.ndarray, int, str])
 
 
 def build_samples(evaluation: Evaluation) -> list[Strip]:
-    """The first synthetic images of each class; of all, if they have no labels."""
+    """Shows the first synthetic images of each class, or of all without labels."""
     synthetic = evaluation.image_sets["synthetic"]
     if synthetic.labels is None or synthetic.class_names is None:
         return [_strip("", synthetic.images[:IMAGES_PER_CLASS], "synthetic images")]
@@ -44,7 +44,7 @@ def build_samples(evaluation: Evaluation) -> list[Strip]:
 
 
 def build_neighbours(evaluation: Evaluation, evaluator: Evaluator) -> list[tuple[Strip, Strip]]:
-    """**Single real images**: the three nearest to each of the first synthetic ones."""
+    """Shows **single real images**: the three nearest to each of the first synthetic ones."""
     which = np.arange(min(NEIGHBOURS_OF, len(evaluator.synthetic)))
     found = evaluator.neighbours(which, SHOWN_NEIGHBOURS)
     names, labels = evaluation.class_names, evaluator.synthetic.labels

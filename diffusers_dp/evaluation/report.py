@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`report.json`: every number with its protocol, what was read for it, and which release it speaks of. No torch."""
+"""`report.json`: every number with its protocol, its image sets, and its release. No torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,17 +25,17 @@ PUBLIC = "The real images were declared public by whoever ran this evaluation."
 
 @dataclass
 class Evaluation:
-    """What was found.
+    """Results of an evaluation.
 
     Args:
         read_private_data (`bool`): Whether the real images are private, which marks the whole report.
-        settings (`dict`): The flags that decide numbers: JSON values, no path of this machine.
-        image_sets (`dict[str, ImageSet]`): What was compared: `synthetic`, `real training`, `real test`, ...
-        release (`dict`, *optional*): What `release_facts` returned.
+        settings (`dict`): Flags that affect numbers: JSON values, no path of this machine.
+        image_sets (`dict[str, ImageSet]`): Compared sets: `synthetic`, `real training`, `real test`, ...
+        release (`dict`, *optional*): Result of `release_facts`.
         measurements (`list[Measurement]`): All numbers.
-        confusion (`dict`): By classifier the counts `[true class][predicted class]` on the real test images.
-        size_curves (`dict`): By classifier its accuracy against the number of synthetic images, `(number, accuracy)`.
-        warnings (`list[str]`): What a reader has to know, one sentence each.
+        confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
+        size_curves (`dict`): Pairs of number of synthetic images and accuracy, by classifier.
+        warnings (`list[str]`): Warnings for the reader, one sentence each.
     """
 
     read_private_data: bool
@@ -49,7 +49,7 @@ class Evaluation:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Of the synthetic images, which were matched with the real ones; empty without labels."""
+        """Class names of the synthetic images, matched with the real ones; empty without labels."""
         return self.image_sets["synthetic"].class_names or ()
 
     @property
@@ -80,12 +80,12 @@ class Evaluation:
 
 
 def library_versions() -> dict[str, str]:
-    """Of those that decide numbers."""
+    """Returns the versions of libraries that affect numbers."""
     return {name: version(name) for name in ("numpy", "scikit-learn", "scipy", "torch")}
 
 
 def write_report(evaluation: Evaluation, page: str, folder: Path) -> None:
-    """Puts `report.json` and `report.html` into `folder`, each whole or not at all.
+    """Writes `report.json` and `report.html` to `folder`, each atomically.
 
     Raises:
         UsageError: `--output_dir` cannot be written.
@@ -96,12 +96,11 @@ def write_report(evaluation: Evaluation, page: str, folder: Path) -> None:
 
 
 def class_rates(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[dict[str, Any]]:
-    """Who is served worse: of each class its accuracy (recall) and precision, `None` where there is nothing to divide
-    by.
+    """Computes accuracy (recall) and precision of each class; `None` if the divisor is 0.
 
     Args:
-        counts (shape `[classes, classes]`): Rows are true classes.
-        class_names (sequence of `str`): Their names.
+        counts (shape `[classes, classes]`): Confusion counts; rows are true classes.
+        class_names (sequence of `str`): Names of the classes.
     """
     matrix = np.asarray(counts)
     right, real, predicted = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
@@ -117,10 +116,9 @@ def class_rates(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> 
 
 
 def release_facts(folder: Path) -> dict[str, Any] | None:
-    """The guarantee of the release that the receipt in `folder` describes, and the receipt's hash; `None` where there
-    is none.
+    """Returns the guarantee in the receipt of `folder` and the receipt's hash, or `None` without a receipt.
 
-    The folder is a verified release, or what `diffusers-dp sample` wrote, which holds a copy of the receipt.
+    The folder is a verified release, or the output of `diffusers-dp sample`, which contains a copy of the receipt.
     """
     path = folder / RECEIPT_NAME
     try:

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which epoch of a classifier counts: chosen on synthetic images, for nothing, or privately on real validation images.
+"""Choice of a classifier's epoch: on synthetic images, at no cost, or privately on real validation images.
 
-The published tables choose on real validation images without noise (DPImageBench, Report Noisy Max in the text alone).
-What they report was thus tuned on sensitive images at no charge. Here the private way has a ledger of its own.
+The published tables choose on real validation images without noise (DPImageBench mentions Report Noisy Max only in the
+text). Their results were thus tuned on sensitive images without accounting. Here the private choice has a ledger.
 """
 
 import math
@@ -24,7 +24,7 @@ from .classifiers import labels_of
 from .images import ImageSet
 
 
-# Of 60,000 synthetic images, in the order of a fixed shuffle, 55,000 train and the rest validates.
+# The first 55,000 of 60,000 synthetic images, in a fixed shuffle, are for training, the rest for validation.
 TRAIN_SHARE = (55_000, 60_000)
 SHUFFLE_SEED = 0
 STAGE = "classifier_selection"
@@ -35,17 +35,17 @@ DISJOINT = (
     "nobody adds up."
 )
 
-# Images of uint8, shape [n, C, H, W], to classes of int64, shape [n].
+# Map from images of uint8, shape [n, C, H, W], to classes of int64, shape [n].
 Predictor = Callable[[np.ndarray], np.ndarray]
 
 
 def split_for_training(images: ImageSet, size: int | None = None) -> tuple[ImageSet, ImageSet]:
-    """Images to train on and images to validate with, as DPImageBench splits synthetic ones: shuffled by a fixed seed,
-    the first 55,000 and the rest. Fewer than 60,000 are split 11 to 1.
+    """Splits images for training and validation, as DPImageBench splits synthetic ones: shuffles by a fixed seed, then
+    takes the first 55,000 and the rest. Fewer than 60,000 are split 11 to 1.
 
     Args:
-        size (`int`, *optional*): Take so many images only, the first of the shuffle, and split them 11 to 1 even where
-            they are more than 60,000.
+        size (`int`, *optional*): Number of images to use, the first of the shuffle; these are split 11 to 1 even if
+            there are more than 60,000.
 
     Raises:
         UsageError: There are fewer images than `size`, or fewer than two.
@@ -68,10 +68,10 @@ def split_for_training(images: ImageSet, size: int | None = None) -> tuple[Image
 @dataclass(frozen=True, kw_only=True)
 class ChoiceQuery(Query):
     """
-    Which candidates are right about an image, a number for each.
+    Whether each candidate classifies an image correctly, 1 or 0 per candidate.
 
     Args:
-        candidates (`int`): How many.
+        candidates (`int`): Number of candidates.
     """
 
     name = STAGE
@@ -94,13 +94,13 @@ class ChoiceQuery(Query):
 
 @dataclass(frozen=True)
 class PrivateChoice:
-    """A choice that was paid for. All of it is the answer to a charged query and may be published.
+    """A choice from the answer to a charged query; all of it may be published.
 
     Args:
-        chosen (`tuple[int, ...]`): Of each group, the index of the candidate with the highest noisy count.
-        noisy_accuracies (`tuple[tuple[float, ...], ...]`): Noisy count over the declared number of validation images,
-            group by group; can lie outside [0, 1].
-        facts (`dict`): Epsilon, delta, noise multiplier, sensitivity, number of images, and whom they protect: JSON
+        chosen (`tuple[int, ...]`): Index of the candidate with the highest noisy count in each group.
+        noisy_accuracies (`tuple[tuple[float, ...], ...]`): Noisy counts divided by the declared number of validation
+            images, by group; may be outside [0, 1].
+        facts (`dict`): Epsilon, delta, noise multiplier, sensitivity, number of images, and the protected images: JSON
             values.
     """
 
@@ -118,17 +118,17 @@ def choose_privately(
     ledger_path: Path | str | None = None,
     question: str | None = None,
 ) -> PrivateChoice:
-    """Choose one candidate of each group by one noisy sum over real validation images.
+    """Chooses one candidate of each group by one noisy sum over real validation images.
 
-    The question is `f(x) = (1[candidate j is right about x])_j` over all k candidates of all groups. One image moves
-    the sum by `f(x)`, whose L2 norm is at most sqrt(k), the sensitivity; so a single Gaussian answer pays for
-    everything, and the choice is post-processing.
+    The query is `f(x) = (1[candidate j is right about x])_j` over all k candidates of all groups. One image changes
+    the sum by `f(x)`, whose L2 norm is at most sqrt(k), the sensitivity. A single Gaussian answer pays for everything,
+    and the choice is post-processing.
 
     Args:
-        groups (sequence of sequences of `Predictor`): What is chosen from. A group of one costs as much as another
-            candidate: leave it out.
-        validation (`ImageSet`): Real images with labels, disjoint from those that the generator was trained on. Their
-            declared number is public; those that cannot be read count for no candidate.
+        groups (sequence of sequences of `Predictor`): Groups of candidates. Leave out groups of one, because their
+            candidate costs privacy, too.
+        validation (`ImageSet`): Labelled real images, disjoint from the generator's training images. Their declared
+            number is public; unreadable images count for no candidate.
         epsilon, delta (`float`): Budget of the validation images.
         ledger_path (`Path`, *optional*): Of the validation images' own ledger, `NAME.jsonl`, locked while it is
             written; in memory by default.
@@ -137,8 +137,8 @@ def choose_privately(
             Without it none is kept.
 
     Raises:
-        UsageError: Images without labels, nothing to choose from, or validation images that were asked before:
-            one choice takes the whole budget.
+        UsageError: There are no labels or no candidates, or the validation images were asked before: one choice uses
+            the whole budget.
         IntegrityError: The ledger was written for another budget or other validation images.
     """
     candidates = [predictor for group in groups for predictor in group]
@@ -153,7 +153,7 @@ def choose_privately(
         release_id=None if ledger_path is None else STAGE,
     )  # fmt: skip
     try:
-        refuse_second_choice(ledger_path, question)  # again, now that nobody else can ask
+        refuse_second_choice(ledger_path, question)  # checked again under the lock
         noise_multiplier = ledger.rows[0]["noise_multiplier"] if ledger.rows else ledger.calibrate(1.0, 1)
         row = LedgerRow(STAGE, "gaussian", noise_multiplier)
         asked = {"asked": question, "candidates": len(candidates)}
@@ -184,8 +184,8 @@ def choose_privately(
 
 
 def _answers(ledger_path: Path | str) -> NoisyAnswers:
-    """Beside the ledger, in a folder for its owner alone: who knows the images could tell from the hash of the
-    question."""
+    """Opens the store beside the ledger, in a folder that only its owner can read, because somebody who has the images
+    could test the hash of the question."""
     folder = Path(ledger_path).with_suffix("")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -195,13 +195,13 @@ def _answers(ledger_path: Path | str) -> NoisyAnswers:
 
 
 def refuse_second_choice(ledger_path: Path | str | None, question: str | None = None) -> None:
-    """Looks before classifiers are trained for nothing.
+    """Refuses a second choice before classifiers are trained in vain.
 
     Args:
-        question (`str`, *optional*): As of `choose_privately`.
+        question (`str`, *optional*): See `choose_privately`.
 
     Raises:
-        UsageError: The validation images have answered, and another question.
+        UsageError: The validation images have already answered another question.
         IntegrityError: The stored answer is damaged.
     """
     if ledger_path is None or not Path(ledger_path).is_file() or len(Path(ledger_path).read_text().splitlines()) < 2:
@@ -216,7 +216,7 @@ def refuse_second_choice(ledger_path: Path | str | None, question: str | None = 
 
 
 def sensitivity_of(num_candidates: int) -> float:
-    """L2 norm of as many ones: the most that one image moves the counts, when every candidate is right about it."""
+    """Computes the sensitivity: the L2 norm of one image's counts if every candidate is right about it."""
     return math.sqrt(num_candidates)
 
 
@@ -232,7 +232,8 @@ def _door_to(images: ImageSet, ledger: PrivacyLedger) -> SensitiveImages:
 
 
 def _correctness(candidates: Sequence[Predictor], images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-    """Zeros and ones, float32, shape `[n, candidates]`; `images` of shape `[n, C, H, W]` in [0, 1]."""
+    """Tells which candidates are right: zeros and ones, float32, `[n, candidates]`; `images` `[n, C, H, W]` in [0,
+    1]."""
     assert labels is not None
     pixels, classes = images.mul(255).round().byte().cpu().numpy(), labels.cpu().numpy()
     return torch.from_numpy(np.stack([candidate(pixels) == classes for candidate in candidates], axis=1)).float()

@@ -1,19 +1,18 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a reader of a report wants to know first, in sentences. No torch."""
+"""The summary of a report in sentences. No torch."""
 
 from .measurement import WITH_DP, Measurement
 from .report import Evaluation, class_rates
 
 
 def summary(evaluation: Evaluation) -> list[str]:
-    """How well a classifier does that saw no real image, against those that saw real ones, and which class it serves
-    worst.
+    """Compares a classifier trained on synthetic images with those trained on real ones, and names its worst class.
 
     Args:
-        evaluation (`Evaluation`): What was found.
+        evaluation (`Evaluation`): Results.
 
     Returns:
-        `list[str]`: Sentences; none where no classifier was trained.
+        `list[str]`: Sentences; empty if no classifier was trained.
     """
     best = _best(evaluation, "synthetic")
     if best is None:
@@ -41,7 +40,7 @@ def summary(evaluation: Evaluation) -> list[str]:
 
 
 def _best(evaluation: Evaluation, trained_on: str) -> Measurement | None:
-    """The highest accuracy over all classes on the real test images."""
+    """Finds the highest accuracy over all classes on the real test images."""
     found = [
         each
         for each in evaluation.measurements
@@ -58,7 +57,7 @@ def _value(found: Measurement) -> str:
 
 
 def number(value: float | None, unit: str = "", digits: int = 4) -> str:
-    """A number as it is read; `unit` is `%` where it is in per cent."""
+    """Formats a number for reading; `unit` is `%` for per cent."""
     if value is None:
         return "–"
     if unit == "%":

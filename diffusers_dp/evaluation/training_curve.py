@@ -1,9 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The states that a run kept on its way to the release: how far each stage brought it.
+"""States of the model that a run saved before the release, to show the progress of each stage.
 
-All of them follow from the noisy answers and noisy gradients that the run's ledger counts, so that the release's
-guarantee covers them as well. What is measured of them against real images is covered by nothing, as every other
-number of an evaluation.
+All of them depend only on noisy answers and gradients that the run's ledger counts, so the release's guarantee covers
+them, too. It does not cover measurements of them against real images, as for every number of an evaluation.
 """
 
 from collections.abc import Callable
@@ -16,12 +15,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class KeptState:
-    """A state of the model.
+    """A saved state of the model.
 
     Args:
-        name (`str`): In words.
-        step (`int`, *optional*): Of DP-SGD; 0 is the state that it began with, `None` one before that.
-        folder (`Path`): A checkpoint, or a pipeline that was saved after a stage of the warm-up.
+        name (`str`): Name for display.
+        step (`int`, *optional*): Step of DP-SGD; 0 is its initial state, `None` an earlier state.
+        folder (`Path`): Checkpoint, or pipeline saved after a stage of the warm-up.
     """
 
     name: str
@@ -31,13 +30,13 @@ class KeptState:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Images of a state, drawn only when they are needed.
+    """Images of a state, drawn only when needed.
 
     Args:
-        state (`KeptState`): Which one.
+        state (`KeptState`): State of the model.
         weights_sha256 (`str`): Hash of its averaged weights.
-        drawing (`dict`): All that decides the images besides: JSON values.
-        draw (`Callable`): Returns them, uint8, shape `[n, C, H, W]`.
+        drawing (`dict`): Other settings that determine the images: JSON values.
+        draw (`Callable`): Function that returns the images, uint8, shape `[n, C, H, W]`.
     """
 
     state: KeptState

@@ -1,9 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Train on synthetic images, test on real ones: how much a classifier learns from what is released (FETA-Pro, Appendix
-C.3; Ghalebikesabi et al. 2023, Sections 5.1 and 5.6).
+"""Utility: classifiers trained on synthetic images and tested on real ones (FETA-Pro, Appendix C.3; Ghalebikesabi et
+al. 2023, Sections 5.1 and 5.6).
 
-The numbers come from real test images and from nothing that a ledger charges: they are private where the test images
-are.
+The numbers come from real test images without any accounting, so they are private if the test images are.
 """
 
 import hashlib
@@ -26,14 +25,14 @@ from .selection import choose_privately, refuse_second_choice, split_for_trainin
 
 
 PER_CENT = 100.0
-#: Of what is measured with private noise, for protocols.
+#: Protocol note for measurements with private noise.
 FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
-NUM_CANDIDATES = 10  # epochs of a classifier that a private choice is between: sensitivity grows with their number
+NUM_CANDIDATES = 10  # epochs of a classifier in a private choice; the sensitivity grows with their number
 
 
 @dataclass(frozen=True)
 class PrivateSelection:
-    """Real images that choose epochs, at a price: see `choose_privately`."""
+    """Real images that choose epochs, with a privacy budget: see `choose_privately`."""
 
     validation: ImageSet
     epsilon: float
@@ -43,14 +42,14 @@ class PrivateSelection:
 
 @dataclass(frozen=True)
 class UtilityDetails:
-    """What stands behind one accuracy, for tables and pictures.
+    """Details of one accuracy, for tables and pictures.
 
     Args:
-        protocol (`dict`): As of the accuracy.
+        protocol (`dict`): Protocol of the accuracy.
         class_names (`tuple[str, ...]`): Names of rows and columns.
-        confusion (`np.ndarray` of int64, shape `[classes, classes]`): Test images of a class (row) that were taken for
-            a class (column), summed over seeds.
-        accuracies (`tuple[float, ...]`): Of each seed, in per cent.
+        confusion (`np.ndarray` of int64, shape `[classes, classes]`): Counts of test images by true (row) and
+            predicted class (column), summed over seeds.
+        accuracies (`tuple[float, ...]`): Accuracy of each seed, in per cent.
     """
 
     protocol: dict[str, Any]
@@ -65,11 +64,11 @@ class UtilityDetails:
 
     @property
     def precision(self) -> np.ndarray:
-        """Share of a class among what was taken for it, in [0, 1]; NaN for a class that nothing was taken for."""
+        """Share of correct predictions among those of a class, in [0, 1]; NaN for a class that was never predicted."""
         return _share(self.confusion.diagonal(), self.confusion.sum(0))
 
     def measurements(self) -> list[Measurement]:
-        """The accuracy, then recall and precision of each class that has them, in per cent."""
+        """Returns the accuracy, then recall and precision of each class that has them, in per cent."""
         seeds = len(self.accuracies)
         value, count = float(np.mean(self.accuracies)), int(self.confusion.sum()) // seeds
         binomial = _binomial_error(value, count)
@@ -82,7 +81,7 @@ class UtilityDetails:
         }
         rows = [Measurement("accuracy", value, protocol, binomial if over_seeds is None else over_seeds)]
         for metric, values, counts in (
-            ("recall", self.recall, self.confusion.sum(1)),  # of one class, it is the accuracy on that class
+            ("recall", self.recall, self.confusion.sum(1)),  # recall of a class is the accuracy on that class
             ("precision", self.precision, self.confusion.sum(0)),
         ):
             for name, share, of in zip(self.class_names, values, counts, strict=True):
@@ -107,26 +106,26 @@ def measure_utility(
     device: torch.device | str = "cpu",
     trained_on: str = "synthetic",
 ) -> tuple[list[Measurement], list[UtilityDetails]]:
-    """Accuracy on real test images of classifiers that saw synthetic ones alone.
+    """Measures the accuracy on real test images of classifiers trained on synthetic images.
 
-    The standard error is that over seeds (training) where there are several, else the binomial one of the test images;
-    the protocol says which, and holds the binomial one in both cases.
+    The standard error is that over seeds (training) if there are several, otherwise the binomial one of the test
+    images. The protocol states which, and always contains the binomial one.
 
     Args:
-        synthetic (`ImageSet`): With labels; split as `split_for_training` says.
-        real_test (`ImageSet`): With labels; chooses nothing.
+        synthetic (`ImageSet`): Labelled synthetic images, split by `split_for_training`.
+        real_test (`ImageSet`): Labelled test images, not used for any choice.
         classifiers (sequence of `str`): Names, see `build_classifier`.
-        seeds (sequence of `int`, defaults to `(0,)`): Trainings from scratch. A classifier that no seed changes is
-            fitted once.
-        sizes (sequence of `int`, *optional*): Numbers of synthetic images to take, each a row of its own, `None` for
-            all; by default all.
-        ensemble (`int`, defaults to 1): Classifiers a seed, which differ in their own seed; their probabilities are
-            averaged (Ghalebikesabi et al., Section 5.6).
-        selection (`str` or `PrivateSelection`, defaults to `"synthetic"`): Which epoch counts: the best one on
+        seeds (sequence of `int`, defaults to `(0,)`): Seeds of trainings from scratch. A classifier that does not
+            depend on the seed is fitted once.
+        sizes (sequence of `int`, *optional*): Numbers of synthetic images, each measured separately; `None` for all;
+            defaults to all.
+        ensemble (`int`, defaults to 1): Number of classifiers per seed, with different sub-seeds, whose probabilities
+            are averaged (Ghalebikesabi et al., Section 5.6).
+        selection (`str` or `PrivateSelection`, defaults to `"synthetic"`): Choice of the epoch: the best one on
             held-out synthetic images, the `"last"` one, or one chosen on real validation images, for all fits by one
-            private question.
+            private query.
         epochs, cifar, device: See `build_classifier`.
-        trained_on (`str`, defaults to `"synthetic"`): What the training images are called in protocols and errors.
+        trained_on (`str`, defaults to `"synthetic"`): Name of the training images in protocols and errors.
 
     Returns:
         `tuple[list[Measurement], list[UtilityDetails]]`: All numbers, and one `UtilityDetails` for each classifier and
@@ -169,13 +168,13 @@ def measure_utility(
 def reference_real(
     real_train: ImageSet, real_test: ImageSet, **options: Any
 ) -> tuple[list[Measurement], list[UtilityDetails]]:
-    """The ceiling: the same classifiers, trained on real images without privacy, epochs chosen on held-out ones of
-    them.
+    """Measures the upper bound: the same classifiers trained on real images without privacy, with epochs chosen on
+    held-out real images.
 
     Args:
-        real_train (`ImageSet`): With labels; shuffled and split as synthetic images are (DPImageBench draws its split
-            with torch).
-        options: As of `measure_utility`.
+        real_train (`ImageSet`): Labelled real images, shuffled and split like synthetic ones (DPImageBench draws its
+            split with torch).
+        options: See `measure_utility`.
     """
     return measure_utility(real_train, real_test, **options, trained_on="real")
 
@@ -197,7 +196,7 @@ def _fit_all(
     selection: str | PrivateSelection,
     options: dict[str, Any],
 ) -> Iterator[_Fit]:
-    """One after the other, for each size, classifier, seed and member of an ensemble."""
+    """Fits one classifier after the other, for each size, classifier, seed and member of an ensemble."""
     channels, height, width = images.images.shape[1:]
     num_candidates = NUM_CANDIDATES if isinstance(selection, PrivateSelection) else 0
     for size in [None] if sizes is None else sizes:
@@ -213,8 +212,8 @@ def _fit_all(
 
 
 def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
-    """What decides the candidates, and who is asked about them at what price. The library's source is no part of it:
-    an answer that was paid for outlives an update."""
+    """Builds the key of a private choice: the settings of the candidates, the validation images and the budget. It
+    does not contain the library's source, so that a paid answer survives an update."""
     asked = [
         fingerprint(synthetic),
         trainings,
@@ -227,7 +226,7 @@ def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelec
 
 
 def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | None) -> dict[str, Any]:
-    """Puts each classifier into the epoch that one private question chose; what the answer may say of itself."""
+    """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
     try:
@@ -235,7 +234,7 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | Non
             groups, selection.validation,
             epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path, question=question,
         )  # fmt: skip
-    except UsageError as error:  # the ledger speaks of the flags of training
+    except UsageError as error:  # the ledger's messages name the flags of training
         raise UsageError(str(error).replace("target_", "selection_")) from None
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
@@ -253,7 +252,7 @@ class _Candidate:
 
 
 def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[UtilityDetails]:
-    """Averages the members of an ensemble, and counts over seeds. Fits are scored as they come, and let go of."""
+    """Averages the members of an ensemble and counts over seeds. Scores each fit at once, to release its memory."""
     class_names = real_test.class_names or ()
     scores: dict[tuple[str, int], dict[int, np.ndarray]] = {}
     protocols: dict[tuple[str, int], dict[str, Any]] = {}
@@ -277,17 +276,17 @@ def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) 
 def score_predictions(
     predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]
 ) -> UtilityDetails:
-    """Counts what was predicted for the test images, `predicted` of int64, shape `[n]`, once a seed."""
+    """Counts the predictions for the test images; `predicted` has int64 arrays of shape `[n]`, one per seed."""
     labels, class_names = labels_of(real_test), real_test.class_names or ()
     confusion = np.zeros((len(class_names), len(class_names)), dtype=np.int64)
-    for of_one in predicted:  # scikit-learn's would warn of a single class on the terminal
+    for of_one in predicted:  # scikit-learn's function would print a warning about a single class
         np.add.at(confusion, (labels, of_one), 1)
     accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
     return UtilityDetails(protocol, class_names, confusion, accuracies)
 
 
 def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[ImageSet, ImageSet]:
-    """Both sets, with the names of the same classes.
+    """Returns both sets with the same class names.
 
     Raises:
         UsageError: Labels are missing or name no class, a set is empty, or images differ in shape or classes.

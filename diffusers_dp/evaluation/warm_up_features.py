@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run's curriculum learned from before DP-SGD: noisy releases that its ledger counts, so that nothing private
-is read for them."""
+"""Features of a run's curriculum before DP-SGD. They are noisy answers that its ledger counts, so no private image is
+read."""
 
 import json
 from pathlib import Path
@@ -21,13 +21,13 @@ GENERATED_IMAGES = 1000
 
 
 def warm_up_features(release: Path, image_shape: Shape, *, seed: int) -> dict[str, ImageSet]:
-    """The restored noisy central images, and 1,000 images of the auxiliary generator, where `private/` beside a
-    release holds them.
+    """Loads the restored noisy central images and draws 1,000 images of the auxiliary generator, if `private/` beside
+    a release contains them.
 
     Args:
-        release (`Path`): `RUN/release`, verified.
+        release (`Path`): Verified release, `RUN/release`.
         image_shape (`tuple[int, int, int]`): (channels, height, width) of its images.
-        seed (`int`): Of the generator's latents.
+        seed (`int`): Seed of the generator's latents.
 
     Raises:
         IntegrityError: A file is damaged, or the receipt does not count the answer.
@@ -62,6 +62,6 @@ def _generated(folder: Path, seed: int) -> np.ndarray:
         generator = FeatureGenerator.from_pretrained(folder, use_safetensors=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise IntegrityError(f"{folder} is damaged ({type(error).__name__}).") from None
-    with torch.random.fork_rng(devices=[]):  # the caller's draws stay as they were
+    with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         torch.manual_seed(seed)
         return generator.generate(torch.arange(GENERATED_IMAGES) % generator.config.num_classes).numpy()

@@ -1,1 +1,1 @@
-"""Files that are whole or absent, hashed, and written one way. No torch."""
+"""Atomic, hashed files with one serialisation format. No torch."""

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Who can read what is written: its owner alone, or whom the umask of the user allows. No torch.
+"""Permissions of written files: private to the owner, or as the user's umask allows. No torch.
 
-The umask holds for whoever writes, other libraries and processes that are started meanwhile included.
+The umask also covers other libraries, and processes that are started meanwhile.
 """
 
 import os
@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-_ordinary: int | None = None  # the umask of the user, within `private_files`
+_ordinary: int | None = None  # the user's umask, within `private_files`
 
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Files that are made in here have mode 600, and folders 700, whatever the umask of the user is; also a
-    decorator."""
+    """Creates files with mode 600 and folders with mode 700, whatever the user's umask is; also a decorator."""
     global _ordinary
     before, outer = os.umask(0o077), _ordinary
     _ordinary = before if outer is None else outer
@@ -28,8 +27,7 @@ def private_files() -> Iterator[None]:
 
 @contextmanager
 def public_files() -> Iterator[None]:
-    """Files that are made in here have the modes that the umask of the user gives them, also within `private_files`;
-    also a decorator."""
+    """Creates files and folders with the user's umask, even within `private_files`; also a decorator."""
     if _ordinary is None:
         yield
         return

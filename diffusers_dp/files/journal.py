@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A file of JSON objects, one per line, that is on disk before anybody acts on it; and files and folders that are on
-disk. No torch."""
+"""Durable files: a journal of JSON lines that are on disk before anybody acts on them, and synced files and folders.
+No torch."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from ..errors import IntegrityError
 
 
 class Journal:
-    """Appends durably, rewrites atomically, and notices when somebody else wrote.
+    """Appends durably, rewrites atomically, and notices writes by others.
 
     Args:
-        path (`Path`): the file. It appears with the first `rewrite`.
+        path (`Path`): Path of the file. The first `rewrite` creates it.
 
     Attributes:
-        size (`int`, *optional*): bytes in the file after our last read or write; `None` while we know of no file.
+        size (`int`, *optional*): Bytes in the file after the last read or write of this object; `None` before either.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -27,18 +27,17 @@ class Journal:
         self.size: int | None = None
 
     def read(self, *, repair: bool = True) -> list[Any]:
-        """All objects, from the first line; nothing if there is no file.
+        """Returns all objects in order, or an empty list if there is no file.
 
-        A last line without its newline is what a crash leaves in mid-append. If it parses, it counts. If it does not,
-        `append` never returned from it, so that nobody acted upon it, and it is dropped. Any other line that does not
-        parse is damage.
+        A crash during `append` leaves a last line without its newline. If that line parses, it counts. If not, it is
+        dropped: `append` never returned, so nobody acted on it. Any other line that does not parse is damage.
 
         Args:
-            repair (`bool`, defaults to `True`): Write a torn last line anew; a reader that does not own the file
-                leaves it.
+            repair (`bool`, defaults to `True`): Whether to rewrite a torn last line. A reader that does not own the
+                file passes `False`.
 
         Raises:
-            IntegrityError: if a line is damaged, or the file is empty.
+            IntegrityError: A line is damaged, or the file is empty.
         """
         if not self.path.exists():
             return []
@@ -59,13 +58,13 @@ class Journal:
         if not objects:
             raise IntegrityError(f"{self.path} is empty or damaged: restore the file, or use another --output_dir.")
         if torn and repair:
-            self.rewrite(objects)  # else the next line would be appended to the torn one
+            self.rewrite(objects)  # otherwise the next line would be appended to the torn one
         return objects
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Adds one line; when this returns, file and directory are synced.
+        """Adds one line; when this returns, file and folder are synced.
 
-        After a failure the file may differ from what we know, and then every later write is refused.
+        After a failure the size of the file may be unknown; every later write is then refused.
         """
         self._check_untouched()
         line = _line(entry)
@@ -77,7 +76,7 @@ class Journal:
         self.size = (self.size or 0) + len(line)
 
     def rewrite(self, entries: Iterable[dict[str, Any]]) -> None:
-        """Replaces the whole file: after a crash there is either the old one or the new one."""
+        """Replaces the whole file: a crash leaves either the old one or the new one."""
         self._check_untouched()
         content = b"".join(map(_line, entries))
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,8 +87,8 @@ class Journal:
         size = self.path.stat().st_size if self.path.exists() else None
         if size != self.size:
             raise IntegrityError(
-                f"{self.path} changed since this process last wrote it (a second run, or a write that failed): stop "
-                "the other run and start this one again; what the file reserves stays spent."
+                f"{self.path} changed since this process last wrote it (a second run, or a failed write): stop "
+                "the other run and start this one again; steps that the file reserves stay spent."
             )
 
 
@@ -98,7 +97,7 @@ def _line(entry: dict[str, Any]) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder."""
+    """Syncs the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -107,7 +106,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file, and wait until the disk has it."""
+    """Writes a file and syncs it to disk."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -115,7 +114,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put `data` at `path`: after a crash or a power cut there is either the old file or the new one."""
+    """Writes `data` to `path`: a crash or power cut leaves either the old file or the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
     write_synced(temporary, data)
     os.replace(temporary, path)
@@ -123,18 +122,19 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until the disk has all that is in a folder, at any depth; its own name not yet."""
+    """Syncs all contents of a folder to disk, at any depth, but not the folder's name."""
     for path in (folder, *folder.rglob("*")):
-        sync_folder(path)  # opened for reading, a file is synced by the same call
+        sync_folder(path)  # the same call syncs a file that is open for reading
 
 
 def remove_leftovers(folder: Path, prefix: str, made: str) -> None:
-    """Removes what starts that were killed before [`put_in_place`] have left in `folder`: hidden folders that hold
-    nothing but what a run puts there. Others of that prefix are somebody else's.
+    """Removes temporary folders that starts killed before [`put_in_place`] left in `folder`.
+
+    Only removes folders whose entries are all written by a run; others with this prefix belong to somebody else.
 
     Args:
-        prefix (`str`): What their names begin with.
-        made (`str`): What the finished folder is called.
+        prefix (`str`): Prefix of the temporary folders' names.
+        made (`str`): Name of the finished folder.
     """
     for leftover in folder.glob(f"{prefix}*"):
         if leftover.is_dir() and {path.name for path in leftover.iterdir()} <= {"saved", "previous", made}:
@@ -142,8 +142,8 @@ def remove_leftovers(folder: Path, prefix: str, made: str) -> None:
 
 
 def put_in_place(made: Path, place: Path) -> None:
-    """Give a finished folder its name, under which it is there whole or not at all, also after a power cut. An earlier
-    one becomes `previous` beside `made`, which whoever made it removes."""
+    """Moves a finished folder to its place, atomically even across a power cut. An earlier folder there becomes
+    `previous` beside `made`; the caller removes it."""
     sync_tree(made)
     if place.exists():
         os.rename(place, made.with_name("previous"))

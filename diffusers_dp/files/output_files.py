@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Results beside a run: each file is there whole or not at all, and only its owner can read it or its folder. No
-torch."""
+"""Results beside a run: each file is written atomically, and only its owner can read it or its folder. No torch."""
 
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ from .journal import replace_file
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:
-    """Puts `content` at `path`, see `write_text`. Raises `ValueError` where a number is not finite."""
+    """Writes `content` to `path`, see `write_text`. Raises `ValueError` if a number is not finite."""
     write_text(canonical_json(content), path)
 
 
 def write_text(content: str, path: Path) -> None:
-    """Puts `content` at `path`, whole or not at all, in a folder that only its owner can read.
+    """Writes `content` to `path` atomically, in a folder that only its owner can read.
 
     Raises:
         UsageError: `--output_dir` cannot be written.

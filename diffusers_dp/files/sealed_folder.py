@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A folder of tensors that is there whole or not at all, with a hash of every file: safetensors and JSON, nothing
-pickled."""
+"""Folders of tensors, written atomically with a hash of every file: safetensors and JSON, nothing pickled."""
 
 import hashlib
 import json
@@ -22,8 +21,8 @@ STATE_FILE = "state.json"
 def seal(
     folder: Path, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any], *, replace: bool = False
 ) -> None:
-    """Write `folder`, whole or not at all: a safetensors file per entry of `tensors`, and `state` (JSON values) with
-    all hashes."""
+    """Writes `folder` atomically: one safetensors file per entry of `tensors`, and `state` (JSON values) with all
+    hashes."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     if temporary.exists():
         shutil.rmtree(temporary)
@@ -33,7 +32,7 @@ def seal(
     temporary.mkdir()
     hashes = {}
     for name, group in tensors.items():
-        # Cloned, for safetensors refuses tensors that share memory.
+        # Cloned because safetensors refuses tensors that share memory.
         data = safetensors.torch.save(
             {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in group.items()}
         )
@@ -50,8 +49,8 @@ def seal(
 
 
 def open_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
-    """Read what [`seal`] wrote. Raises `IntegrityError`, which names the file, if it cannot be read or a hash does not
-    fit."""
+    """Reads a folder that [`seal`] wrote. Raises `IntegrityError`, naming the file, if it cannot be read or its hash
+    does not match."""
     try:
         state = json.loads(_read(folder / STATE_FILE))
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which weights of a network are trained: all, those of its attention, or low-rank matrices beside some (LoRA, Hu et
-al. 2022)."""
+"""Choice of the trained weights of a network: all, those of its attention, or low-rank matrices beside some layers
+(LoRA, Hu et al. 2022)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from torch import nn
 from ..errors import UsageError
 
 
-#: Of Diffusers' attention; SD3 has the second four for its texts.
+#: Linear layers of Diffusers' attention; the last four are SD3's, for text.
 ATTENTION_MATRICES = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")
 
 
 def attention_matrices(network: nn.Module) -> tuple[str, ...]:
-    """Names of the linear layers of a network's attention, in its own order."""
+    """Names the linear layers of a network's attention, in the network's order."""
     return tuple(
         f"{name}.{matrix}"
         for name, module in network.named_modules()
@@ -28,17 +28,17 @@ def attention_matrices(network: nn.Module) -> tuple[str, ...]:
 
 
 def choose_trained(network: nn.Module, kind: str, *, rank: int, targets: Sequence[str] = ()) -> None:
-    """Freezes all else.
+    """Selects the trained weights and freezes all others.
 
     Args:
-        network (`nn.Module`): Of Diffusers.
+        network (`nn.Module`): Network of Diffusers.
         kind (`str`): `all`; `attention`, with class tables; `lora`, with class tables.
-        rank (`int`): Of each pair of matrices.
-        targets (sequence of `str`): Names, or ends of names, of the layers that get one; empty: the linear layers of
-            attention.
+        rank (`int`): Rank of each pair of matrices.
+        targets (sequence of `str`): Names, or ends of names, of the layers that get a pair; empty: the linear layers
+            of attention.
 
     Raises:
-        UsageError: There is no such layer.
+        UsageError: A target matches no layer.
     """
     if kind == "all":
         network.requires_grad_(True)
@@ -52,7 +52,7 @@ def choose_trained(network: nn.Module, kind: str, *, rank: int, targets: Sequenc
 
 
 def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
-    """New pairs of matrices, whose product is 0. Their scale is 1: `lora_alpha` is the rank."""
+    """Adds pairs of matrices whose product is initially 0. Their scale is 1: `lora_alpha` is the rank."""
     from peft import LoraConfig, inject_adapter_in_model
 
     layers = [name for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
@@ -60,7 +60,7 @@ def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
     for name in names:
         if not any(layer == name or layer.endswith(f".{name}") for layer in layers):
             raise UsageError(
-                f"--lora_targets '{name}' is no linear layer or convolution of {type(network).__name__}; leave the "
+                f"--lora_targets '{name}' is not a linear layer or convolution of {type(network).__name__}; leave the "
                 f"flag out, or give ends of names such as {', '.join(ATTENTION_MATRICES[:3])}."
             )
     config = LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=names, init_lora_weights="gaussian")
@@ -71,7 +71,7 @@ def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
 
 
 def merge_lora(network: nn.Module) -> None:
-    """Adds the products of the matrices to the weights beside them, and leaves plain layers."""
+    """Adds the products of the matrices to the base weights and restores plain layers."""
     if not any("lora_" in name for name, _ in network.named_parameters()):
         return
     from peft.tuners.tuners_utils import BaseTunerLayer
@@ -87,8 +87,8 @@ def merge_lora(network: nn.Module) -> None:
 
 
 def trained_parameters(model: nn.Module) -> nn.ParameterDict:
-    """The trained parameters alone, shared with the model: what is averaged and stored. Frozen ones would take their
-    size several times."""
+    """Returns the trained parameters, shared with the model, for averaging and storage. Frozen ones would take several
+    times their size."""
     return nn.ParameterDict(
         {name.replace(".", "/"): each for name, each in model.named_parameters() if each.requires_grad}
     )

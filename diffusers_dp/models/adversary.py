@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A generator and the discriminator that teaches it (DP-GAN, Xie et al. 2018; as Bie et al. 2023 made it work). Only
-the discriminator's real rows are private, and the door alone computes on them."""
+"""A generator and its discriminator (DP-GAN, Xie et al. 2018, with the improvements of Bie et al. 2023). Only the
+discriminator's real rows are private, and only the door computes on them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,25 +17,25 @@ from .feature_generator import FeatureGenerator
 from .one_step import OneStepGenerator
 
 
-#: Of a score that should be low (Goodfellow et al. 2014, non-saturating; Lim and Ye 2017).
+#: Losses of a score that should be low (Goodfellow et al. 2014, non-saturating; Lim and Ye 2017).
 LOSSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "logistic": F.softplus,
     "hinge": lambda score: F.relu(1 + score),
 }
-SMALLEST_SIDE = 3  # of the discriminator's feature maps
-MOMENTUM = 0.99  # of the average accuracy on fakes
-SMALLEST_DISTANCE = 0.05  # of two fakes, mean over pixels, so that equal ones have a finite term
-GRACE = 200  # generator steps after a change, before that average is believed
+SMALLEST_SIDE = 3  # smallest side of the discriminator's feature maps
+MOMENTUM = 0.99  # momentum of the average accuracy on fakes
+SMALLEST_DISTANCE = 0.05  # added to the mean distance of two fakes, so that equal fakes have a finite term
+GRACE = 200  # generator steps after a change before that average is used
 
 
 class Discriminator(nn.Module):
-    """Convolutions that halve, and a score that is linear in their features, with weights of its own for each class
-    (projection, Miyato and Koyama 2018). No normalisation, and no activation in place.
+    """Strided convolutions and a linear score of their features, with weights for each class (projection, Miyato and
+    Koyama 2018). No normalisation, and no in-place activation.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_classes (`int`, *optional*): Classes; `None` for unlabelled images.
-        channels (`int`): Of the first convolution; each further one has twice as many, up to four times.
+        num_classes (`int`, *optional*): Number of classes; `None` for unlabelled images.
+        channels (`int`): Channels of the first convolution; each further one doubles them, up to four times as many.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int | None, channels: int):
@@ -55,7 +55,7 @@ class Discriminator(nn.Module):
             nn.init.zeros_(self.by_class.weight)
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """Scores `[B]`, high for real ones, of images `[B, C, H, W]` in [-1, 1] and labels `[B]`."""
+        """Scores images `[B, C, H, W]` in [-1, 1] with labels `[B]`; the scores `[B]` are high for real images."""
         features = self.features(images)
         score = self.score(features).squeeze(1)
         if self.by_class is None:
@@ -65,8 +65,8 @@ class Discriminator(nn.Module):
 
 
 def with_noise(images: torch.Tensor, highest: float, draws: Draws) -> torch.Tensor:
-    """Each image with Gaussian noise of a standard deviation of its own, uniform up to `highest`: what a discriminator
-    can tell apart is then smooth (instance noise, Sonderby et al. 2017)."""
+    """Adds Gaussian noise to each image, with a standard deviation drawn per image, uniform up to `highest`. This
+    smooths the distributions that the discriminator compares (instance noise, Sonderby et al. 2017)."""
     if not highest:
         return images
     levels = highest * draws.uniform(len(images)).to(images)
@@ -74,12 +74,12 @@ def with_noise(images: torch.Tensor, highest: float, draws: Draws) -> torch.Tens
 
 
 def row_loss(kind: str, *, real: bool, input_noise: float = 0.0) -> RowLoss:
-    """The discriminator's loss of each row. See `SensitiveImages.noisy_gradient`.
+    """Returns the discriminator's loss of each row. See `SensitiveImages.noisy_gradient`.
 
     Args:
         kind (`str`): One of `LOSSES`.
         real (`bool`): Whether the rows' scores should be high.
-        input_noise (`float`): See `with_noise`. Without, nothing is drawn.
+        input_noise (`float`): See `with_noise`; 0 draws nothing.
     """
 
     def loss(
@@ -93,12 +93,12 @@ def row_loss(kind: str, *, real: bool, input_noise: float = 0.0) -> RowLoss:
 
 class Adversaries(nn.Module):
     """
-    Generator and discriminator as one module, so that a checkpoint holds both, and how far they are.
+    Generator and discriminator as one module, so that a checkpoint contains both and their progress.
 
     Args:
-        generator (`nn.Module`): Whose parameters draw: the UNet of a `OneStepGenerator`, or a `FeatureGenerator`.
-        discriminator (`nn.Module`): Of images and labels.
-        discriminator_steps (`int`): Steps of the discriminator for one of the generator, to begin with.
+        generator (`nn.Module`): Trained module: the UNet of a `OneStepGenerator`, or a `FeatureGenerator`.
+        discriminator (`nn.Module`): Discriminator of images and labels.
+        discriminator_steps (`int`): Initial number of discriminator steps per generator step.
     """
 
     discriminator_steps: torch.Tensor
@@ -110,33 +110,32 @@ class Adversaries(nn.Module):
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
         self.register_buffer("discriminator_steps", torch.tensor(discriminator_steps))
-        self.register_buffer("steps_since", torch.tensor(0))  # of the discriminator, since the generator's last one
-        self.register_buffer("fake_accuracy", torch.tensor(1.0))  # of the discriminator, a moving average
+        self.register_buffer("steps_since", torch.tensor(0))  # discriminator steps since the generator's last step
+        self.register_buffer("fake_accuracy", torch.tensor(1.0))  # moving average of the discriminator's accuracy
         self.register_buffer("generator_steps_since", torch.tensor(0))  # since `discriminator_steps` changed
 
 
 class AdversarialStep:
     """
-    What follows from a noisy gradient of real rows: the discriminator's whole gradient and, after enough of its steps,
-    the generator's. It looks at noisy gradients and at fakes alone, so all of it is post-processing.
+    Completes a noisy gradient of real rows: sets the discriminator's whole gradient and, after enough of its steps,
+    the generator's. It uses only noisy gradients and fakes, so all of it is post-processing.
 
-    As many fakes as a step expects real images stand against these; the gradient of each is clipped to the same norm,
-    and their sum is divided by the same constant, so that both halves weigh the same. Twice as many are drawn after
-    each step of the generator, and of these the discriminator's steps take any half.
+    A step uses as many fakes as it expects real images. Each fake's gradient is clipped to the same norm, and their
+    sum is divided by the same constant, so that both halves have equal weight. Twice as many are drawn after each
+    generator step, and each discriminator step uses a random half.
 
     Args:
-        gan (`Adversaries`): Whose `grad` is set. That of the generator is `None` in the steps that it sits out.
-        draw (`OneStepGenerator` or `FeatureGenerator`): Its generator.
-        num_classes (`int`, *optional*): Classes; `None` for unlabelled images.
-        processes (`Processes`): Of the run.
+        gan (`Adversaries`): Module whose `grad` is set. The generator's is `None` in steps that do not train it.
+        draw (`OneStepGenerator` or `FeatureGenerator`): Generator of `gan`, wrapped to draw images.
+        num_classes (`int`, *optional*): Number of classes; `None` for unlabelled images.
+        processes (`Processes`): Processes of the run.
         kind (`str`), input_noise (`float`): See `row_loss`.
         mode_seeking (`float`): Weight of the inverse mean distance of two fakes of one class (Mao et al. 2019).
-        max_grad_norm (`float`), normaliser (`int`): Those of the real rows.
-        generator_batch_size (`int`): Fakes of a generator's step.
-        accuracy_floor (`float`, *optional*): Twice as many discriminator steps for each of the generator, whenever the
-            average accuracy on fakes is below (Bie et al. 2023, adaptive discriminator step frequency). Accuracy on
-            real images is never computed.
-        physical_batch_size (`int`): Fakes at a time, for memory.
+        max_grad_norm (`float`), normaliser (`int`): Clip norm and divisor of the real rows.
+        generator_batch_size (`int`): Number of fakes per generator step.
+        accuracy_floor (`float`, *optional*): Accuracy on fakes below which the discriminator steps per generator step
+            double (Bie et al. 2023, adaptive discriminator step frequency). Accuracy on real images is never computed.
+        physical_batch_size (`int`): Number of fakes at a time, for memory.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class AdversarialStep:
         self.drawn: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
     def __call__(self, gradients: Gradients) -> None:
-        """Noisy gradients of the discriminator's real rows, by the names of its parameters."""
+        """Takes noisy gradients of the discriminator's real rows, keyed by parameter name, and sets all gradients."""
         fake = self._of_fakes()
         for name, parameter in self.gan.discriminator.named_parameters():
             parameter.grad = gradients[name] + fake[name] / self.normaliser
@@ -176,7 +175,7 @@ class AdversarialStep:
             self.drawn = None
 
     def _of_fakes(self) -> Gradients:
-        """The sum of clipped gradients of as many fakes as real images are expected."""
+        """Sums the clipped gradients of as many fakes as real images are expected."""
         number = self.processes.share_size(self.normaliser)
 
         def batches() -> Iterator[PhysicalBatch]:
@@ -196,7 +195,7 @@ class AdversarialStep:
         ))  # fmt: skip
 
     def _teach(self) -> None:
-        """The gradient of the generator, for fakes that should score high."""
+        """Sets the gradient of the generator, whose fakes should score high."""
         images, labels = self._fakes(self.processes.part(self.generator_batch_size), pairs=bool(self.mode_seeking))
         noisy = with_noise(images, self.input_noise, Draws(self.draws, images.device))
         scores = self.gan.discriminator(noisy, labels)
@@ -216,7 +215,7 @@ class AdversarialStep:
             )
 
     def _adapt(self, accuracy: torch.Tensor, floor: float) -> None:
-        """By the accuracy on fakes of one step of the generator."""
+        """Doubles `discriminator_steps` if the average accuracy on fakes falls below the floor."""
         gan = self.gan
         gan.fake_accuracy.lerp_(accuracy, 1 - MOMENTUM)
         gan.generator_steps_since += 1
@@ -226,13 +225,14 @@ class AdversarialStep:
 
     @torch.no_grad()
     def _many_fakes(self, number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The same without gradients, a few at a time."""
+        """Draws fakes without gradients, a few at a time."""
         sizes = [min(self.physical_batch_size, number - start) for start in range(0, number, self.physical_batch_size)]
         images, labels = zip(*(self._fakes(size) for size in sizes), strict=True)
         return torch.cat(images), None if self.num_classes is None else torch.cat(labels)
 
     def _fakes(self, number: int, pairs: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Images in [-1, 1], as a release draws them, and labels, evenly; or pairs, one at least; with gradients."""
+        """Draws images in [-1, 1] as a release does, with gradients, and uniform labels; with `pairs`, at least one
+        pair of one class."""
         classes = torch.randint(self.num_classes or 1, (number,)).to(self.processes.device)
         if pairs:
             classes = classes[: (number + 1) // 2].repeat_interleave(2)
@@ -241,7 +241,7 @@ class AdversarialStep:
 
 
 class Clamped(torch.autograd.Function):
-    """Clamps to [-1, 1]. A value beyond that keeps the gradient that leads it back."""
+    """Clamps to [-1, 1]. A value outside keeps a gradient that points back inside."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,10 @@
 """The augmentation bag of the spatial warm-up: RandAugment's 14 operations in PIL.
 
-It varies the few noisy central images, so that the model does not learn them by heart. **It only ever touches noisy
-answers**, which are public by post-processing, and therefore draws from the public `--seed`. No sensitive image comes
-near it.
+It varies the few noisy central images, so that the model does not memorise them. **It only processes noisy answers**,
+which are public by post-processing, and therefore draws from the public `--seed`. It never sees a sensitive image.
 
 Operations and ranges follow RandAugment (https://huggingface.co/papers/1909.13719) with the 31 magnitude bins of
-common implementations; FETA-Pro draws the magnitude anew for every fetch.
+common implementations; FETA-Pro draws a new magnitude for every fetch.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 NUM_BINS = 31
 MAX_SHEAR = 0.3
-MAX_TRANSLATION = 150 / 331  # of the side of the image
+MAX_TRANSLATION = 150 / 331  # share of the image's side
 MAX_DEGREES = 30.0
 MAX_ENHANCEMENT = 0.9
 BITS_PER_PIXEL = 8
@@ -27,7 +26,7 @@ Operation = Callable[[Image.Image, float, int], Image.Image]
 
 
 def _affine(image: Image.Image, matrix: tuple[float, float, float, float, float, float]) -> Image.Image:
-    # Bilinear: on images this small, nearest would round most shears and translations to nothing.
+    # Bilinear because on images this small, nearest-neighbour sampling would round most shears and translations to 0.
     return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=0)
 
 
@@ -43,7 +42,7 @@ def _enhance(enhancer: Callable[[Image.Image], Any]) -> Operation:
     return lambda image, strength, sign: enhancer(image).enhance(1 + sign * strength * MAX_ENHANCEMENT)
 
 
-# Each takes an image of mode L or RGB, a strength in [0, 1] and a sign; the result has the same mode and size.
+# Each takes an image of mode L or RGB, a strength in [0, 1] and a sign, and returns the same mode and size.
 OPERATIONS: dict[str, Operation] = {
     "identity": lambda image, strength, sign: image,
     "autocontrast": lambda image, strength, sign: ImageOps.autocontrast(image),
@@ -71,20 +70,21 @@ class AugmentationBag:
     Applies `num_ops` operations, drawn uniformly with replacement, to each image. One magnitude is drawn for each
     image and shared by its operations; each operation draws its own sign.
 
-    Strength = bin / 30. It scales shear 0 to 0.3, translation 0 to 150/331 of the side, rotation 0 to 30 degrees,
-    brightness, color, contrast and sharpness by 1 +- 0 to 0.9, posterize 8 to 4 bits, solarize thresholds 255 to 0.
-    Uncovered pixels are black. As ever in PIL, equalize leaves images of fewer than 256 pixels as they are.
+    Strength = bin / 30. It scales shear from 0 to 0.3, translation from 0 to 150/331 of the side, and rotation from 0
+    to 30 degrees. Brightness, color, contrast and sharpness change by a factor of 1 +- 0 to 0.9. Posterize keeps 8 to
+    4 bits; solarize thresholds go from 255 to 0. Uncovered pixels are black. PIL's equalize does not change images of
+    fewer than 256 pixels.
 
     Args:
         generator (`np.random.Generator`):
-            Seeded with the public `--seed`. The images follow from it alone.
+            Generator seeded with the public `--seed`; it alone determines the images.
         num_ops (`int`, defaults to 2):
-            Operations for each image.
+            Number of operations per image.
         magnitudes (`tuple[int, int]`, defaults to `(1, 9)`):
             Smallest and largest of the 31 magnitude bins (0 to 30), both included.
 
     Raises:
-        ValueError: `num_ops` below 1, or bins outside 0 to 30 or in the wrong order.
+        ValueError: `num_ops` is below 1, or bins are outside 0 to 30 or in the wrong order.
     """
 
     def __init__(self, generator: np.random.Generator, num_ops: int = 2, magnitudes: tuple[int, int] = (1, 9)):
@@ -97,7 +97,7 @@ class AugmentationBag:
         self.magnitudes = magnitudes
 
     def draw(self) -> list[tuple[str, float, int]]:
-        """What befalls the next image: (name of the operation, strength in [0, 1], sign), `num_ops` of them."""
+        """Draws the next image's `num_ops` operations: (name, strength in [0, 1], sign) of each."""
         strength = float(self.generator.integers(self.magnitudes[0], self.magnitudes[1] + 1)) / (NUM_BINS - 1)
         names = list(OPERATIONS)
         picks = self.generator.integers(len(names), size=self.num_ops)
@@ -113,7 +113,7 @@ class AugmentationBag:
             `torch.Tensor` of uint8, shape `[B, C, H, W]`, on the device of `images`; `images` are not changed.
 
         Raises:
-            ValueError: Another shape or type.
+            ValueError: The shape or type is wrong.
         """
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
             raise ValueError(

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Drawing images with gradients, so that a diffusion model can be fitted to features of what it draws."""
+"""Differentiable DDIM sampling, to fit a diffusion model to features of its images."""
 
 from collections.abc import Iterator
 
@@ -13,20 +13,20 @@ from .denoiser import EDMDenoiser
 def ddim_images(
     denoiser: EDMDenoiser, noise: torch.Tensor, class_labels: torch.Tensor | None, *, num_inference_steps: int
 ) -> torch.Tensor:
-    """Images of the deterministic DDIM sampler, differentiable in the weights (FETA-Pro, Appendix C.1, Equation 2).
+    """Samples images with deterministic DDIM, differentiable in the weights (FETA-Pro, Appendix C.1, Equation 2).
 
     For a variance-exploding process DDIM is Euler's method on the probability flow (Song et al. 2021, Equation 13,
-    with eta = 0), on the noise levels of Diffusers' `EDMEulerScheduler`. Activations of a step are computed again on
-    the way back, so that memory hardly grows with the number of steps.
+    with eta = 0), on the noise levels of Diffusers' `EDMEulerScheduler`. The backward pass recomputes the activations
+    of each step, so memory hardly grows with the number of steps.
 
     Args:
-        denoiser (`EDMDenoiser`): The model.
-        noise (`torch.Tensor` of shape `[B, C, H, W]`): Standard normal.
+        denoiser (`EDMDenoiser`): Diffusion model.
+        noise (`torch.Tensor` of shape `[B, C, H, W]`): Standard normal noise.
         class_labels (`torch.LongTensor` of shape `[B]`, *optional*): Rows of the class table.
-        num_inference_steps (`int`): Calls of the model.
+        num_inference_steps (`int`): Number of calls of the model.
 
     Returns:
-        `torch.Tensor` of shape `[B, C, H, W]`: Images in about [0, 1], not clamped, for what is clamped has no
+        `torch.Tensor` of shape `[B, C, H, W]`: Images in about [0, 1], not clamped because clamped values have no
             gradient.
     """
     scheduler = EDMEulerScheduler(sigma_data=denoiser.sigma_data)
@@ -41,13 +41,12 @@ def ddim_images(
 
 
 class DDIMGenerator:
-    """A diffusion model in the place of the one-step generator, with the same methods: it draws by DDIM, with
-    gradients.
+    """A diffusion model with the interface of the one-step generator; it samples by DDIM, with gradients.
 
     Args:
-        denoiser (`EDMDenoiser`): The model.
+        denoiser (`EDMDenoiser`): Diffusion model.
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_inference_steps (`int`): Calls of the model for one image; the paper's variants take 50.
+        num_inference_steps (`int`): Number of calls of the model per image; the paper's variants use 50.
     """
 
     def __init__(self, denoiser: EDMDenoiser, image_shape: tuple[int, int, int], num_inference_steps: int):
@@ -57,21 +56,21 @@ class DDIMGenerator:
 
     @property
     def num_classes(self) -> int:
-        """Classes; 1 for unlabelled data."""
+        """Number of classes; 1 for unlabelled data."""
         return (self.denoiser.unet.config.num_class_embeds or 2) - 1
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Those of the model."""
+        """Parameters of the model."""
         return self.denoiser.parameters()
 
     def draw(self, class_labels: torch.Tensor) -> torch.Tensor:
-        """An image for each label, `[len(class_labels), C, H, W]`, in about [0, 1], with gradients."""
+        """Draws an image for each label, `[len(class_labels), C, H, W]`, in about [0, 1], with gradients."""
         noise = torch.randn(len(class_labels), *self.image_shape, device=class_labels.device)
         labels = class_labels if self.denoiser.unet.config.num_class_embeds else None
         return ddim_images(self.denoiser, noise, labels, num_inference_steps=self.num_inference_steps)
 
     @torch.no_grad()
     def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
-        """One image for each label, uint8, `[len(class_labels), C, H, W]`, on the CPU."""
+        """Draws an image for each label, uint8, `[len(class_labels), C, H, W]`, on the CPU."""
         parts = class_labels.to(self.denoiser.unet.device).split(batch_size)
         return torch.cat([self.draw(labels).clamp(0, 1).mul(255).round().byte().cpu() for labels in parts])

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The discrete-time objective of DDPM around a plain `UNet2DModel`, as a Diffusers scheduler describes it."""
+"""DDPM's discrete-time objective for a plain `UNet2DModel`, as a Diffusers scheduler describes it."""
 
 import torch
 import torch.nn.functional as F
@@ -12,19 +12,19 @@ from .draws import Draws
 
 
 def linear_schedule() -> DDIMScheduler:
-    """1,000 steps, betas from 1e-4 to 0.02 in equal steps, noise prediction (Ho et al. 2020, Section 4). It samples
-    from the last step on, however few steps are taken."""
+    """Returns a scheduler with 1,000 steps, betas from 1e-4 to 0.02 in equal steps, and noise prediction (Ho et al.
+    2020, Section 4). Sampling starts from the last step, even with few steps."""
     return DDIMScheduler(num_train_timesteps=TIMESTEPS, timestep_spacing="trailing")
 
 
 class DDPMDenoiser(Denoiser):
-    """A `UNet2DModel` that predicts what its scheduler's `prediction_type` says from `sqrt(abar_t) x_0 + sqrt(1 -
+    """A `UNet2DModel` that makes the prediction of its scheduler's `prediction_type` from `sqrt(abar_t) x_0 + sqrt(1 -
     abar_t) epsilon` (Ho et al. 2020, Equation 4).
 
     Args:
         unet, patch_size, autocast_dtype: See `Denoiser`.
-        scheduler (`DDPMScheduler` or `DDIMScheduler`): Its betas and its `prediction_type`: `epsilon`, `sample` or
-            `v_prediction`.
+        scheduler (`DDPMScheduler` or `DDIMScheduler`): Scheduler with the betas and the `prediction_type`: `epsilon`,
+            `sample` or `v_prediction`.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class DDPMDenoiser(Denoiser):
     def forward(
         self, sample: torch.Tensor, timesteps: torch.Tensor, class_labels: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The prediction.
+        """Computes the prediction.
 
         Args:
             sample (`torch.Tensor` of shape `[B, C, H, W]`): Noisy images.
-            timesteps (`torch.LongTensor` of shape `[B]`): From 0 to the scheduler's number of steps, excluded.
+            timesteps (`torch.LongTensor` of shape `[B]`): Steps from 0 to the scheduler's number of steps, excluded.
             class_labels (`torch.LongTensor` of shape `[B]`, *optional*): Rows of the class table.
 
         Returns:
@@ -54,17 +54,17 @@ class DDPMDenoiser(Denoiser):
 
 
 class DDPMImageDenoiser(DDPMDenoiser):
-    """The same UNet as a denoiser of images with noise of any standard deviation, called as `EDMDenoiser` is: not for
+    """The same UNet with the interface of `EDMDenoiser`: a denoiser for noise of any standard deviation, not for
     training.
 
-    `x_0 + sigma epsilon` times `sqrt(abar_t)` is `x_t` for the step whose `sqrt((1 - abar_t) / abar_t)` comes nearest
-    to sigma.
+    It scales `x_0 + sigma epsilon` by `sqrt(abar_t)` to `x_t`, at the step t whose `sqrt((1 - abar_t) / abar_t)` is
+    nearest to sigma.
     """
 
     def forward(
         self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The estimate of the clean images, `[B, C, H, W]`; see `EDMDenoiser.forward`."""
+        """Estimates the clean images, `[B, C, H, W]`; see `EDMDenoiser.forward`."""
         levels = ((1 - self.scheduler.alphas_cumprod) / self.scheduler.alphas_cumprod).sqrt().to(sample.device)
         timesteps = (levels.log() - sigma.log()[:, None]).abs().argmin(1)
         alpha = 1 / (1 + levels[timesteps].square())[:, None, None, None]
@@ -77,17 +77,16 @@ class DDPMImageDenoiser(DDPMDenoiser):
 
 
 class DDPMLoss:
-    """The unweighted loss of DDPM, one mean over pixels per row (Ho et al. 2020, Equation 14; Ghalebikesabi et al.
-    2023, Equation 1).
+    """DDPM's unweighted loss, a mean over pixels per row (Ho et al. 2020, Equation 14; Ghalebikesabi et al. 2023,
+    Equation 1).
 
-    Each row draws its own step, its own noise, and drops its label for the null label with probability
-    `label_dropout`. In DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's
-    seeded one.
+    Each row draws a step and noise, and replaces its label by the null label with probability `label_dropout`. In
+    DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's seeded one.
 
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
-        mixture (`TimestepMixture`, *optional*): Of the steps, as shares of their number; by default all are equally
-            likely.
+        mixture (`TimestepMixture`, *optional*): Distribution of the steps, as shares of their number; defaults to
+            uniform.
     """
 
     def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
@@ -101,8 +100,7 @@ class DDPMLoss:
         labels: torch.Tensor | None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or
-        `None`."""
+        """Computes the loss of each row, `[B]`, from images `[B, C, H, W]` in [-1, 1] and labels `[B]` or `None`."""
         draws = Draws(generator, images.device)
         times = draws.uniform(len(images))
         if self.mixture is not None:
@@ -120,7 +118,7 @@ class DDPMLoss:
 def target_of(
     scheduler: DDPMScheduler | DDIMScheduler, images: torch.Tensor, noise: torch.Tensor, timesteps: torch.Tensor
 ) -> torch.Tensor:
-    """What a network of this scheduler's `prediction_type` is to predict, `[B, C, H, W]`."""
+    """Computes the target of a network with this scheduler's `prediction_type`, `[B, C, H, W]`."""
     kind = scheduler.config.prediction_type
     if kind == "epsilon":
         return noise

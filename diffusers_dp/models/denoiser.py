@@ -1,4 +1,4 @@
-"""EDM preconditioning and loss, around a plain `UNet2DModel`."""
+"""EDM's preconditioning and loss for a plain `UNet2DModel`."""
 
 import contextlib
 
@@ -12,23 +12,22 @@ from ..randomness.timestep_mixture import TimestepMixture
 from .draws import Draws
 
 
-SMALLEST_TIME = 1e-9  # a quantile of 0 would be a noise level of 0
+SMALLEST_TIME = 1e-9  # because the quantile 0 would give a noise level of 0
 
 
 class Denoiser(nn.Module):
-    """Training-time wrapper of a `UNet2DModel`. It holds no parameters of its own, so that the release contains the
-    plain UNet.
+    """Training wrapper of a `UNet2DModel`. It adds no parameters, so the release contains the plain UNet.
 
     Args:
-        unet (`UNet2DModel`): Class-conditional if it has `num_class_embeds` rows; the last row is the null label.
-        patch_size (`int`, defaults to 1): The UNet sees images whose patches of this side length are folded into
-            channels.
-        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; what is computed
-            around it, the weights and their gradients stay float32.
+        unet (`UNet2DModel`): Network, class-conditional if it has `num_class_embeds` rows; the last row is the null
+            label.
+        patch_size (`int`, defaults to 1): Side length of the patches that are folded into channels for the UNet.
+        autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; weights,
+            gradients and all other computation stay float32.
 
     Raises:
-        ValueError: Another `autocast_dtype`; float16 needs loss scaling, which changes gradients before they are
-            clipped.
+        ValueError: `autocast_dtype` has another value; float16 needs loss scaling, which changes gradients before they
+            are clipped.
     """
 
     def __init__(self, unet: UNet2DModel, patch_size: int = 1, autocast_dtype: torch.dtype | None = None):
@@ -41,18 +40,18 @@ class Denoiser(nn.Module):
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it is told a class."""
+        """Whether the network is class-conditional."""
         return self.unet.config.num_class_embeds is not None
 
     @property
     def null_label(self) -> int:
-        """The row of the class table that stands for "no label"."""
+        """Row of the class table for "no label"."""
         return self.unet.config.num_class_embeds - 1
 
     def network(
         self, sample: torch.Tensor, noise_condition: torch.Tensor, class_labels: torch.Tensor | None
     ) -> torch.Tensor:
-        """The UNet's output for images `[B, C, H, W]` and noise conditions `[B]`, of the shape and type of
+        """Computes the UNet's output for images `[B, C, H, W]` and noise conditions `[B]`, in the shape and type of
         `sample`."""
         precision: contextlib.AbstractContextManager = contextlib.nullcontext()
         if self.autocast_dtype is not None:
@@ -64,14 +63,14 @@ class Denoiser(nn.Module):
 
 
 class EDMDenoiser(Denoiser):
-    """A denoiser `D(x; sigma)` made of a `UNet2DModel`.
+    """A denoiser `D(x; sigma)` made from a `UNet2DModel`.
 
     `D(x; sigma) = c_skip(sigma) x + c_out(sigma) F(c_in(sigma) x, ln(sigma) / 4)` (Karras et al. 2022, Equation 7 and
-    Table 1), which is what Diffusers' EDM schedulers expect of a UNet. `sigma_data` travels in the scheduler's config.
+    Table 1), as Diffusers' EDM schedulers expect. The scheduler's config stores `sigma_data`.
 
     Args:
         unet, patch_size, autocast_dtype: See `Denoiser`.
-        sigma_data (`float`): Standard deviation of the images in [-1, 1] that the preconditioning assumes; a public
+        sigma_data (`float`): Standard deviation that the preconditioning assumes for images in [-1, 1]; a public
             constant.
     """
 
@@ -88,7 +87,7 @@ class EDMDenoiser(Denoiser):
     def forward(
         self, sample: torch.Tensor, sigma: torch.Tensor, class_labels: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Denoise.
+        """Estimates the clean images.
 
         Args:
             sample (`torch.Tensor` of shape `[B, C, H, W]`): Images in [-1, 1] plus noise of standard deviation
@@ -97,7 +96,7 @@ class EDMDenoiser(Denoiser):
             class_labels (`torch.LongTensor` of shape `[B]`, *optional*): Rows of the class table.
 
         Returns:
-            `torch.Tensor` of shape `[B, C, H, W]`: The estimate of the clean images.
+            `torch.Tensor` of shape `[B, C, H, W]`: Estimated clean images.
         """
         variance = sigma**2 + self.sigma_data**2
         c_skip = self.sigma_data**2 / variance
@@ -108,21 +107,20 @@ class EDMDenoiser(Denoiser):
 
 
 class EDMLoss:
-    """The weighted denoising loss of EDM, one value per row (Karras et al. 2022, Equation 8 and Table 1).
+    """EDM's weighted denoising loss, one value per row (Karras et al. 2022, Equation 8 and Table 1).
 
-    Each row draws its own noise level, `ln(sigma) ~ N(P_mean, P_std^2)`, its own noise, and drops its label for the
-    null label with probability `label_dropout`. In DP-SGD these draws come from the door's secret source
-    (`generator`), elsewhere from torch's seeded one.
+    Each row draws a noise level, `ln(sigma) ~ N(P_mean, P_std^2)`, and noise, and replaces its label by the null label
+    with probability `label_dropout`. In DP-SGD these draws come from the door's secret source (`generator`), elsewhere
+    from torch's seeded one.
 
-    With a `mixture` the quantile of the noise level is not uniform but drawn from it: for a diffusion time t in [0,
-    1), `ln(sigma) = P_mean + P_std * Phi^-1(t)`. So an interval 200-800 stands for the middle 60 % of EDM's noise
-    levels.
+    A `mixture` replaces the uniform quantiles of noise levels: for a diffusion time t in [0, 1), `ln(sigma) = P_mean +
+    P_std * Phi^-1(t)`. An interval 200-800 therefore covers the middle 60 % of EDM's noise levels.
 
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
         p_mean (`float`, defaults to -1.2): Mean of ln(sigma).
         p_std (`float`, defaults to 1.2): Standard deviation of ln(sigma).
-        mixture (`TimestepMixture`, *optional*): Of the quantiles of the noise levels.
+        mixture (`TimestepMixture`, *optional*): Distribution of the quantiles of noise levels.
     """
 
     def __init__(
@@ -144,8 +142,7 @@ class EDMLoss:
         labels: torch.Tensor | None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """Loss of each row, shape `[B]`; `images` of shape `[B, C, H, W]` in [-1, 1], `labels` of shape `[B]` or
-        `None`."""
+        """Computes the loss of each row, `[B]`, from images `[B, C, H, W]` in [-1, 1] and labels `[B]` or `None`."""
         draws = Draws(generator, images.device)
         sigma = (self._levels(draws, len(images)) * self.p_std + self.p_mean).exp()
         if labels is not None:
@@ -156,7 +153,7 @@ class EDMLoss:
         return weight * error
 
     def _levels(self, draws: Draws, rows: int) -> torch.Tensor:
-        """Standardised ln(sigma), `[rows]`."""
+        """Draws standardised ln(sigma), `[rows]`."""
         if self.mixture is None:
             return draws.normal(rows)
         times = torch.from_numpy(self.mixture.times(draws.uniform(rows).numpy()))

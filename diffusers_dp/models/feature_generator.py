@@ -1,4 +1,4 @@
-"""The auxiliary one-step generator: noise and a label to an image whose frequency features match the noisy ones."""
+"""The auxiliary one-step generator, whose images match the noisy frequency features."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ class ConditionalBatchNorm(nn.Module):
 
 
 class UpBlock(nn.Module):
-    """Residual block that doubles height and width."""
+    """A residual block that doubles height and width."""
 
     def __init__(self, in_channels: int, out_channels: int, condition_dim: int):
         super().__init__()
@@ -44,16 +44,16 @@ class UpBlock(nn.Module):
 
 
 class FeatureGenerator(ModelMixin, ConfigMixin):
-    """A small class-conditional residual generator in the manner of BigGAN (FETA-Pro Section 3.3).
+    """A small class-conditional residual generator like BigGAN (FETA-Pro Section 3.3).
 
-    It is trained on noisy answers only, so batch normalisation is allowed here: nothing it sees is private.
+    It is trained on noisy answers only, so batch normalisation is allowed: none of its inputs is private.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W), H = W.
-        num_classes (`int`): Classes; 1 for unlabelled data.
-        channels (`int`, defaults to 64): Width.
+        num_classes (`int`): Number of classes; 1 for unlabelled data.
+        channels (`int`, defaults to 64): Channels of each layer.
         latent_dim (`int`, defaults to 60): Length of the noise vector.
-        privacy (`dict`, *optional*): What it says of itself; carried, not checked.
+        privacy (`dict`, *optional*): Privacy facts stored in the config, not checked.
     """
 
     @register_to_config
@@ -79,7 +79,7 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
         self.conv_out = nn.Conv2d(channels, out_channels, 3, padding=1)
 
     def forward(self, latents: torch.Tensor, class_labels: torch.Tensor) -> torch.Tensor:
-        """Latents `[B, latent_dim]` and labels `[B]` to images `[B, C, H, W]` in [0, 1]."""
+        """Maps latents `[B, latent_dim]` and labels `[B]` to images `[B, C, H, W]` in [0, 1]."""
         condition = torch.cat([latents, self.class_embedding(class_labels)], dim=1)
         hidden = self.project(condition).unflatten(1, (-1, self.smallest_size, self.smallest_size))
         for block in self.blocks:
@@ -88,16 +88,16 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
 
     @property
     def num_classes(self) -> int:
-        """Classes; 1 for unlabelled data."""
+        """Number of classes; 1 for unlabelled data."""
         return self.config.num_classes
 
     def draw(self, class_labels: torch.Tensor) -> torch.Tensor:
-        """An image for each label, `[len(class_labels), C, H, W]`, in [0, 1], with gradients."""
+        """Draws an image for each label, `[len(class_labels), C, H, W]`, in [0, 1], with gradients."""
         return self(torch.randn(len(class_labels), self.config.latent_dim, device=class_labels.device), class_labels)
 
     @torch.no_grad()
     def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
-        """One image for each label, uint8, `[len(class_labels), C, H, W]`, in evaluation mode."""
+        """Draws an image for each label, uint8, `[len(class_labels), C, H, W]`, in evaluation mode."""
         self.eval()
         images = []
         for labels in class_labels.to(self.device).split(batch_size):
@@ -112,26 +112,27 @@ def frequency_matching_loss(
     target: torch.Tensor,
     mean_of_all: Callable[[torch.Tensor, int], torch.Tensor] = lambda own, rows: own,
 ) -> torch.Tensor:
-    """Squared distance between the mean embedding of generated images and the noisy one (FETA-Pro Equation 8).
+    """Computes the squared distance between the mean embedding of generated images and the noisy one (FETA-Pro
+    Equation 8).
 
     Args:
-        features (`Callable`): Images `[B, C, H, W]` in [0, 1] to features `[B, D]`.
-        images (`torch.Tensor` of shape `[B, C, H, W]`): Generated.
-        labels (`torch.LongTensor` of shape `[B]`): Uniform over classes.
-        target (`torch.Tensor` of shape `[classes, D]`): The noisy mean embedding of the sensitive images.
-        mean_of_all (`Callable`, *optional*): See `Processes.mean_of_all`, where each process has a part of the batch.
+        features (`Callable`): Map from images `[B, C, H, W]` in [0, 1] to features `[B, D]`.
+        images (`torch.Tensor` of shape `[B, C, H, W]`): Generated images.
+        labels (`torch.LongTensor` of shape `[B]`): Labels, uniform over classes.
+        target (`torch.Tensor` of shape `[classes, D]`): Noisy mean embedding of the sensitive images.
+        mean_of_all (`Callable`, *optional*): `Processes.mean_of_all`, if each process has a part of the batch.
     """
     return _difference(features, images, labels, target, mean_of_all).square().sum()
 
 
 class MovingAverage:
     """
-    In the place of `frequency_matching_loss`, where a batch is small for many features: `v . (target - mean)`, `v`
-    being a moving average of that difference, by Adam (GFMN, dos Santos et al. 2019).
+    Alternative to `frequency_matching_loss` for batches that are small for many features: `v . (target - mean)`, where
+    `v` is a moving average of that difference, updated by Adam (GFMN, dos Santos et al. 2019).
 
     Args:
-        target (`torch.Tensor` of shape `[classes, D]`): The noisy mean embedding.
-        learning_rate (`float`): Of Adam.
+        target (`torch.Tensor` of shape `[classes, D]`): Noisy mean embedding.
+        learning_rate (`float`): Learning rate of Adam.
     """
 
     def __init__(self, target: torch.Tensor, learning_rate: float):
@@ -139,7 +140,7 @@ class MovingAverage:
         self._optimizer = torch.optim.Adam([self.average], lr=learning_rate, betas=(0.5, 0.999))
 
     def __call__(self, *matching: Any) -> torch.Tensor:
-        """Takes what `frequency_matching_loss` takes."""
+        """Computes the loss from the arguments of `frequency_matching_loss`."""
         difference = _difference(*matching)
         self.average.grad = self.average - difference.detach()
         self._optimizer.step()

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The names of the classes in fonts, as candidates of Private Evolution (Sim-PE, Lin et al. 2025): nothing is learned
-from images at all."""
+"""Class names drawn in fonts, as candidates of Private Evolution (Sim-PE, Lin et al. 2025). No model is learned from
+images."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from PIL import Image, ImageDraw, ImageFont
 from ..errors import UsageError
 
 
-FINER = 4  # drawn at this many times the resolution, for smooth edges
-LARGEST_ANGLE, LEAST_SIZE = 25.0, 0.5  # degrees; of the side
+FINER = 4  # supersampling factor, for smooth edges
+LARGEST_ANGLE, LEAST_SIZE = 25.0, 0.5  # degrees; share of the side
 NUM_NUMBERS = 7  # font, size, angle, slant, stroke, shift right and down, each in [0, 1]
 
 
 class FontCandidates:
     """
-    Candidates are seven numbers in [0, 1]: font, size, angle, slant, stroke, and where it lies.
+    Candidates of seven numbers in [0, 1]: font, size, angle, slant, stroke, and the position in both directions.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        class_names (sequence of `str`): What is written.
+        class_names (sequence of `str`): Texts to draw.
         fonts (sequence of `bytes`): Font files; see `find_fonts`.
         facts, public_inputs: See `CandidateGenerator`.
     """
@@ -43,14 +43,13 @@ class FontCandidates:
         self.facts, self.public_inputs = facts, public_inputs
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """`[m, 7]`."""
+        """Draws uniform candidates `[m, 7]`."""
         return torch.rand(len(labels), NUM_NUMBERS, generator=generator)
 
     def vary(
         self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
     ) -> torch.Tensor:
-        """Each number moves by up to the strength, and is reflected at 0 and 1; the font is drawn anew with that
-        probability."""
+        """Moves each number by up to the strength, reflected at 0 and 1; redraws the font with that probability."""
         moved = candidates + strength * (2 * torch.rand(candidates.shape, generator=generator) - 1)
         moved = 1 - (1 - moved.abs()).abs()
         luck, font = torch.rand(2, len(candidates), generator=generator)
@@ -63,7 +62,7 @@ class FontCandidates:
         return torch.from_numpy(np.stack(drawn))[:, None].expand(-1, channels, -1, -1).contiguous()
 
     def _draw(self, numbers: list[float], text: str) -> np.ndarray:
-        """White on black, `[H, W]`."""
+        """Draws white on black, `[H, W]`."""
         font, size, angle, slant, stroke, right, down = numbers
         height, width = (FINER * side for side in self.image_shape[1:])
         pixels = (LEAST_SIZE + (1 - LEAST_SIZE) * size) * height
@@ -84,11 +83,11 @@ class FontCandidates:
 
 def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
     """
-    Font files and their names: of a folder, or Pillow's own and, if Matplotlib is here, the text fonts that come with
-    it.
+    Finds font files and their names: those in a folder, or Pillow's default font and, if Matplotlib is installed, its
+    text fonts.
 
     Raises:
-        UsageError: The folder holds none, or one that cannot be read.
+        UsageError: The folder has no fonts, or a font cannot be read.
     """
     if folder is not None:
         paths = sorted(path for path in Path(folder).expanduser().glob("*") if path.suffix.lower() in (".ttf", ".otf"))
@@ -97,7 +96,7 @@ def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
     else:
         found = importlib.util.find_spec("matplotlib")
         data = None if found is None or found.origin is None else Path(found.origin).parent / "mpl-data/fonts/ttf"
-        # The display fonts among them have no lower case.
+        # Its display fonts have no lower case.
         paths = [] if data is None else sorted(
             path for path in data.glob("DejaVu*.ttf") if "Display" not in path.name
         )  # fmt: skip
@@ -107,7 +106,7 @@ def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
             fonts.append(path.read_bytes())
             ImageFont.truetype(BytesIO(fonts[-1]), 10)
         except OSError:
-            raise UsageError(f"--font_dir: {path.name} is no font that can be read; take it out.") from None
+            raise UsageError(f"--font_dir: {path.name} is not a readable font; remove it.") from None
         names.append(path.name)
     if folder is None:
         own = ImageFont.load_default(10)
@@ -116,5 +115,5 @@ def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
             fonts.append(content)
             names.append("Pillow's own font")
     if not fonts:
-        raise UsageError("There are no fonts here: give a folder of them with --font_dir.")
+        raise UsageError("No fonts were found: give a folder of fonts with --font_dir.")
     return fonts, names

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A network of latents as it is trained and drawn from: conditioned on a class, by fixed public prompts or by the
-class table of its own, or on nothing."""
+"""Denoising networks of latents, for training and sampling: unconditional, or conditioned on a class by fixed public
+prompts or by the network's class table."""
 
 import contextlib
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from .draws import Draws
 
 
 class FlowSteps(FlowMatchEulerDiscreteScheduler):
-    """Flow matching, called as an EDM scheduler is."""
+    """Flow matching with the interface of an EDM scheduler."""
 
     init_noise_sigma = 1.0
 
@@ -35,16 +35,16 @@ class FlowSteps(FlowMatchEulerDiscreteScheduler):
 
 class LatentDenoiser(nn.Module):
     """
-    One call for all networks: noisy latents, steps and classes to a prediction. It holds the network, and beside it
-    buffers alone.
+    One interface for all networks: maps noisy latents, steps and classes to a prediction. It contains the network and
+    buffers only.
 
     Args:
-        network (`UNet2DConditionModel`, `DiTTransformer2DModel` or `SD3Transformer2DModel`): In evaluation mode, for
-            some drop labels of their own while they train.
-        scheduler (`DDPMScheduler`, `DDIMScheduler` or `FlowSteps`): Which noise is added, and what is predicted.
-        num_classes (`int`, *optional*): `None`: unconditional.
-        prompts (`dict`, *optional*): `tokens`, `[rows, length, d]`, and for SD3 `pooled`, `[rows, p]`: what a text
-            encoder makes of a prompt for each class and, last, of the one for no class; a single row without
+        network (`UNet2DConditionModel`, `DiTTransformer2DModel` or `SD3Transformer2DModel`): Network, put into
+            evaluation mode because some networks drop labels while they train.
+        scheduler (`DDPMScheduler`, `DDIMScheduler` or `FlowSteps`): Scheduler that defines the noise and the target.
+        num_classes (`int`, *optional*): Number of classes; `None`: unconditional.
+        prompts (`dict`, *optional*): Embeddings of a text encoder: `tokens`, `[rows, length, d]`, and for SD3
+            `pooled`, `[rows, p]`. There is one row per class and, last, one for no class; a single row without
             classes. `None` for a DiT, whose table has such rows.
         autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the network in mixed precision.
     """
@@ -69,17 +69,17 @@ class LatentDenoiser(nn.Module):
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it is told a class."""
+        """Whether the network is class-conditional."""
         return self.num_classes is not None
 
     @property
     def null_label(self) -> int:
-        """The row that stands for "no class"."""
+        """Row for "no class"."""
         return self.num_classes or 0
 
     @property
     def config(self) -> SimpleNamespace:
-        """What `DPImagePipeline` asks of a UNet."""
+        """The UNet settings that `DPImagePipeline` reads."""
         config, rows = self.network.config, None if self.num_classes is None else self.num_classes + 1
         return SimpleNamespace(
             sample_size=config.sample_size, in_channels=config.in_channels, num_class_embeds=rows,
@@ -87,17 +87,17 @@ class LatentDenoiser(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.float32  # of latents and predictions
+        return torch.float32  # type of latents and predictions
 
     @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
     def forward(self, sample: torch.Tensor, timesteps: torch.Tensor, class_labels: torch.Tensor | None = None) -> Any:
-        """The prediction of latents `[b, C, H, W]`, of the same shape, as `.sample`.
+        """Computes the prediction for latents `[b, C, H, W]`, of the same shape, as `.sample`.
 
         Args:
-            timesteps (`torch.Tensor` of shape `[b]` or `[]`): As the scheduler counts them.
+            timesteps (`torch.Tensor` of shape `[b]` or `[]`): Timesteps in the scheduler's units.
             class_labels (`torch.LongTensor` of shape `[b]`, *optional*): Classes, `null_label` for none.
         """
         rows = (
@@ -117,7 +117,7 @@ class LatentDenoiser(nn.Module):
                 ).sample  # fmt: skip
             else:
                 output = self.network(sample, times, encoder_hidden_states=self.tokens[rows]).sample
-        return SimpleNamespace(sample=output[:, : sample.shape[1]].to(sample.dtype))  # a DiT tells variances as well
+        return SimpleNamespace(sample=output[:, : sample.shape[1]].to(sample.dtype))  # a DiT also returns variances
 
 
 class LatentLoss:
@@ -125,11 +125,11 @@ class LatentLoss:
     The loss of each row of latents: that of `DDPMLoss` or, for flow matching, the squared error of the velocity from
     the latent to the noise (Esser et al. 2024, Section 2, with constant weights). Times are uniform.
 
-    All that is random comes from the door's secret source, as much for each row.
+    All random numbers come from the door's secret source, equally many for each row.
 
     Args:
         label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
-        mixture (`TimestepMixture`, *optional*): Of the times, in place of uniform ones.
+        mixture (`TimestepMixture`, *optional*): Distribution of the times, instead of uniform.
     """
 
     def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
@@ -142,7 +142,7 @@ class LatentLoss:
         labels: torch.Tensor | None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """Latents `[b, C, H, W]` and labels `[b]` or `None` to losses `[b]`; see `RowLoss`."""
+        """Computes losses `[b]` of latents `[b, C, H, W]` with labels `[b]` or `None`; see `RowLoss`."""
         draws = Draws(generator, latents.device)
         times = draws.uniform(len(latents))
         if self.mixture is not None:
@@ -159,7 +159,7 @@ class LatentLoss:
         noise: torch.Tensor,
         times: torch.Tensor,
     ) -> torch.Tensor:
-        """The same with this noise `[b, C, H, W]`, at these times `[b]` in [0, 1)."""
+        """Computes the losses for given noise `[b, C, H, W]` and times `[b]` in [0, 1)."""
         scheduler = denoiser.scheduler
         steps = scheduler.config.num_train_timesteps
         if isinstance(scheduler, FlowSteps):
@@ -174,17 +174,17 @@ class LatentLoss:
 
 
 def training_scheduler(scheduler: Any) -> Any:
-    """The steps that a network was trained with, from whatever solver its pipeline has; to sample with, too."""
+    """Returns the scheduler of a network's training, for training and sampling, from any solver of its pipeline."""
     if isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
         return FlowSteps.from_config(scheduler.config)
     betas = DDPMScheduler.from_config(scheduler.config)
-    # Latents have no bounds to clip to; few steps are taken from the last one on.
+    # Latents have no bounds to clip to; sampling starts from the last step, even with few steps.
     return DDIMScheduler.from_config(betas.config, clip_sample=False, timestep_spacing="trailing")
 
 
 def fit_label_tables(network: nn.Module, num_classes: int) -> None:
-    """Gives each class table of a DiT a row for each class and, last, one for none: rows that each are the mean of
-    its own, where they were for other classes."""
+    """Resizes each class table of a DiT to a row per class and, last, one for no class. If the number of classes
+    differs, each new row is the mean of the old ones."""
     for module in network.modules():
         if isinstance(module, LabelEmbedding) and module.num_classes != num_classes:
             rows = module.embedding_table.weight

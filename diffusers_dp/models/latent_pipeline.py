@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Sampling from a network of latents, called as `DPImagePipeline` is."""
+"""Sampling from a network of latents, with the interface of `DPImagePipeline`."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from .latents import LatentEncoder
 
 class LatentImagePipeline(DPImagePipeline):
     """
-    Draws latents, and decodes them. Releases hold what Diffusers has of it, and never this class.
+    Draws latents and decodes them. Releases contain the parts of it that Diffusers defines, never this class.
 
     Args:
-        unet (`LatentDenoiser`): With its scheduler and conditions.
-        scheduler (`DDIMScheduler` or `FlowSteps`): The denoiser's.
-        vae (`AutoencoderKL`): Of the latents.
+        unet (`LatentDenoiser`): Denoiser with its scheduler and conditions.
+        scheduler (`DDIMScheduler` or `FlowSteps`): Scheduler of the denoiser.
+        vae (`AutoencoderKL`): Autoencoder of the latents.
         id2label, patch_size, privacy: See `DPImagePipeline`; latents are not folded.
     """
 
@@ -44,20 +44,20 @@ class LatentImagePipeline(DPImagePipeline):
 
     @torch.no_grad()
     def decode(self, latents: torch.Tensor) -> torch.Tensor:
-        """Images `[B, C, H, W]` of latents, in about [-1, 1]."""
+        """Decodes latents to images `[B, C, H, W]`, in about [-1, 1]."""
         return LatentEncoder(self.vae).decode(latents)
 
     def check_inputs(self, *arguments: Any) -> int:
-        """As `DPImagePipeline`'s; `heun` is EDM's."""
+        """Checks inputs as `DPImagePipeline` does; refuses `heun`, which needs EDM."""
         if arguments[5] == "heun":
-            raise ValueError("`solver` has to be 'dpm': this model has steps of its own, and 'heun' needs EDM's.")
-        return super().check_inputs(*arguments)  # which refuses `hmc` as well
+            raise ValueError("`solver` has to be 'dpm': this model has its own steps, but 'heun' needs EDM's.")
+        return super().check_inputs(*arguments)  # refuses `hmc`, too
 
     @torch.no_grad()
     def __call__(
         self, *arguments: Any, callback_on_step_end: Any = None, **keywords: Any
     ) -> ImagePipelineOutput | tuple:
-        """As `DPImagePipeline`'s. The latents of the last step are decoded; a callback sees latents."""
+        """Samples as `DPImagePipeline` does and decodes the latents of the last step; callbacks receive latents."""
 
         def after_step(pipeline: Any, step: int, timestep: torch.Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
             if callback_on_step_end is not None:

@@ -16,12 +16,13 @@ from .draws import Draws
 
 class LatentEncoder:
     """
-    Images to latents, row by row. Scale and shift are the autoencoder's own, so public: a scale that is worked out
-    from the images, as some trainers do, would tell of them.
+    Encodes images to latents, row by row. Scale and shift come from the autoencoder and are public. A scale computed
+    from the images, as in some trainers, would leak.
 
     Args:
-        vae (`AutoencoderKL`): Public. Is put into evaluation mode.
-        draw_posterior (`bool`): Rows hold mean and log-variance of the latent, for `PosteriorLoss`; else the mean.
+        vae (`AutoencoderKL`): Public autoencoder, put into evaluation mode.
+        draw_posterior (`bool`): Whether rows contain mean and log-variance of the latent, for `PosteriorLoss`, or only
+            the mean.
     """
 
     def __init__(self, vae: AutoencoderKL, *, draw_posterior: bool = False):
@@ -31,10 +32,10 @@ class LatentEncoder:
         self.shift = float(vae.config.shift_factor or 0.0)
 
     def shape(self, image_shape: tuple[int, ...]) -> tuple[int, int, int]:
-        """Of a row, for images `(C, H, W)`.
+        """Returns the shape of a row for images `(C, H, W)`.
 
         Raises:
-            ValueError: The autoencoder takes no such images.
+            ValueError: The autoencoder does not accept such images.
         """
         channels, height, width = image_shape
         factor = 2 ** (len(self.vae.config.block_out_channels) - 1)
@@ -46,7 +47,7 @@ class LatentEncoder:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All that decides what a row is, for the cache's key and the receipt."""
+        """All settings that determine a row, for the cache's key and the receipt."""
         config = {key: value for key, value in sorted(self.vae.config.items()) if not key.startswith("_")}
         return {
             "weights_sha256": hash_weights(self.vae),
@@ -56,7 +57,7 @@ class LatentEncoder:
         }  # fmt: skip
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Images `[b, C, H, W]` in [-1, 1] to rows `[b, *shape]`, scaled; grey ones are repeated."""
+        """Encodes images `[b, C, H, W]` in [-1, 1] to scaled rows `[b, *shape]`; repeats grey channels."""
         images = images.expand(-1, self.vae.config.in_channels, -1, -1).to(self.vae.dtype)
         posterior = self.vae.to(images.device).encode(images).latent_dist
         mean = (posterior.mean.float() - self.shift) * self.scale
@@ -65,16 +66,16 @@ class LatentEncoder:
         return torch.cat([mean, posterior.logvar.float() + 2 * math.log(self.scale)], 1)
 
     def decode(self, latents: torch.Tensor) -> torch.Tensor:
-        """Latents to images, `[b, C, H, W]`, in about [-1, 1]."""
+        """Decodes latents to images `[b, C, H, W]`, in about [-1, 1]."""
         return self.vae.decode((latents / self.scale + self.shift).to(self.vae.dtype)).sample.float()
 
 
 class PosteriorLoss:
     """
-    A row loss of latents that are drawn from their posterior, each row by itself, from the loss's secret source.
+    A row loss of latents drawn from their posterior, independently per row, from the loss's secret source.
 
     Args:
-        loss (`Callable`): A `RowLoss`, of latents.
+        loss (`Callable`): `RowLoss` of latents.
     """
 
     def __init__(self, loss: Callable[..., torch.Tensor]):
@@ -87,7 +88,7 @@ class PosteriorLoss:
         labels: torch.Tensor | None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """Loss of each row `[2C, H, W]` of mean and log-variance, `[b]`; see `RowLoss`."""
+        """Computes the loss `[b]` of rows `[2C, H, W]` of mean and log-variance; see `RowLoss`."""
         mean, log_variance = rows.chunk(2, 1)
         noise = Draws(generator, rows.device).normal(*mean.shape)
         return self.loss(model, mean + (log_variance / 2).exp() * noise, labels, generator)

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a UNet is trained for, and the scheduler that samples what it learned: from flags, or from a pre-trained
+"""The training objective of a UNet and the scheduler that samples from it, from flags or from a pre-trained
 pipeline."""
 
 from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ from .row_augmentation import AugmentedLoss
 
 Scheduler: TypeAlias = "DDIMScheduler | EDMDPMSolverMultistepScheduler"
 TrainingLoss: TypeAlias = (
-    "Callable[..., torch.Tensor]"  # a `RowLoss` that draws from torch where it is given no secret source
+    "Callable[..., torch.Tensor]"  # a `RowLoss` that draws from torch if it gets no secret source
 )
 
 
 def noise_schedule(objective: str, *, sigma_min: float, sigma_data: float) -> Scheduler:
-    """The scheduler of a model that begins from nothing.
+    """Returns the scheduler of a model that is trained from scratch.
 
     Args:
-        objective (`str`): `"ddpm"`, to which the other two mean nothing, or `"edm"`.
+        objective (`str`): `"edm"`, or `"ddpm"`, which ignores the other two.
     """
     if objective == "ddpm":
         return linear_schedule()
@@ -43,16 +43,16 @@ def build_objective(
     augmentations: Sequence[str],
     bf16: bool,
 ) -> tuple[Denoiser, TrainingLoss]:
-    """The denoiser around a UNet, and the loss of its training rows.
+    """Builds the denoiser of a UNet and the loss of its training rows.
 
     Args:
-        unet (`UNet2DModel`): The network; its parameters are trained.
-        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): Which of the two objectives, and its noise
-            levels.
-        patch_size (`int`): Pixels that are folded into channels, per side.
+        unet (`UNet2DModel`): Network to train.
+        scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): Scheduler whose type selects the objective,
+            with its noise levels.
+        patch_size (`int`): Side length of the patches that are folded into channels.
         label_dropout, p_mean, p_std (`float`): See the flags of these names.
-        mixture (`TimestepMixture`, *optional*): Of diffusion times.
-        augmentations (sequence of `str`): What each row undergoes by itself.
+        mixture (`TimestepMixture`, *optional*): Distribution of diffusion times.
+        augmentations (sequence of `str`): Augmentations applied to each row independently.
         bf16 (`bool`): Whether the UNet runs in mixed precision.
     """
     autocast_dtype = torch.bfloat16 if bf16 else None

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A plain `UNet2DModel` as a generator: an image of noise and a label to an image, in one call."""
+"""A plain `UNet2DModel` as a generator: maps noise and a label to an image in one call."""
 
 from collections.abc import Iterator
 
@@ -9,18 +9,18 @@ from diffusers import DDIMScheduler, UNet2DModel
 
 
 def one_step_scheduler() -> DDIMScheduler:
-    """Of one training step, at which the UNet predicts the sample: its only step returns what the UNet returned,
-    clamped to [-1, 1]."""
+    """Returns a scheduler with one training step, at which the UNet predicts the sample. Its step returns the UNet's
+    output, clamped to [-1, 1]."""
     return DDIMScheduler(num_train_timesteps=1, prediction_type="sample")
 
 
 class OneStepGenerator:
     """
-    Draws as `DPImagePipeline` draws with `one_step_scheduler`, with gradients.
+    Draws like `DPImagePipeline` with `one_step_scheduler`, but with gradients.
 
     Args:
-        unet (`UNet2DModel`): Called with noise, `t = 0` and labels.
-        patch_size (`int`): Pixels that are folded into channels, per side.
+        unet (`UNet2DModel`): Network, called with noise, `t = 0` and labels.
+        patch_size (`int`): Side length of the patches that are folded into channels.
     """
 
     def __init__(self, unet: UNet2DModel, patch_size: int):
@@ -28,16 +28,16 @@ class OneStepGenerator:
 
     @property
     def num_classes(self) -> int:
-        """Classes; 1 for unlabelled data."""
+        """Number of classes; 1 for unlabelled data."""
         return (self.unet.config.num_class_embeds or 2) - 1
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Those of the UNet."""
+        """Parameters of the UNet."""
         return self.unet.parameters()
 
     def draw(self, class_labels: torch.Tensor) -> torch.Tensor:
-        """An image for each label, `[len(class_labels), C, H, W]`, in about [0, 1]. Not clamped: what is clamped has
-        no gradient."""
+        """Draws an image for each label, `[len(class_labels), C, H, W]`, in about [0, 1]. It is not clamped because
+        clamped values have no gradient."""
         config, labels = self.unet.config, class_labels if self.unet.config.num_class_embeds else None
         shape = (len(class_labels), config.in_channels, config.sample_size, config.sample_size)
         folded = self.unet(torch.randn(shape, device=class_labels.device), 0, class_labels=labels).sample

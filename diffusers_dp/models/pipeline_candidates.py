@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Candidates of a public diffusion model: drawn from noise, and varied by SDEdit (Meng et al. 2022, Algorithm 1)."""
+"""Candidates from a public diffusion model: drawn from noise and varied by SDEdit (Meng et al. 2022, Algorithm 1)."""
 
 import copy
 import math
@@ -17,11 +17,11 @@ class PipelineCandidates:
     Images of a public model.
 
     Args:
-        pipeline (`DPImagePipeline`): Public.
+        pipeline (`DPImagePipeline`): Pipeline of the public model.
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_inference_steps (`int`): Of an image from noise.
+        num_inference_steps (`int`): Number of steps from noise to an image.
         facts, public_inputs: See `CandidateGenerator`.
-        batch_size (`int`, defaults to 250): Images at a time.
+        batch_size (`int`, defaults to 250): Number of images at a time.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class PipelineCandidates:
         self.facts, self.public_inputs, self.batch_size = facts, public_inputs, batch_size
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Drawn from noise, of these classes where the model knows them."""
+        """Draws images from noise, of these classes if the model is conditional."""
         blank = torch.zeros(len(labels), *self.image_shape, dtype=torch.uint8)
         return self._denoised(blank, labels, 0, generator)
 
     def vary(
         self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
     ) -> torch.Tensor:
-        """Noise is put on them as if that share of the steps were still to come, and these steps remove it."""
+        """Adds the noise of the last `strength` share of the steps, and removes it by these steps."""
         start = self.num_steps - math.ceil(strength * self.num_steps)
         return candidates if start == self.num_steps else self._denoised(candidates, labels, start, generator)
 
@@ -55,12 +55,12 @@ class PipelineCandidates:
     def _denoised(
         self, images: torch.Tensor, labels: torch.Tensor, start: int, generator: torch.Generator
     ) -> torch.Tensor:
-        """uint8 to uint8, `[m, C, H, W]`, by the steps from `start` on; from 0 on, by noise alone."""
+        """Maps uint8 to uint8 `[m, C, H, W]` by the steps from `start`; from 0 it uses only noise."""
         pipeline, found = self.pipeline, []
         device, patch = pipeline.unet.device, pipeline.config.patch_size
         parts = list(zip(images.split(self.batch_size), labels.split(self.batch_size), strict=True))
         for part, classes in tqdm(parts, desc="Candidates", unit="batch", leave=False):
-            scheduler = copy.deepcopy(pipeline.scheduler)  # it remembers the steps that it took
+            scheduler = copy.deepcopy(pipeline.scheduler)  # because it stores the steps that it took
             scheduler.set_timesteps(self.num_steps, device=device)
             steps = scheduler.timesteps[start:]
             clean = F.pixel_unshuffle(part.float() / 127.5 - 1, patch)

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Synthetic images that are moved until their gradients match noisy ones (PSG, Chen et al. 2022, Algorithm 1; the
-distance is that of Zhao et al. 2021, dataset condensation)."""
+"""Synthetic images optimised to match noisy gradients (PSG, Chen et al. 2022, Algorithm 1, with the distance of Zhao
+et al. 2021, dataset condensation)."""
 
 import random
 from collections import deque
@@ -15,15 +15,15 @@ from ..gradients.step import Gradients
 from ..randomness.private_generator import PrivateGenerator
 
 
-GROUPS = 8  # of the group normalisation
+GROUPS = 8  # groups of the group normalisation
 
 
 class SyntheticImages(nn.Module):
     """
-    Images as parameters, `[m, C, H, W]`, about in [-1, 1]; classes take turns.
+    Images as parameters, `[m, C, H, W]`, in about [-1, 1]; classes alternate.
 
     Args:
-        images_per_class, num_classes (`int`): Their number.
+        images_per_class, num_classes (`int`): Number of images per class, and of classes.
         image_shape (`tuple[int, int, int]`): (C, H, W).
     """
 
@@ -36,32 +36,32 @@ class SyntheticImages(nn.Module):
         self.register_buffer("labels", torch.arange(number) % num_classes)
 
     def rounded(self) -> torch.Tensor:
-        """uint8, on the CPU."""
+        """Returns the images as uint8, on the CPU."""
         return ((self.pixels.detach().clamp(-1, 1) + 1) * 127.5).round().byte().cpu()
 
 
 class ConvNet(nn.Sequential):
-    """Three blocks of convolution, group normalisation, ReLU and halving, then a linear layer.
+    """Three blocks of convolution, group normalisation, ReLU and average pooling by 2, then a linear layer.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_classes, width (`int`): Outputs, and channels.
+        num_classes, width (`int`): Number of outputs, and of channels.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, width: int):
         layers: list[nn.Module] = []
         channels, height, side = image_shape
         for inputs in (channels, width, width):
-            # No bias, for the norm's own does its work. With one channel a group the norm takes it away, and a
-            # gradient of nothing but rounding has a direction, too.
+            # No bias because the norm has one. With one channel per group the norm cancels it, and its gradient would
+            # be rounding error, which has a direction, too.
             convolution = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
             layers += [convolution, nn.GroupNorm(GROUPS, width), nn.ReLU(), nn.AvgPool2d(2)]
             height, side = height // 2, side // 2
         super().__init__(*layers, nn.Flatten(), nn.Linear(width * height * side, num_classes))
 
     def train_last_layer_alone(self) -> None:
-        """Its gradient is the mean features of each class, less those that the network takes for it. It has few
-        numbers, so that little of the noise is in it."""
+        """Freezes all but the last layer. Its gradient is each class's mean features minus the features predicted as
+        that class. It has few values and therefore little noise."""
         self.requires_grad_(False)
         self[-1].requires_grad_(True)
 
@@ -69,26 +69,26 @@ class ConvNet(nn.Sequential):
 def classification_loss(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
 ) -> torch.Tensor:
-    """Cross entropy of each row; it draws nothing. See `SensitiveImages.noisy_gradient`."""
+    """Computes the cross entropy of each row, without random draws. See `SensitiveImages.noisy_gradient`."""
     assert labels is not None
     return F.cross_entropy(model(images), labels, reduction="none")
 
 
 class GradientMatching:
     """
-    What follows from a noisy gradient: steps of the synthetic images, the last of which is left to the caller, and
-    some steps of the network on them. It looks at nothing else, so all of it is post-processing, and the second
-    derivatives are of synthetic images alone.
+    Uses a noisy gradient: takes steps of the synthetic images (the caller takes the last one), and some steps of the
+    network on them. It uses nothing else, so all of it is post-processing; second derivatives involve only synthetic
+    images.
 
-    A noisy gradient is used more than once, with the weights that it is of: an image moves a little at each step, and
-    the noise of many gradients averages out. The paper takes one step for each.
+    Each noisy gradient is used several times, with the weights at which it was taken. Images move a little per step,
+    and the noise of many gradients averages out. The paper takes one step per gradient.
 
     Args:
-        images (`SyntheticImages`): Are moved.
-        network (`ConvNet`): Whose noisy gradient it is; drawn anew every few steps.
-        optimizer (`torch.optim.Optimizer`): Of the images.
-        same_weights (`Callable`): Gives the network the same weights in all processes.
-        seed (`int`): Of the choice among earlier gradients, the same in all processes.
+        images (`SyntheticImages`): Images to optimise.
+        network (`ConvNet`): Network of the noisy gradient; reinitialised every few steps.
+        optimizer (`torch.optim.Optimizer`): Optimizer of the images.
+        same_weights (`Callable`): Function that gives the network the same weights in all processes.
+        seed (`int`): Seed of the choice among earlier gradients, the same in all processes.
         steps_per_network, image_steps, remembered_gradients, network_steps (`int`),
             network_learning_rate (`float`): See the flags.
     """
@@ -114,7 +114,8 @@ class GradientMatching:
         same_weights(network)
 
     def __call__(self, gradients: Gradients) -> None:
-        """The network's noisy gradient, by the names of its trained parameters, to one of the synthetic images."""
+        """Takes the network's noisy gradient, keyed by trained parameter name, and sets that of the synthetic
+        images."""
         weights = {name: weight.detach().clone() for name, weight in self.network.named_parameters()}
         self.remembered.append((weights, gradients))
         for _ in range(self.image_steps - 1):
@@ -124,7 +125,7 @@ class GradientMatching:
         self._go_on()
 
     def _towards(self, weights: Gradients, gradients: Gradients) -> None:
-        """Sets the gradient of the images that leads to these gradients of a network with these weights."""
+        """Sets the gradient of the images towards these gradients of a network with these weights."""
         weights = {name: weight.requires_grad_(name in gradients) for name, weight in weights.items()}
         scores = functional_call(self.network, weights, (self.images.pixels,))
         loss = F.cross_entropy(scores, self.images.labels)
@@ -153,7 +154,7 @@ class GradientMatching:
 
 
 def gradient_distance(mine: torch.Tensor, noisy: torch.Tensor) -> torch.Tensor:
-    """One minus the cosine between the gradients of each output of a layer, summed over outputs; of a bias or a scale,
-    between all of them."""
+    """Computes one minus the cosine between the gradients of each output of a layer, summed over outputs. A bias or
+    scale counts as one output."""
     first, second = (each.flatten(1) if each.dim() > 1 else each[None] for each in (mine, noisy.to(mine)))
     return (1 - F.cosine_similarity(first, second, dim=1, eps=1e-6)).sum()

@@ -1,10 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Augmentation multiplicity: each of the K draws of an image is flipped and shifted by itself (Ghalebikesabi et al.
+"""Augmentation multiplicity: flips and shifts each of the K draws of an image independently (Ghalebikesabi et al.
 2023, Section 4).
 
-The loss of a row may depend on its own image alone (`gradients/step.py`), so there is no way in here for an
-augmentation that mixes images. Draws of one image are averaged before its gradient is clipped, whatever befell them:
-the sensitivity stays the clip norm.
+The loss of a row may depend only on its own image (`gradients/step.py`), so augmentations that mix images are not
+possible here. Draws of one image are averaged before its gradient is clipped, so the sensitivity stays the clip norm.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,20 +16,19 @@ from ..randomness.private_generator import PrivateGenerator
 from .draws import Draws
 
 
-LARGEST_SHIFT = 8  # the part of the side by which a crop is shifted at most: 4 pixels of 32
+LARGEST_SHIFT = 8  # a crop is shifted by at most 1/8 of the side: 4 pixels of 32
 
 
 class AugmentedLoss:
     """A row loss of flipped and shifted images.
 
-    Both operations only choose which pixel of a row's own image stands where. How much is drawn depends on the number
-    of rows alone.
+    Both operations only move pixels within a row's image. The number of draws depends only on the number of rows.
 
     Args:
-        loss (`Callable`): A `RowLoss`, of the augmented images.
-        operations (sequence of `str`): `flip` mirrors half of the rows, left to right; `crop` pads by an eighth of the
-            side, at least one pixel, mirrored at the edges, and crops to the old size at a place that is uniformly
-            random.
+        loss (`Callable`): `RowLoss` of the augmented images.
+        operations (sequence of `str`): Operations: `flip` mirrors half of the rows, left to right; `crop` pads by an
+            eighth of the side, at least one pixel, mirrored at the edges, and crops to the old size at a uniformly
+            random position.
     """
 
     def __init__(self, loss: Callable[..., torch.Tensor], operations: Sequence[str]):
@@ -45,11 +43,11 @@ class AugmentedLoss:
         labels: torch.Tensor | None,
         generator: PrivateGenerator | None = None,
     ) -> torch.Tensor:
-        """Loss of each row, `[rows]`; see `RowLoss`."""
+        """Computes the loss of each row, `[rows]`; see `RowLoss`."""
         return self.loss(model, self.augment(images, generator), labels, generator)
 
     def augment(self, images: torch.Tensor, generator: PrivateGenerator | None = None) -> torch.Tensor:
-        """Images `[rows, C, H, W]`, each augmented by itself, of the same shape."""
+        """Augments each of the images `[rows, C, H, W]` independently; keeps the shape."""
         draws, rows = Draws(generator, images.device), len(images)
         height, width = images.shape[2:]
         y, x = torch.arange(height).expand(rows, -1), torch.arange(width).expand(rows, -1)
@@ -64,12 +62,12 @@ class AugmentedLoss:
 
 
 def _shifts(draws: Draws, rows: int, side: int) -> torch.Tensor:
-    """Whole numbers of pixels, `[rows, 1]`, uniform over both directions."""
+    """Draws shifts in whole pixels, `[rows, 1]`, uniform over both directions."""
     most = max(1, side // LARGEST_SHIFT)
     return (draws.uniform(rows) * (2 * most + 1)).long()[:, None] - most
 
 
 def _mirrored(position: torch.Tensor, side: int) -> torch.Tensor:
-    """Where a position lies once the image is mirrored at its first and at its last pixel."""
+    """Maps positions into an image that is mirrored at its first and last pixel."""
     position = position.abs()
     return torch.where(position < side, position, 2 * (side - 1) - position)

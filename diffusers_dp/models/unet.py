@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""From the model's flags to Diffusers' `UNet2DModel`, or to its `UNet2DConditionModel` of latents."""
+"""Construction of Diffusers' `UNet2DModel`, or of its `UNet2DConditionModel` of latents, from flags."""
 
 import math
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ def unet_config(
     attention_sizes: Sequence[int],
     patch_size: int,
 ) -> dict[str, Any]:
-    """The arguments of `UNet2DModel`.
+    """Computes the arguments of `UNet2DModel`.
 
-    Groups of the normalisation have at least four channels (one group where that cannot be), and there are at most 32.
+    Groups of the normalisation have at least four channels, or there is one group; there are at most 32 groups.
 
     Args:
         image_shape (`tuple[int, int, int]`): (channels, height, width) of an image, before patching.
         num_classes (`int`, *optional*): Size of the label set; one more row embeds "no label". `None`: unconditional.
-        channels_per_level (sequence of `int`): From the finest feature maps to the coarsest.
-        layers_per_block (`int`): Residual blocks per level.
-        attention_sizes (sequence of `int`): Sides of the feature maps that get self-attention.
-        patch_size (`int`): Pixels that are folded into channels, per side.
+        channels_per_level (sequence of `int`): Channels from the finest to the coarsest feature maps.
+        layers_per_block (`int`): Number of residual blocks per level.
+        attention_sizes (sequence of `int`): Sides of the feature maps with self-attention.
+        patch_size (`int`): Side length of the patches that are folded into channels.
     """
     channels, side, _ = image_shape
     levels = tuple(channels_per_level)
@@ -58,12 +58,12 @@ def latent_unet(
     layers_per_block: int,
     attention_sizes: Sequence[int],
 ) -> UNet2DConditionModel:
-    """A new UNet of latents that attends to prompts, at its coarsest feature map in any case.
+    """Builds a new UNet of latents that attends to prompts, always at its coarsest feature map.
 
     Args:
-        latent_shape (`tuple[int, int, int]`): (channels, height, width) of a latent, of equal sides.
-        token_width (`int`): Of what the text encoder makes of a word.
-        channels_per_level, layers_per_block, attention_sizes: As for `unet_config`; `attention_sizes` of latents.
+        latent_shape (`tuple[int, int, int]`): (channels, height, width) of a latent, with equal sides.
+        token_width (`int`): Width of the text encoder's token embeddings.
+        channels_per_level, layers_per_block, attention_sizes: See `unet_config`; `attention_sizes` of latents.
 
     Raises:
         ValueError: The sides cannot be halved for each level, or no feature map has one of `attention_sizes`.
@@ -88,12 +88,12 @@ def latent_unet(
 
 
 def _groups(common: int) -> int:
-    """Of normalisation, for numbers of channels with this greatest common divisor."""
+    """Returns the number of normalisation groups for channels with this greatest common divisor."""
     return max(n for n in range(1, 33) if common % n == 0 and (n == 1 or 4 * n <= common))
 
 
 def count_parameters(image_shape: tuple[int, int, int], num_classes: int | None, **network: Any) -> int:
-    """The number of trained parameters of that model, which is built without memory for them. See `unet_config`."""
+    """Counts the trained parameters of the model without allocating them. See `unet_config`."""
     with torch.device("meta"):
         unet = UNet2DModel(**unet_config(image_shape, num_classes, **network))
     return sum(parameter.numel() for parameter in unet.parameters())

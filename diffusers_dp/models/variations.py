@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Candidates of Private Evolution: what a public generator proposes, and how it varies what was voted for.
+"""Candidates of Private Evolution: proposals of a public generator, and variations of those with votes.
 
-All that is random here comes from a `torch.Generator` that the caller seeds for each generation, so that a run that
-goes on proposes the same candidates again.
+All random numbers come from a `torch.Generator` that the caller seeds for each generation, so that a resumed run
+proposes the same candidates again.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,27 +14,26 @@ import torch.nn.functional as F
 
 class CandidateGenerator(Protocol):
     """
-    A public generator. A candidate is a tensor: an image, or what an image is made of, such as the numbers of a drawn
-    letter.
+    A public generator. A candidate is a tensor: an image, or the parameters of one, such as those of a drawn letter.
 
     Attributes:
-        facts (`dict`): JSON values about it, for the receipt; no paths.
-        public_inputs (`list[dict]`): Origins of images and weights from elsewhere, for the receipt; no paths.
+        facts (`dict`): JSON facts about the generator, for the receipt; no paths.
+        public_inputs (`list[dict]`): Origins of external images and weights, for the receipt; no paths.
     """
 
     facts: dict[str, Any]
     public_inputs: list[dict[str, Any]]
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Candidates `[m, ...]` of these classes, int64 `[m]`."""
+        """Draws candidates `[m, ...]` of these classes, int64 `[m]`."""
 
     def vary(
         self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
     ) -> torch.Tensor:
-        """Candidates like these: nearly the same for strength 0, as different as first ones for 1."""
+        """Varies candidates: nearly the same for strength 0, as different as initial ones for 1."""
 
     def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """What candidates look like: uint8, shape `[m, C, H, W]`."""
+        """Renders candidates as uint8 images, `[m, C, H, W]`."""
 
 
 class PublicImageCandidates:
@@ -42,10 +41,10 @@ class PublicImageCandidates:
     Public images, varied by operations on their pixels.
 
     Args:
-        by_class (sequence of `torch.Tensor` of uint8, shape `[n_c, C, H, W]`): The images that each class begins with.
-        operations (sequence of `str`): Of `VARIATIONS`, in their order.
+        by_class (sequence of `torch.Tensor` of uint8, shape `[n_c, C, H, W]`): Initial images of each class.
+        operations (sequence of `str`): Names from `VARIATIONS`, in order.
         facts (`dict`): See `CandidateGenerator`.
-        public_inputs (`list[dict]`): The same.
+        public_inputs (`list[dict]`): See `CandidateGenerator`.
     """
 
     def __init__(
@@ -59,7 +58,8 @@ class PublicImageCandidates:
         self.facts, self.public_inputs = facts, public_inputs
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Images of the classes, drawn with replacement and varied by a little: none is published as it is."""
+        """Draws images of the classes with replacement, and varies them a little so that none is published as it
+        is."""
         luck = torch.rand(len(labels), generator=generator)
         drawn = [
             self.by_class[label][int(u * len(self.by_class[label]))] for label, u in zip(labels, luck, strict=True)
@@ -78,17 +78,17 @@ class PublicImageCandidates:
         return candidates
 
 
-# Images `[m, C, H, W]` in [0, 1] and a strength in [0, 1] to images of that kind, each row by draws of its own.
+# Each function varies images `[m, C, H, W]` in [0, 1] with a strength in [0, 1]; each row has its own draws.
 
 
 def _signed(count: int, generator: torch.Generator, *shape: int) -> torch.Tensor:
-    """Uniform in [-1, 1]."""
+    """Draws uniform numbers in [-1, 1]."""
     return 2 * torch.rand(count, *shape, generator=generator) - 1
 
 
 def affine(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Rotation by up to 25 degrees, scale by up to a quarter each way, shear by up to 0.4, shift by up to an eighth of
-    the side. What was outside is like the nearest edge."""
+    """Rotates by up to 25 degrees, scales by up to a quarter per axis, shears by up to 0.4, shifts by up to an eighth
+    of the side. Repeats the edge outside."""
     angle, width, height, shear, right, down = (strength * _signed(len(images), generator, 6)).unbind(1)
     angle = angle * (25 * torch.pi / 180)
     cos, sin, x, y = angle.cos(), angle.sin(), 1 + width / 4, 1 + height / 4
@@ -98,7 +98,7 @@ def affine(images: torch.Tensor, strength: float, generator: torch.Generator) ->
 
 
 def elastic(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Shifts that change smoothly over the image, by up to a tenth of the side (Simard et al. 2003)."""
+    """Applies shifts that vary smoothly over the image, up to a tenth of the side (Simard et al. 2003)."""
     side = images.shape[-2:]
     shifts = F.interpolate(_signed(len(images), generator, 2, 5, 5), side, mode="bicubic", align_corners=True)
     straight = torch.eye(2, 3).expand(len(images), 2, 3)
@@ -107,26 +107,26 @@ def elastic(images: torch.Tensor, strength: float, generator: torch.Generator) -
 
 
 def stroke(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Bright lines grow or shrink, by up to a pixel."""
+    """Grows or shrinks bright lines by up to a pixel."""
     amount = strength * _signed(len(images), generator, 1, 1, 1)
     grown, shrunk = F.max_pool2d(images, 3, 1, 1), -F.max_pool2d(-images, 3, 1, 1)
     return images + amount.clamp_min(0) * (grown - images) - amount.clamp_max(0) * (shrunk - images)
 
 
 def contrast(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Up to two and a half times as much about the middle grey: it sharpens again what was warped or enlarged, so it
-    does not depend on the strength."""
+    """Multiplies contrast about middle grey by up to 2.5. It sharpens images that were warped or enlarged, so it does
+    not depend on the strength."""
     gain = 1 + 1.5 * torch.rand(len(images), 1, 1, 1, generator=generator)
     return ((images - 0.5) * gain + 0.5).clamp(0, 1)
 
 
 def brightness(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Brighter or darker by up to three tenths; black stays black."""
+    """Brightens or darkens by up to three tenths; black stays black."""
     return (images * (1 + 0.3 * strength * _signed(len(images), generator, 1, 1, 1))).clamp(0, 1)
 
 
 def flip(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Left to right, with a probability of half the strength."""
+    """Mirrors left to right with a probability of half the strength."""
     flipped = torch.rand(len(images), 1, 1, 1, generator=generator) < strength / 2
     return torch.where(flipped, images.flip(3), images)
 
@@ -135,7 +135,7 @@ def _warp(images: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-#: What `--variations` may name.
+#: Operations for `--variations`.
 VARIATIONS: dict[str, Callable[[torch.Tensor, float, torch.Generator], torch.Tensor]] = {
     "affine": affine, "elastic": elastic, "stroke": stroke, "contrast": contrast, "brightness": brightness,
     "flip": flip,

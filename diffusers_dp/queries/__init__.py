@@ -1,1 +1,1 @@
-"""What methods ask the sensitive images. A file for each question; importing one loads no torch."""
+"""Queries of methods to the sensitive images, one file each; importing one loads no torch."""

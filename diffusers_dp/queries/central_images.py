@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     import torch
 
 
-# Query images are shrunk to about this many pixels a side: averages hold no finer detail, and noise grows with pixels.
+# Side in pixels to which query images are shrunk: averages have no finer detail, and noise grows with pixels.
 QUERY_SIZE = 16
 
 
 def stride_of(image_shape: tuple[int, ...]) -> int:
-    """By how much a query shrinks images of the shape (C, H, W)."""
+    """Returns the factor by which a query shrinks images of shape (C, H, W)."""
     return max(1, round(image_shape[1] / QUERY_SIZE))
 
 
 def small_shape(image_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(C, h, w) of an image that is shrunk for a query."""
+    """Returns the shape (C, h, w) of an image shrunk for a query."""
     channels, height, width = image_shape
     stride = stride_of(image_shape)
     return channels, len(range(0, height, stride)), len(range(0, width, stride))
@@ -35,11 +35,11 @@ def small_shape(image_shape: tuple[int, ...]) -> tuple[int, int, int]:
 @dataclass(frozen=True, kw_only=True)
 class MeanImages(Query):
     """
-    `repeats` noisy mean images of each class, each of its own Poisson sample of small images.
+    `repeats` noisy mean images of each class, each from a separate Poisson sample of small images.
 
-    Divided by the expected number of images of a class, `q N / classes`. The clip norm is `sqrt(d) / 2` for the `d`
-    values in [0, 1] of a small image: a grey image of value 1/2 has that norm. An image lies in one class, so it is
-    the sensitivity.
+    The divisor is the expected number of images of a class, `q N / classes`. A small image has `d` values in [0, 1];
+    the clip norm is `sqrt(d) / 2`, the norm of a grey image of value 1/2. An image has one class, so this is the
+    sensitivity.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -65,21 +65,21 @@ class MeanImages(Query):
         return _shrunk(images, self.image_shape).flatten(1)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """`[repeats, classes, C, h, w]`, float32, about [0, 1]: noisy, still small."""
+        """Returns noisy small images `[repeats, classes, C, h, w]`, float32, in about [0, 1]."""
         return answer.div(self.normaliser(num_units, answer.shape[1])).unflatten(2, small_shape(self.image_shape))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeImages(MeanImages):
     """
-    `repeats` noisy histograms of every value of the small images of each class, and the mode image of each.
+    `repeats` noisy histograms of every value of each class's small images, and the mode image of each.
 
-    Bin k of 1, ..., `num_bins` holds the values in `((k - 1) / num_bins, k / num_bins]`, the first bin 0 as well
-    (DP-FETA Section 3.1.2). An image adds one vote to one bin of each of `d` values: the clip norm is `sqrt(d)`
+    Bin k of 1, ..., `num_bins` covers the values in `((k - 1) / num_bins, k / num_bins]`; the first bin includes 0
+    (DP-FETA Section 3.1.2). An image adds one vote to one bin for each of `d` values, so the clip norm is `sqrt(d)`
     (Theorem 3.3).
 
     Args:
-        num_bins (`int`): From 2 to 256.
+        num_bins (`int`): Number of bins, from 2 to 256.
     """
 
     name = "mode_images"
@@ -102,24 +102,26 @@ class ModeImages(MeanImages):
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         import torch.nn.functional as F
 
-        # Whole numbers, for which a bin's border is exact.
+        # Whole numbers, so that the bounds of bins are exact.
         levels = (_shrunk(images, self.image_shape) * 255).round().long()
         bins = (levels * self.num_bins - 1).clamp_min(0).div(255, rounding_mode="floor")
         return F.one_hot(bins, self.num_bins).to(images.dtype).flatten(1)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """The middle of the fullest bin of each value, `(2 k - 1) / (2 num_bins)` (Equation 7): `[repeats, classes, C,
-        h, w]` in (0, 1), float32."""
+        """Returns the middle of each value's fullest bin, `(2 k - 1) / (2 num_bins)` (Equation 7): `[repeats, classes,
+        C, h, w]` in (0, 1), float32."""
         histograms = answer.unflatten(2, (*small_shape(self.image_shape), self.num_bins))
         return (histograms.argmax(-1) + 0.5) / self.num_bins
 
 
 def restore_central_images(noisy: "torch.Tensor", image_shape: tuple[int, ...]) -> "torch.Tensor":
-    """Noisy small central images to images of full size: clamp, bilinear up-sampling, 8 bits, then (where they were
-    shrunk) a 3x3 median filter and, for grey images, a 3x3 sharpening filter. Post-processing of a noisy answer.
+    """Restores noisy small central images to full size, as post-processing of a noisy answer.
+
+    Clamps, up-samples bilinearly and rounds to 8 bits. Images that were shrunk get a 3x3 median filter and, if grey, a
+    3x3 sharpening filter.
 
     Args:
-        noisy (`torch.Tensor` of shape `[n, C, h, w]`): As `MeanImages` or `ModeImages` finish them, flattened over
+        noisy (`torch.Tensor` of shape `[n, C, h, w]`): Finished answer of `MeanImages` or `ModeImages`, flattened over
             classes.
 
     Returns:

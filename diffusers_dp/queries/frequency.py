@@ -21,10 +21,11 @@ class RandomFourierFeatures:
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_features (`int`): D, even; a multiple of twice the number of length scales.
-        length_scale (`float` or sequence of `float`): Of the Gaussian kernel that the features approximate, in units
-            of pixel values in [0, 1]. Of several, each has as many features, and the kernel is the mean of theirs.
-        seed (`int`): Public.
+        num_features (`int`): Number D of features, a multiple of twice the number of length scales.
+        length_scale (`float` or sequence of `float`): Length scale of the Gaussian kernel that the features
+            approximate, in units of pixel values in [0, 1]. Several scales get equally many features each; the kernel
+            is the mean of theirs.
+        seed (`int`): Public seed.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class RandomFourierFeatures:
         self.frequencies = torch.randn(num_features // 2, pixels, generator=generator) / scale
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]`."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]`."""
         import torch
 
         projection = images.flatten(1) @ self.frequencies.to(images.device).T
@@ -54,10 +55,10 @@ class RandomFourierFeatures:
 @dataclass(frozen=True, kw_only=True)
 class FrequencyFeatures(Query):
     """
-    The noisy mean embedding: `(sum_i phi(x_i) (x) onehot(y_i) + N(0, sigma^2)) / N`. Sensitivity of the sum: 1.
+    The noisy mean embedding: `(sum_i phi(x_i) (x) onehot(y_i) + N(0, sigma^2)) / N`. The sum has sensitivity 1.
 
     Args:
-        image_shape, num_features, length_scale, seed: As of `RandomFourierFeatures`.
+        image_shape, num_features, length_scale, seed: See `RandomFourierFeatures`.
     """
 
     name = "frequency_features"
@@ -96,7 +97,7 @@ class FrequencyFeatures(Query):
         return self.embedding(images)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """`[classes, D]`, float32. A class keeps its weight n_c / N."""
+        """Returns the mean embedding `[classes, D]`, float32. Each class keeps its weight n_c / N."""
         return answer[0] / num_units
 
 
@@ -104,12 +105,11 @@ class FrequencyFeatures(Query):
 class FourierMixture(Untrained):
     """
     Random Fourier features of several length scales, `m^-1/2 [phi_1, ..., phi_m]`: DP-Kernel (Jiang et al. 2023) with
-    a finite kernel. Noise N(0, sigma^2 I) on their mean is the Gaussian process of that kernel, and of its
-    gradients.
+    a finite kernel. Noise N(0, sigma^2 I) on their mean is the Gaussian process of that kernel and of its gradients.
 
     Args:
-        image_shape, num_features, seed: As of `RandomFourierFeatures`.
-        length_scales (`tuple[float, ...]`): One for each kernel.
+        image_shape, num_features, seed: See `RandomFourierFeatures`.
+        length_scales (`tuple[float, ...]`): Length scale of each kernel.
     """
 
     image_shape: tuple[int, ...]
@@ -126,5 +126,5 @@ class FourierMixture(Untrained):
         return RandomFourierFeatures(self.image_shape, self.num_features, self.length_scales, self.seed)
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
         return self._fourier(images)

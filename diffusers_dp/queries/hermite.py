@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     import torch
 
 
-SUM_SHARE = 0.8  # of the squared norm; the rest is the product's
+SUM_SHARE = 0.8  # share of the sum in the squared norm; the product has the rest
 
 
 @dataclass(frozen=True)
 class HermiteFeatures(Untrained):
     """
-    Features of a sum of Gaussian kernels of single pixels, and of the product of those of two, scaled to norm 1.
+    Features of a sum of Gaussian kernels of single pixels and of a product kernel of two pixels, scaled to norm 1.
 
-    Those of one pixel are `sqrt(lambda_c) f_c`, `c = 0, ..., order`, by Mehler's formula for the kernel
+    The features of one pixel are `sqrt(lambda_c) f_c`, `c = 0, ..., order`, by Mehler's formula for the kernel
     `exp(-rho / (1 - rho^2) (x - y)^2)`: `lambda_c = (1 - rho) rho^c` and `f_c(x) = H_c(x) exp(-rho / (1 + rho) x^2) /
     sqrt(N_c)`, `N_c = 2^c c! sqrt((1 - rho) / (1 + rho))`.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        order (`int`), product_order (`int`): Highest degree of the sum's, and of the product's polynomials.
-        rho (`float`): In (0, 1): nearer to 1 the kernel is narrower.
-        seed (`int`): Public; it chooses the product's two pixels.
+        order (`int`), product_order (`int`): Highest degrees of the polynomials of the sum and of the product.
+        rho (`float`): Kernel parameter in (0, 1); larger values give a narrower kernel.
+        seed (`int`): Public seed that chooses the product's two pixels.
     """
 
     image_shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class HermiteFeatures(Untrained):
         return {"num_features": self.num_features, **settings}
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
         import torch
 
         pixels = images.flatten(1)
@@ -62,8 +62,8 @@ class HermiteFeatures(Untrained):
         return torch.cat([whole * SUM_SHARE**0.5, product * (1 - SUM_SHARE) ** 0.5], 1)
 
     def _polynomials(self, pixels: "torch.Tensor", order: int) -> "torch.Tensor":
-        """`[b, p]` to `[b, p, order + 1]`, by `h_(c+1) = x sqrt(2 rho / (c + 1)) h_c - rho sqrt(c / (c + 1)) h_(c-1)`,
-        the recursion of H_c with its factors in it."""
+        """Maps `[b, p]` to `[b, p, order + 1]` by the recursion of H_c with its factors:
+        `h_(c+1) = x sqrt(2 rho / (c + 1)) h_c - rho sqrt(c / (c + 1)) h_(c-1)`."""
         import torch
 
         rho = self.rho

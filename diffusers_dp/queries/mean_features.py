@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Mean embeddings: the noisy mean, per class, of public features of an image, and of their squares (DP-MEPF, Harder et
-al. 2023, Section 3).
+"""Mean embeddings: the noisy mean per class of public image features, and of their squares (DP-MEPF, Harder et al.
+2023, Section 3).
 
 Nothing here loads torch before it is used.
 """
@@ -15,42 +15,42 @@ from .query import Query
 if TYPE_CHECKING:
     import torch
 
-    #: Images `[b, C, H, W]` in [0, 1] to features `[b, D]`.
+    #: Map from images `[b, C, H, W]` in [0, 1] to features `[b, D]`.
     Embedding = Callable[[torch.Tensor], torch.Tensor]
 
 
 class FeatureMap(Protocol):
     """
-    A public map from images to vectors of norm 1, or 0 where it sees nothing. It is differentiable, and each row is a
-    function of its own image.
+    A public, differentiable map from images to vectors of norm 1, or 0 if it detects nothing. Each row is a function
+    of its own image.
     """
 
     @property
     def num_features(self) -> int:
-        """D."""
+        """Number D of features."""
         ...
 
     @property
     def facts(self) -> dict[str, Any]:
-        """JSON values that tell two maps apart, for receipt and stored answers."""
+        """JSON facts that distinguish maps, for the receipt and stored answers."""
         ...
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
-        """Origins of weights from elsewhere, for the receipt; no paths."""
+        """Origins of external weights, for the receipt; no paths."""
         ...
 
     @property
     def is_here(self) -> bool:
-        """Whether D can be told without fetching anything."""
+        """Whether D is known without a download."""
         ...
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]`."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]`."""
 
 
 class Untrained:
-    """What a `FeatureMap` says that has no weights from elsewhere."""
+    """Base of a `FeatureMap` without external weights."""
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
@@ -64,12 +64,12 @@ class Untrained:
 @dataclass(frozen=True, kw_only=True)
 class MeanFeatures(Query):
     """
-    `(sum_i phi(x_i) (x) onehot(y_i) + N(0, sigma^2)) / N`: phi1 of DP-MEPF. Sensitivity of the sum: 1.
+    `(sum_i phi(x_i) (x) onehot(y_i) + N(0, sigma^2)) / N`: phi1 of DP-MEPF. The sum has sensitivity 1.
 
-    A class keeps its weight n_c / N. To divide by n_c, as the public code of DP-MEPF does, would publish it.
+    Each class keeps its weight n_c / N. Division by n_c, as in the public code of DP-MEPF, would publish n_c.
 
     Args:
-        feature_map (`FeatureMap`): phi.
+        feature_map (`FeatureMap`): Feature map phi.
     """
 
     name = "mean_features"
@@ -109,13 +109,13 @@ class MeanFeatures(Query):
         return self.feature_map(images)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """`[classes, D]`, float32."""
+        """Returns the mean embedding `[classes, D]`, float32."""
         return answer[0] / num_units
 
 
 @dataclass(frozen=True, kw_only=True)
 class SecondMoments(MeanFeatures):
-    """The same of the squares of phi, scaled to norm 1: phi2. Its sensitivity is 1 as well, a question of its own."""
+    """The mean of the squares of phi, scaled to norm 1: phi2. It is a separate query, also of sensitivity 1."""
 
     name = "second_moments"
     title = "second moments"
@@ -126,7 +126,7 @@ class SecondMoments(MeanFeatures):
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingFeatures1(MeanFeatures):
-    """phi1 of another network, to choose among generators by (DP-MEPF, Section 4)."""
+    """phi1 of another network, to choose among generators (DP-MEPF, Section 4)."""
 
     name = "stopping_features_1"
     title = "stopping features (mean)"
@@ -134,27 +134,27 @@ class StoppingFeatures1(MeanFeatures):
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingFeatures2(SecondMoments):
-    """phi2 of that network."""
+    """phi2 of the other network."""
 
     name = "stopping_features_2"
     title = "stopping features (squares)"
 
 
 def unit(rows: "torch.Tensor") -> "torch.Tensor":
-    """Rows `[b, D]` scaled to norm 1; a row of zeros stays."""
+    """Scales rows `[b, D]` to norm 1; rows of zeros stay zero."""
     return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
 
 
 def squares(features: "torch.Tensor") -> "torch.Tensor":
-    """phi2 of phi1, both `[b, D]`."""
+    """Computes phi2 from phi1, both `[b, D]`."""
     return unit(features.square())
 
 
 def moments(phi: "Embedding", number: int) -> "Embedding":
-    """Images to phi1, or to phi1 and phi2 beside each other: what the answers are, joined in their last dimension.
+    """Returns a map from images to phi1, or to phi1 and phi2 concatenated, in the format of the joined answers.
 
     Args:
-        number (`int`): 1 or 2.
+        number (`int`): Number of moments, 1 or 2.
     """
     import torch
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Perceptual features: what named layers of a public vision network see (DP-MEPF, Harder et al. 2023, Section 3.1).
+"""Perceptual features: outputs of layers of a public vision network (DP-MEPF, Harder et al. 2023, Section 3.1).
 
 Nothing here loads torch before it is used.
 """
@@ -26,21 +26,21 @@ PREPROCESSOR = "preprocessor_config.json"
 @dataclass(frozen=True)
 class PerceptualFeatures:
     """
-    The outputs of layers of a network, beside each other, scaled to norm 1.
+    Concatenated outputs of a network's layers, scaled to norm 1.
 
-    The network is one of `transformers`, loaded from safetensors, in evaluation mode: a batch norm in training mode
-    would mix images, and then no sensitivity holds. No code of its repository is run.
+    The network comes from `transformers`, is loaded from safetensors, and is in evaluation mode. Batch norm in
+    training mode would mix images, and no sensitivity would hold. No code from its repository is run.
 
     Args:
-        network (`str`): Folder of `save_pretrained`, or Hub id. It must not have seen the sensitive images.
-        layers (`tuple[str, ...]`): Names of its modules; empty: all convolutions.
-        image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey ones are repeated where it takes RGB.
-        resolution (`int`, *optional*): Side length that they are resized to, for it; `None`: their own.
-        flag (`str`): Of the network, for messages.
+        network (`str`): Folder of `save_pretrained`, or Hub id. It must not have been trained on the sensitive images.
+        layers (`tuple[str, ...]`): Names of modules; empty: all convolutions.
+        image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey channels are repeated for RGB networks.
+        resolution (`int`, *optional*): Side length to which images are resized; `None`: no resizing.
+        flag (`str`): Flag of the network, for messages.
 
     Raises:
-        UsageError: When first used: there is no such network or layer, its weights are no safetensors, are damaged or
-            incomplete, or it takes no such images.
+        UsageError: On first use: the network or layer does not exist, its weights are not safetensors, are damaged or
+            incomplete, or it does not accept such images.
     """
 
     network: str
@@ -50,7 +50,7 @@ class PerceptualFeatures:
     flag: str = "feature_network"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # other processes load it themselves
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # other processes load the network
 
     @cached_property
     def num_features(self) -> int:
@@ -61,7 +61,7 @@ class PerceptualFeatures:
                 return self(torch.zeros(1, *self.image_shape)).shape[1]
         except (RuntimeError, ValueError, TypeError) as error:
             raise UsageError(
-                f"--{self.flag} {self.network} takes no images of {'x'.join(map(str, self.image_shape))} "
+                f"--{self.flag} {self.network} does not accept images of {'x'.join(map(str, self.image_shape))} "
                 f"({first_line(error)}): give --{self._flag_of('resolution')}, or another network."
             ) from None
 
@@ -84,7 +84,7 @@ class PerceptualFeatures:
         return [network_origin("feature network", self.network, self._sha256)]
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1, or 0 where no layer sees anything."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1, or 0 if all outputs are 0."""
         import torch
         import torch.nn.functional as F
 
@@ -112,7 +112,7 @@ class PerceptualFeatures:
             found: list[nn.Module] = [module for module in modules.values() if isinstance(module, nn.Conv2d)]
             if len(found) < 2:
                 raise UsageError(
-                    f"--{self.flag} {self.network} is no convolutional network: give --{self._flag_of('layers')}."
+                    f"--{self.flag} {self.network} is not a convolutional network: give --{self._flag_of('layers')}."
                 )
             return found
         for layer in self.layers:
@@ -121,12 +121,12 @@ class PerceptualFeatures:
 
                 near = get_close_matches(layer, modules, n=1, cutoff=0.0)[0]
                 raise UsageError(
-                    f"--{self._flag_of('layers')} '{layer}' is no layer of {self.network}; the nearest is '{near}'."
+                    f"--{self._flag_of('layers')} '{layer}' is not a layer of {self.network}; the nearest is '{near}'."
                 )
         return [modules[layer] for layer in self.layers]
 
     def _flag_of(self, what: str) -> str:
-        """The flag that says `what` of the network; both networks of DP-MEPF have one resolution."""
+        """Names the flag for `what` of the network; both networks of DP-MEPF share one resolution."""
         whose = "feature_network" if what == "resolution" and self.flag == "stopping_network" else self.flag
         return whose.replace("network", what)
 
@@ -136,7 +136,7 @@ class PerceptualFeatures:
 
     @cached_property
     def _loaded(self) -> "tuple[nn.Module, int, torch.Tensor, torch.Tensor]":
-        """The network in evaluation mode, its channels, and the mean and standard deviation that it expects."""
+        """The network in evaluation mode, its channels, and its preprocessing mean and standard deviation."""
 
         network = load_network(self.network, self.flag).eval().requires_grad_(False)
         channels = getattr(network.config, "num_channels", 3)
@@ -146,12 +146,12 @@ class PerceptualFeatures:
 
 
 def network_origin(kind: str, name: str, sha256: str) -> dict[str, Any]:
-    """Of a network from elsewhere, for the receipt.
+    """Describes the origin of an external network, for the receipt.
 
     Args:
-        kind (`str`): What it is for.
-        name (`str`): Folder or Hub id; a folder is not told.
-        sha256 (`str`): Of its weights.
+        kind (`str`): Purpose of the network.
+        name (`str`): Folder or Hub id; the name of a folder is not published.
+        sha256 (`str`): Hash of its weights.
     """
     from huggingface_hub import ModelCard
 
@@ -167,10 +167,11 @@ def network_origin(kind: str, name: str, sha256: str) -> dict[str, Any]:
 
 
 def load_network(name: str, flag: str, kind: str = "AutoModel") -> Any:
-    """A network of `transformers` from safetensors, in float32, on the CPU. A pickle is a program, and none is loaded.
+    """Loads a network of `transformers` from safetensors, in float32, on the CPU. Never loads pickles, which are
+    programs.
 
     Raises:
-        UsageError: There is none, or it is damaged or not whole.
+        UsageError: The network does not exist, or is damaged or incomplete.
     """
     import torch
     import transformers
@@ -187,13 +188,13 @@ def load_network(name: str, flag: str, kind: str = "AutoModel") -> Any:
         ) from None
     if report["missing_keys"]:
         raise UsageError(
-            f"--{flag} {name} lacks {len(report['missing_keys'])} of the network's weights: fetch it anew."
+            f"--{flag} {name} lacks {len(report['missing_keys'])} of the network's weights: download it again."
         )
     return network
 
 
 def hash_weights(network: "nn.Module") -> str:
-    """sha256 of a network's state: names, shapes and float32 bytes, in the order of the names."""
+    """Hashes a network's state by sha256: names, shapes and float32 bytes, in the order of the names."""
     import torch
 
     digest = hashlib.sha256()
@@ -204,18 +205,17 @@ def hash_weights(network: "nn.Module") -> str:
 
 
 def _keep(outputs: list[Any]) -> Any:
-    """A hook that keeps what a layer returns, the first of several."""
+    """Returns a hook that stores a layer's output, or the first of several."""
 
     def hook(module: Any, inputs: Any, output: Any) -> None:
-        # A copy: a ReLU in place after the layer would overwrite it.
+        # A copy because an in-place ReLU after the layer would overwrite it.
         outputs.append((output if hasattr(output, "flatten") else output[0]).clone())
 
     return hook
 
 
 def preprocessing_of(name: str, channels: int) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Mean and standard deviation that the network was trained with, `[1, channels, 1, 1]`; a half, where it does not
-    say."""
+    """Reads the network's preprocessing mean and standard deviation, `[1, channels, 1, 1]`; defaults to 0.5."""
     import torch
     from transformers.utils import cached_file
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a question to the sensitive images is, in one place: plan, picture, audit, receipt and stored answers read it.
-No torch."""
+"""The definition of a query to the sensitive images, which plan, picture, audit, receipt and stored answers read. No
+torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
     from ..privacy.sensitive import SensitiveImages
     from ..privacy.separate_records import Features
 
-    #: An answer `[repeats, classes, d]`, the number of units and the noise multiplier, to what is stored.
+    #: Map from an answer `[repeats, classes, d]`, the number of units and the noise multiplier to the stored tensor.
     Finish = Callable[[torch.Tensor, int, float], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """
-    One noisy sum of features over the sensitive images, asked once in a run.
+    One noisy sum of features over the sensitive images, asked once per run.
 
-    A subclass gives it a name, a clip norm and features, and says what follows from an answer. Its fields say how it
-    is asked.
+    Subclasses define a name, a clip norm, features and the post-processing of an answer. The fields define the
+    sampling and the noise.
 
     Args:
-        noise_multiplier (`float`, *optional*): As a flag gave it; `None`: calibrated to the share.
-        budget_share (`float`, *optional*): Share of the composed RDP; `None`: what all others leave, of a method
-            without DP-SGD. Several such queries get one noise multiplier, so they are asked alike.
-        flags (`str`): What its flags begin with: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
-        sample_rate (`float`, defaults to 1): q of each Poisson sample; 1 takes all images.
-        repeats (`int`, defaults to 1): How often it is asked.
+        noise_multiplier (`float`, *optional*): Noise multiplier from a flag; `None`: calibrated to the share.
+        budget_share (`float`, *optional*): Share of the composed RDP; `None`: the remainder, in a method without
+            DP-SGD. Several such queries get the same noise multiplier and must have the same sampling.
+        flags (`str`): Prefix of its flags: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
+        sample_rate (`float`, defaults to 1): Rate q of each Poisson sample; 1 uses all images.
+        repeats (`int`, defaults to 1): Number of times it is asked.
 
     Attributes:
-        name (`str`): Of the ledger's row and of the stored answer; each query of a run has its own.
-        title (`str`): For people.
-        by_label (`bool`): One sum for each class instead of one for all.
+        name (`str`): Name of the ledger row and of the stored answer, unique within a run.
+        title (`str`): Name for display.
+        by_label (`bool`): Whether there is one sum per class instead of one for all.
     """
 
     by_label: ClassVar[bool] = True
@@ -57,50 +57,50 @@ class Query:
 
     @property
     def clip_norm(self) -> float:
-        """Bound on the L2 norm of one record's features; the sensitivity."""
+        """Bound on the L2 norm of one record's features: the sensitivity."""
         raise NotImplementedError
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Public facts for the ledger's row: JSON values."""
+        """Public JSON facts for the ledger row."""
         return {}
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """What else decides how a stored answer is to be read, a public seed for instance: JSON values."""
+        """Other JSON facts that determine the meaning of a stored answer, such as a public seed."""
         return {}
 
     @property
     def num_values(self) -> int | None:
-        """Values of a class's answer, whose signal to noise a plan tells; `None`: it tells none."""
+        """Number of values per class, for the plan's signal-to-noise ratio; `None`: the plan omits it."""
         return None
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
-        """Origins of weights from elsewhere that its features are made of, for the receipt; no paths."""
+        """Origins of external weights in its features, for the receipt; no paths."""
         return []
 
     def normaliser(self, num_units: int, num_classes: int) -> float | None:
-        """The public divisor of an answer, for the ledger; `None` where there is none.
+        """Returns the public divisor of an answer, for the ledger, or `None`.
 
         Args:
-            num_units (`int`): The declared N.
-            num_classes (`int`): Classes that are asked apart; 1 where there are none.
+            num_units (`int`): Declared number N of units.
+            num_classes (`int`): Number of classes with separate sums; 1 without classes.
         """
         return None
 
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to features `[b, d]`, each row of its own
-        record."""
-        raise NotImplementedError(f"{type(self).__name__} has no features of its own; give them to `ask`.")
+        """Maps images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to features `[b, d]`. Each row
+        depends only on its own record."""
+        raise NotImplementedError(f"{type(self).__name__} defines no features; pass them to `ask`.")
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """Post-processing of an answer `[repeats, classes, d]`, by public numbers alone."""
+        """Post-processes an answer `[repeats, classes, d]`, with public numbers only."""
         return answer
 
     def stand_in(self) -> "Features":
-        """Public features for pre-flight and audit. A query whose features are known only later gives others of their
-        kind."""
+        """Returns public features for pre-flight and audit. A query whose features are defined later returns similar
+        ones."""
         return self.features
 
     def ask(self, images: "SensitiveImages", features: "Features", *, noise_multiplier: float) -> "torch.Tensor":
@@ -113,7 +113,7 @@ class Query:
             noise_multiplier (`float`): sigma.
 
         Returns:
-            `torch.Tensor` of shape `[repeats, classes, d]`, float32: sums, not finished.
+            `torch.Tensor` of shape `[repeats, classes, d]`, float32: noisy sums before post-processing.
 
         Raises:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
@@ -141,7 +141,7 @@ class Query:
         finish: "Finish | None" = None,
     ) -> "torch.Tensor":
         """
-        Puts the question to the door, and finishes the answer.
+        Asks the door for the noisy sums and post-processes them.
 
         Args:
             images, noise_multiplier: As for `ask`.
@@ -149,7 +149,7 @@ class Query:
             finish (`Finish`, *optional*): In the place of the query's own; it may use public numbers only.
 
         Raises:
-            BudgetExceeded, UsageError: As `ask`.
+            BudgetExceeded, UsageError: See `ask`.
         """
         sums = self.ask(images, features or self.features, noise_multiplier=noise_multiplier)
         return (finish or self.finish)(sums, images.num_units, noise_multiplier)

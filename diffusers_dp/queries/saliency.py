@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which matrices the gradients of the images want to change (DP-SAPF, arXiv 2605.30312): one noisy sum."""
+"""The saliency of a network's matrices by the images' gradients (DP-SAPF, arXiv 2605.30312): one noisy sum."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class MatrixSaliency(Query):
     """
-    Each record's shares of its squared gradient norm, `|g_m|^2 / sum_m |g_m|^2` over matrices m, at the public
-    weights; zero where that is not finite. Shares are not negative and have sum 1, so that their L1 norm is 1, and the
-    L2 norm at most 1: the sensitivity. The features need the network, and are given to `ask`.
+    Each matrix's share of a record's squared gradient norm, `|g_m|^2 / sum_m |g_m|^2` over matrices m, at the public
+    weights; zero if not finite. Shares are non-negative and sum to 1. Their L1 norm is 1 and their L2 norm at most 1,
+    which is the sensitivity. The features need the network and are passed to `ask`.
 
     Args:
-        num_chosen (`int`): Matrices that are chosen.
+        num_chosen (`int`): Number of matrices to choose.
     """
 
     name: ClassVar[str] = "saliency"
@@ -40,12 +40,13 @@ class MatrixSaliency(Query):
         return float(num_units)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """Numbers of the chosen matrices, `[num_chosen]`, those of the largest noisy sums, ascending."""
+        """Returns the indices of the matrices with the largest noisy sums, `[num_chosen]`, ascending."""
         sums = answer[0, 0]
         return sums.topk(min(self.num_chosen, len(sums))).indices.sort().values
 
     def stand_in(self) -> Any:
-        """A record whose gradient is in one matrix alone, which reaches the bound; a black image has none."""
+        """Returns features of records whose gradient is in one matrix, which reach the bound; black images have
+        none."""
 
         def features(images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
             squares = images.flatten(1).square().sum(1, keepdim=True)
@@ -55,7 +56,7 @@ class MatrixSaliency(Query):
 
 
 def shares(squares: "torch.Tensor") -> "torch.Tensor":
-    """Squared norms `[b, m]` to shares `[b, m]`; rows that are not finite, or have none, become zero."""
+    """Converts squared norms `[b, m]` to shares `[b, m]`; rows that are not finite or sum to 0 become zero."""
     import torch
 
     total = squares.sum(1, keepdim=True)

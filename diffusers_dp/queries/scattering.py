@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Scattering features: what a two-layer wavelet network sees of an image. No weight is learned, so no public data is
-needed (Bruna & Mallat 2013).
+"""Scattering features: coefficients of a two-layer wavelet network (Bruna & Mallat 2013). No weight is learned, so no
+public data is needed.
 
 Nothing here loads torch before it is used.
 """
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     import torch
 
 
-FILTER_SIZE = 7  # of a wavelet, in pixels of its level of the pyramid
-#: Of a Morlet wavelet: width of the envelope, frequency, and how much longer it is across the wave.
+FILTER_SIZE = 7  # side of a wavelet, in pixels of its pyramid level
+#: Parameters of a Morlet wavelet: width of the envelope, frequency, and elongation across the wave.
 WIDTH, FREQUENCY, SLANT = 0.8, 3 * math.pi / 4, 0.5
-SMOOTH = 1e-3  # the modulus is sqrt(a^2 + b^2 + SMOOTH^2): it has a gradient where the wave is zero
-WEIGHTS = (1.0, 2.0, 4.0)  # of the orders, for the energy falls with each
+SMOOTH = 1e-3  # the modulus is sqrt(a^2 + b^2 + SMOOTH^2), so that it has a gradient where the wave is zero
+WEIGHTS = (1.0, 2.0, 4.0)  # weights of the orders, because the energy falls with each order
 
 
 @dataclass(frozen=True)
 class ScatteringFeatures(Untrained):
     """
-    Random Fourier features of scattering coefficients beside those of pixels, half of them each: the mean of a kernel
-    of what wavelets see and of one that sees where everything lies. Norm 1 by construction.
+    Random Fourier features of scattering coefficients and of pixels, half each. They approximate the mean of a kernel
+    on wavelet coefficients and a kernel on pixels. They have norm 1 by construction.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_features (`int`): D, a multiple of 4.
-        levels (`int`), angles (`int`): As of `Scattering`.
-        scattering_length_scale (`float`), length_scale (`float`): Of the Gaussian kernel of coefficients, and of that
-            of pixels in [0, 1].
-        seed (`int`): Public.
+        num_features (`int`): Number D of features, a multiple of 4.
+        levels (`int`), angles (`int`): See `Scattering`.
+        scattering_length_scale (`float`), length_scale (`float`): Length scales of the Gaussian kernels of
+            coefficients and of pixels in [0, 1].
+        seed (`int`): Public seed.
     """
 
     image_shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class ScatteringFeatures(Untrained):
         )
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
         import torch
 
         scattering, of_waves, of_pixels = self._parts
@@ -76,12 +76,12 @@ class Scattering:
     """
     `|...||x * psi_1| * psi_2| * phi|`: smoothed moduli of wavelet transforms, of orders 0, 1 and 2.
 
-    A pyramid: every level filters with the same small Morlet wavelets, one for each angle, and halves the size. A path
-    of order 2 goes from a finer level to a coarser one. Borders repeat.
+    In this pyramid every level filters with the same small Morlet wavelets, one for each angle, and halves the size. A
+    path of order 2 goes from a finer to a coarser level. Borders are replicated.
 
     Args:
-        levels (`int`): J; the result is smaller by 2^J.
-        angles (`int`): L, of half a turn.
+        levels (`int`): Number J of levels; maps shrink by 2^J.
+        angles (`int`): Number L of angles over half a turn.
     """
 
     def __init__(self, levels: int, angles: int):
@@ -95,15 +95,15 @@ class Scattering:
         envelope = (-(along.square() + (SLANT * across).square()) / (2 * WIDTH**2)).exp()
         envelope = envelope / envelope.sum((1, 2), keepdim=True)
         waves = torch.stack([(FREQUENCY * along).cos(), (FREQUENCY * along).sin()], 1)
-        # Less its mean: a flat image has no waves.
+        # Subtract the mean, so that a flat image gives 0.
         waves = (waves - (waves * envelope[:, None]).sum((2, 3), keepdim=True)) * envelope[:, None]
         self._wavelets = waves.flatten(0, 1)[:, None].float()  # [2 L, 1, size, size]
         binomial = torch.tensor([1.0, 4, 6, 4, 1]) / 16
         self._smoothing = (binomial[:, None] * binomial)[None, None]
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to coefficients `[b, n]`: `C (1 + J L + J (J - 1) / 2 L^2)` maps, smaller by
-        2^J, rounded up."""
+        """Maps images `[b, C, H, W]` in [0, 1] to coefficients `[b, n]`: `C (1 + J L + J (J - 1) / 2 L^2)` maps, whose
+        sides are divided by 2^J and rounded up."""
         import torch
 
         orders = [images, images[:, :0], images[:, :0]]
@@ -114,7 +114,7 @@ class Scattering:
         return torch.cat([maps.flatten(1) * weight for maps, weight in zip(orders, WEIGHTS, strict=True)], 1)
 
     def _moduli(self, maps: "torch.Tensor") -> "torch.Tensor":
-        """`[b, c, h, w]` to `[b, c L, h, w]`."""
+        """Computes the moduli `[b, c L, h, w]` of maps `[b, c, h, w]`."""
         parts = _filtered(maps, self._wavelets).unflatten(1, (-1, 2))
         return (parts.square().sum(2) + SMOOTH**2).sqrt() - SMOOTH
 
@@ -123,7 +123,7 @@ class Scattering:
 
 
 def _filtered(maps: "torch.Tensor", filters: "torch.Tensor", stride: int = 1) -> "torch.Tensor":
-    """Each map with each filter, `[b, c, h, w]` to `[b, c * filters, h', w']`."""
+    """Filters each map with each filter: `[b, c, h, w]` to `[b, c * filters, h', w']`."""
     import torch.nn.functional as F
 
     channels, edge = maps.shape[1], filters.shape[-1] // 2

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The semantic query of PrivImage (Li et al. 2024, Section 4.2): which public classes the sensitive images of a class
-look like, so that a model is pre-trained on these alone.
+"""The semantic query of PrivImage (Li et al. 2024, Section 4.2): the public classes most similar to each sensitive
+class, for pre-training on these only.
 
 Nothing here loads torch before it is used.
 """
@@ -18,22 +18,22 @@ from .query import Query
 if TYPE_CHECKING:
     import torch
 
-STAND_IN_CLASSES = 10  # public classes of the stand-in, at least
+STAND_IN_CLASSES = 10  # minimum number of public classes of the stand-in
 
 
 @dataclass(frozen=True)
 class PublicClassifier:
     """
-    A classifier of public images, of `transformers`, from safetensors, in evaluation mode. No code of its repository
-    is run.
+    A classifier of public images from `transformers`, loaded from safetensors, in evaluation mode. No code from its
+    repository is run.
 
     Args:
-        network (`str`): Folder of `save_pretrained`, or Hub id. It must not have seen the sensitive images.
-        image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey ones are repeated where it takes RGB.
-        flag (`str`): Of the network, for messages.
+        network (`str`): Folder of `save_pretrained`, or Hub id. It must not have been trained on the sensitive images.
+        image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey channels are repeated for RGB networks.
+        flag (`str`): Flag of the network, for messages.
 
     Raises:
-        UsageError: When first used: there is no such network, or it takes no such images.
+        UsageError: On first use: the network does not exist, or does not accept such images.
     """
 
     network: str
@@ -41,20 +41,20 @@ class PublicClassifier:
     flag: str = "semantic_query_network"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # other processes load it themselves
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # other processes load the network
 
     @property
     def num_classes(self) -> int:
-        """Public classes."""
+        """Number of public classes."""
         return int(self._loaded[0].config.num_labels)
 
     @cached_property
     def sha256(self) -> str:
-        """Of its weights."""
+        """Hash of its weights."""
         return hash_weights(self._loaded[0])
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to logits `[b, num_classes]`."""
+        """Maps images `[b, C, H, W]` in [0, 1] to logits `[b, num_classes]`."""
         network, channels, mean, std = self._loaded
         seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
         seen = (seen - mean.to(images.device)) / std.to(images.device)
@@ -70,12 +70,12 @@ class PublicClassifier:
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
             raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
-        try:  # on a blank: nothing is caught where sensitive images pass
+        try:  # on a blank image, so that no error of sensitive images is caught
             with torch.no_grad():
                 network(pixel_values=torch.zeros(1, channels, *self.image_shape[1:]))
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"--{self.flag} {self.network} takes no images of {'x'.join(map(str, self.image_shape))} "
+                f"--{self.flag} {self.network} does not accept images of {'x'.join(map(str, self.image_shape))} "
                 f"({first_line(error)}): give another."
             ) from None
         return network, channels, *preprocessing_of(self.network, channels)
@@ -84,12 +84,12 @@ class PublicClassifier:
 @dataclass(frozen=True, kw_only=True)
 class SemanticQuery(Query):
     """
-    `sum_i onehots(the w public classes that x_i looks most like) + N(0, sigma^2 w)`, for each class. An image adds w
-    ones, so the sensitivity is sqrt(w).
+    `sum_i onehots(the w public classes most similar to x_i) + N(0, sigma^2 w)`, for each class. An image adds w ones,
+    so the sensitivity is sqrt(w).
 
     Args:
-        classifier (`PublicClassifier`): Says what an image looks like.
-        classes_per_class (`int`): w.
+        classifier (`PublicClassifier`): Classifier that scores the similarity.
+        classes_per_class (`int`): Number w of public classes per image.
     """
 
     name = "semantic_query"
@@ -118,7 +118,7 @@ class SemanticQuery(Query):
         return largest(self.classifier(images), self.classes_per_class)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
-        """Noisy counts `[classes, public classes]`."""
+        """Returns noisy counts `[classes, public classes]`."""
         return answer[0]
 
     def stand_in(self) -> Any:
@@ -131,7 +131,7 @@ class SemanticQuery(Query):
 
 
 def largest(logits: "torch.Tensor", number: int) -> "torch.Tensor":
-    """Ones at the `number` largest places of each row, `[b, P]`, and zeros elsewhere."""
+    """Returns ones at the `number` largest entries of each row, `[b, P]`, and zeros elsewhere."""
     import torch
 
     return torch.zeros_like(logits).scatter_(1, logits.topk(number).indices, 1.0)
@@ -139,12 +139,11 @@ def largest(logits: "torch.Tensor", number: int) -> "torch.Tensor":
 
 def semantic_classes(counts: "torch.Tensor", number: int) -> list[list[int]]:
     """
-    The public classes of each sensitive one: in the order of the classes, the `number` largest that no class before
-    has.
+    Chooses public classes for each sensitive class, in order: the `number` largest that no earlier class has.
 
     Args:
-        counts (`torch.Tensor` of shape `[classes, P]`): Noisy.
-        number (`int`): w; there are as many public classes for each class.
+        counts (`torch.Tensor` of shape `[classes, P]`): Noisy counts.
+        number (`int`): Number w of public classes per sensitive class.
     """
     free, chosen = counts.clone(), []
     for row in range(len(counts)):

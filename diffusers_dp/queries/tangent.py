@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class TangentFeatures(Untrained):
     """
-    `g / ||g||`, `g` the gradient of the sum of the outputs of `w_2 relu(layer_norm(W_1 x + b_1))` in its weights.
+    `g / ||g||`, where `g` is the gradient of the output of `w_2 relu(layer_norm(W_1 x + b_1))` by its weights.
 
-    The weights come from a public seed and never change. Several outputs would have the same gradient in their
-    weights, so there is one.
+    The weights come from a public seed and never change. Several outputs would have equal gradients by their weights,
+    so there is one.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        width (`int`): Of the hidden layer.
-        seed (`int`): Public.
+        width (`int`): Width of the hidden layer.
+        seed (`int`): Public seed.
     """
 
     image_shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class TangentFeatures(Untrained):
         return first, torch.zeros(self.width), second
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
+        """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
         import torch
         import torch.nn.functional as F
         from torch.func import grad, vmap

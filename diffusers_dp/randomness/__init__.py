@@ -1,1 +1,1 @@
-"""The private source of randomness, and what is drawn."""
+"""The private source of randomness, and the noise drawn from it."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""How much noise reaches the weights when the noise of steps is correlated, and the coefficients that let least of it
-through. Public numbers in, public numbers out. No torch."""
+"""The effect of correlated noise on the weights, and the coefficients that minimise it. Public numbers in, public
+numbers out. No torch."""
 
 import functools
 import math
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 
 
-MOST_ENTRIES = 250_000  # of the matrix that is formed at once while coefficients are sought; 2 MB
+MOST_ENTRIES = 250_000  # in a matrix during the search for coefficients; 2 MB
 FEWEST_COLUMNS = 8
 MOST_ITERATIONS = 100
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What becomes of the noise of steps: sums that the learning rate weights, and their moving average.
+    """The sums into which noise goes: sums over steps, weighted by the learning rate, and their moving average.
 
-    The error of a step's noise is counted in the weights at which gradients are taken and in the averaged ones, both
-    after each step, all alike. Adam is taken for plain gradient descent.
+    Errors in the current weights and in the averaged weights count equally, after each step. Adam is approximated by
+    plain gradient descent.
 
     Args:
-        steps (`int`): T.
-        lr_scheduler (`str`), lr_warmup_steps (`int`): The learning rate's course, as `--lr_scheduler` names it.
-        ema_decay (`float`): Of the averaged weights, in [0, 1); warmed up as `EMAModel` of Diffusers does it.
+        steps (`int`): Number of steps T.
+        lr_scheduler (`str`), lr_warmup_steps (`int`): Schedule of the learning rate, as `--lr_scheduler` names it.
+        ema_decay (`float`): Decay of the averaged weights, in [0, 1), with the warm-up of Diffusers' `EMAModel`.
     """
 
     steps: int
@@ -33,7 +33,7 @@ class Workload:
     ema_decay: float = 0.0
 
     def learning_rates(self) -> np.ndarray:
-        """Of each step, as parts of the largest, float64 of shape `[T]`."""
+        """Returns the learning rate of each step relative to the largest, float64 of shape `[T]`."""
         step, warm_up = np.arange(self.steps), self.lr_warmup_steps
         rising = np.minimum(1.0, step / max(1, warm_up)) if warm_up else np.ones(self.steps)
         left = np.clip((self.steps - step) / max(1, self.steps - warm_up), 0.0, 1.0)
@@ -41,17 +41,18 @@ class Workload:
         return rising * falling.get(self.lr_scheduler, 1.0)
 
     def decays(self) -> np.ndarray:
-        """Of the moving average at each step, float64 of shape `[T]`; the first step replaces it."""
+        """Returns the decay of the moving average at each step, float64 of shape `[T]`; the first step replaces it."""
         step = np.arange(self.steps)
         return np.where(step == 0, 0.0, np.minimum(self.ema_decay, (1 + step) / (10 + step)))
 
 
 def square_root_coefficients(bands: int) -> np.ndarray:
-    """The first coefficients of the square root of the matrix of prefix sums, `(-1)^k binom(-1/2, k)` (Fichtenberger,
-    Henzinger and Upadhyay 2023, arXiv 2202.11205, Section 3), scaled to L2 norm 1.
+    """Computes the first coefficients of the square root of the matrix of prefix sums, scaled to L2 norm 1.
+
+    They are `(-1)^k binom(-1/2, k)` (Fichtenberger, Henzinger and Upadhyay 2023, arXiv 2202.11205, Section 3).
 
     Args:
-        bands (`int`): b, at least 1.
+        bands (`int`): Number b of coefficients, at least 1.
 
     Returns:
         `np.ndarray` of float64, shape `[b]`.
@@ -63,15 +64,14 @@ def square_root_coefficients(bands: int) -> np.ndarray:
 
 @functools.cache
 def best_coefficients(bands: int, workload: Workload) -> tuple[float, ...]:
-    """The coefficients of least `root_mean_square_error`, found by L-BFGS from the square root's; never worse than
-    those.
+    """Minimises `root_mean_square_error` by L-BFGS from the square root's coefficients; never returns worse ones.
 
     Args:
-        bands (`int`): b, at least 1.
-        workload (`Workload`): What the noise goes into.
+        bands (`int`): Number b of coefficients, at least 1.
+        workload (`Workload`): Sums into which the noise goes.
 
     Returns:
-        `tuple[float, ...]`: c_0 > 0 to c_{b-1}, of L2 norm 1.
+        `tuple[float, ...]`: Coefficients c_0 > 0 to c_{b-1}, of L2 norm 1.
     """
     from scipy.optimize import minimize  # takes a second to load, and only some runs need it
 
@@ -85,7 +85,7 @@ def best_coefficients(bands: int, workload: Workload) -> tuple[float, ...]:
         with np.errstate(over="ignore", invalid="ignore"):
             error, slope = _mean_square(c, workload, columns)
         if not math.isfinite(error) or not np.isfinite(slope).all():
-            return 1e6, np.zeros_like(others)  # of coefficients without a stable inverse
+            return 1e6, np.zeros_like(others)  # the coefficients have no stable inverse
         square = float(c @ c)
         return math.log(error * square), (slope / error + 2 * c / square)[1:]
 
@@ -99,7 +99,8 @@ def best_coefficients(bands: int, workload: Workload) -> tuple[float, ...]:
 
 
 def noise_of_a_step(coefficients: tuple[float, ...]) -> float:
-    """Standard deviation of one step's own noise in a long block, in those of z: the L2 norm of a row of C^-1."""
+    """Computes the standard deviation of one step's noise in a long block, relative to z: the L2 norm of a row of
+    C^-1."""
     from scipy.signal import lfilter
 
     impulse = np.zeros(100 * len(coefficients))
@@ -108,20 +109,20 @@ def noise_of_a_step(coefficients: tuple[float, ...]) -> float:
 
 
 def root_mean_square_error(coefficients: tuple[float, ...], workload: Workload) -> float:
-    """By how much the noise moves one weight, root mean square over the steps, in standard deviations of z and largest
-    learning rates. Independent noise in prefix sums has `sqrt((T + 1) / 2)`.
+    """Computes how far the noise moves one weight: root mean square over the steps, in units of the standard deviation
+    of z times the largest learning rate. Independent noise in prefix sums gives `sqrt((T + 1) / 2)`.
 
     Args:
-        coefficients (`tuple[float, ...]`): c_0 to c_{b-1} of norm 1; `(1.0,)` for independent noise.
-        workload (`Workload`): What the noise goes into. Exact up to some thousand steps; beyond, from some hundred of
-            them, spread evenly.
+        coefficients (`tuple[float, ...]`): Coefficients c_0 to c_{b-1} of norm 1; `(1.0,)` for independent noise.
+        workload (`Workload`): Sums into which the noise goes. Exact up to a few thousand steps; beyond, estimated from
+            a few hundred evenly spaced steps.
     """
     columns = _columns(workload.steps, max(FEWEST_COLUMNS, 40 * MOST_ENTRIES // workload.steps))
     return math.sqrt(_mean_square(np.array(coefficients), workload, columns)[0])
 
 
 def _columns(steps: int, most: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Steps whose noise is followed, and for how many each stands; in parts of few at a time."""
+    """Selects the steps whose noise is followed, with the number of steps that each represents, in small parts."""
     ends = np.linspace(0, steps, min(steps, most) + 1).round().astype(int)
     middles, weights = (ends[:-1] + ends[1:] - 1) // 2, np.diff(ends).astype(float)
     parts = min(len(middles), max(1, len(middles) * steps // MOST_ENTRIES))
@@ -131,7 +132,7 @@ def _columns(steps: int, most: int) -> list[tuple[np.ndarray, np.ndarray]]:
 def _mean_square(
     c: np.ndarray, workload: Workload, columns: list[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[float, np.ndarray]:
-    """The mean square error of `z ~ N(0, I)`, and its gradient by c, shape `[b]`.
+    """Computes the mean square error for `z ~ N(0, I)`, and its gradient with respect to c, shape `[b]`.
 
     Column j of `A C^-1` is `x_t = sum_{s=j}^t l_s d_{s-j}`, where d is the inverse series of c; the average is
     `e_t = a_t e_{t-1} + (1 - a_t) x_t`.
@@ -157,6 +158,6 @@ def _mean_square(
         by_x *= 2 * weights
         by_y = np.where(before, 0.0, rates[:, None] * np.cumsum(by_x[::-1], axis=0)[::-1])
         by_d += np.bincount(lag.ravel(), weights=by_y.ravel(), minlength=steps)
-    twice = lfilter([1.0], c, d)  # the derivative of d by c_k is minus this, k steps later
+    twice = lfilter([1.0], c, d)  # the derivative of d with respect to c_k is minus this, shifted by k steps
     slope = np.array([-by_d[k:] @ twice[: steps - k] for k in range(len(c))])
     return error / (2 * steps), slope / (2 * steps)

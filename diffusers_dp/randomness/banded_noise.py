@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Noise that is correlated over steps, so that it cancels in the sums that an optimiser forms (banded matrix
+"""Noise that is correlated over steps, so that it partly cancels in an optimiser's sums (banded matrix
 factorisation)."""
 
 from collections import deque
@@ -11,21 +11,21 @@ from .private_generator import PrivateGenerator
 
 
 class BandedNoise:
-    """The noise `y = C^-1 z` of steps that follow each other, with `z ~ N(0, std^2 I)` and C lower triangular,
-    banded and Toeplitz (Choquette-Choo et al. 2023, arXiv 2306.08153, Section 4).
+    """The noise `y = C^-1 z` of consecutive steps, with `z ~ N(0, std^2 I)` and C lower triangular, banded and
+    Toeplitz (Choquette-Choo et al. 2023, arXiv 2306.08153, Section 4).
 
-    Row t is `y_t = (z_t - sum_{k=1}^{b-1} c_k y_{t-k}) / c_0`; the noise of a step before the first is 0. The noise of
-    the last b - 1 steps stays in memory, in float32, as it was given out. Whoever holds it can subtract noise, so it
-    is never serialised.
+    Row t is `y_t = (z_t - sum_{k=1}^{b-1} c_k y_{t-k}) / c_0`; before the first step the noise is 0. The noise of the
+    last b - 1 steps stays in memory, in float32, as returned. Anybody who has it can subtract noise, so it is never
+    serialised.
 
-    A new object begins a new block of C. So does a step that does not follow the one before it, or whose parameters,
-    coefficients or standard deviation are others. Columns b steps apart are orthogonal across blocks, too.
+    A new object starts a new block of C. So does a step that does not follow the previous one, or that has other
+    parameters, coefficients or another standard deviation. Columns b steps apart are orthogonal across blocks, too.
     """
 
     def __init__(self) -> None:
         self._block: tuple[object, ...] = ()
         self._next = 0
-        self._past: list[deque[torch.Tensor]] = []  # of each tensor of a step, the newest first
+        self._past: list[deque[torch.Tensor]] = []  # one per tensor of a step, the newest noise first
 
     def step(
         self,
@@ -35,28 +35,28 @@ class BandedNoise:
         shapes: Sequence[torch.Size],
         generator: PrivateGenerator,
     ) -> PrivateGenerator:
-        """The source of one step's noise, which is drawn from once for each shape, in this order.
+        """Returns the source of one step's noise; draw from it once for each shape, in this order.
 
         Args:
-            position (`int`): Of the step, among all that the ledger reserved.
-            coefficients (sequence of `float`): c_0 to c_{b-1}.
-            std (`float`): Of z.
-            shapes (sequence of `torch.Size`): Of the tensors that get noise.
-            generator (`PrivateGenerator`): Of z.
+            position (`int`): Position of the step among all steps that the ledger reserved.
+            coefficients (sequence of `float`): Coefficients c_0 to c_{b-1}.
+            std (`float`): Standard deviation of z.
+            shapes (sequence of `torch.Size`): Shapes of the tensors that get noise.
+            generator (`PrivateGenerator`): Source of z.
         """
         block = (tuple(coefficients), std, tuple(shapes))
         if block != self._block or position != self._next:
             self._past = [deque(maxlen=len(coefficients) - 1) for _ in shapes]
-        # A step that breaks off leaves no block to go on with.
+        # A step that fails leaves no block to continue.
         self._block, self._next = (), position + 1
         return _Step(self, block, generator)
 
     def __reduce__(self):
-        raise TypeError("BandedNoise is never serialised: whoever holds past noise can subtract it.")
+        raise TypeError("BandedNoise is never serialised: anybody who has past noise can subtract it.")
 
 
 class _Step(PrivateGenerator):
-    """In the place of the generator of z, while one step gets its noise."""
+    """Replaces the generator of z while one step gets its noise."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _Step(PrivateGenerator):
     def normal(
         self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
     ) -> torch.Tensor:
-        """Raises `ValueError` where the draws are not those that were announced."""
+        """Raises `ValueError` if the draws differ from the announced ones."""
         (c_0, *others), announced, shapes = self._block
         if std != announced or tuple(shape) != tuple(shapes[self._drawn]):
             raise ValueError("Correlated noise is drawn once for each tensor of a step, in the order of the first.")

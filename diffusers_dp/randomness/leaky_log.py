@@ -1,6 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What DP-SGD could tell of its batches, for an operator who may see the images anyway. None of it is covered by the
-guarantee."""
+"""A log of DP-SGD's batches, for an operator who may see the images anyway. The guarantee does not cover it."""
 
 import json
 from pathlib import Path
@@ -13,12 +12,12 @@ LEAKY_OUTPUT = "training log of losses, gradient norms and batch sizes, kept by 
 
 
 class LeakyLog:
-    """One JSON line for each step of DP-SGD: batch size, mean loss, median gradient norm, share of clipped gradients.
+    """Logs one JSON line per step of DP-SGD: batch size, mean loss, median gradient norm, share of clipped gradients.
 
     Args:
-        private (`Path`): The run's private folder; the log lies in its folder `unprotected`, mode 700, which is never
-            released.
-        max_grad_norm (`float`): The clip norm.
+        private (`Path`): Private folder of the run. The log is in its subfolder `unprotected`, mode 700, which is
+            never released.
+        max_grad_norm (`float`): Clip norm.
     """
 
     def __init__(self, private: Path, max_grad_norm: float):
@@ -31,7 +30,7 @@ class LeakyLog:
         self._norms: list[torch.Tensor] = []
 
     def batch(self, losses: torch.Tensor, norms: torch.Tensor) -> None:
-        """Takes the losses of a physical batch's rows, and the gradient norms of those of its images that count."""
+        """Records the losses of a physical batch's rows, and the gradient norms of its images that count."""
         self._losses.append(losses.detach().float().cpu())
         self._norms.append(norms.cpu())
 

@@ -1,9 +1,9 @@
 """The private source of randomness: noise and Poisson draws.
 
-Whoever can replay these draws can subtract the noise. They therefore never depend on `--seed`, are never serialised
-and never replayed. Torch's CPU generator is not used: it keeps only 32 bits of a seed, so that all its streams can be
-tried in a few hours. The stream is numpy's Philox 4x64 counter generator under a 128-bit key of operating-system
-entropy.
+Anybody who can replay these draws can subtract the noise. They therefore never depend on `--seed`, and are never
+serialised or replayed. Torch's CPU generator is not used because it keeps only 32 bits of a seed: an attacker can try
+all its streams in a few hours. The stream is numpy's Philox 4x64 counter generator under a 128-bit key of
+operating-system entropy.
 """
 
 import os
@@ -22,10 +22,10 @@ RNG_FACTS = {
 
 
 class PrivateGenerator:
-    """Gaussian and uniform draws from a keyed stream.
+    """Draws Gaussian and uniform numbers from a keyed stream.
 
     Args:
-        key (`bytes`, *optional*): 16 bytes. For tests only; by default fresh operating-system entropy.
+        key (`bytes`, *optional*): Key of 16 bytes, for tests only; defaults to fresh operating-system entropy.
     """
 
     def __init__(self, key: bytes | None = None):
@@ -38,10 +38,10 @@ class PrivateGenerator:
     def normal(
         self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
     ) -> torch.Tensor:
-        """Independent `N(0, std^2)` draws, float32, of shape `shape`.
+        """Draws independent `N(0, std^2)` numbers, float32, of shape `shape`.
 
-        On CUDA the card's own generator is reseeded with 64 fresh bits of operating-system entropy for every call,
-        unless a key was injected.
+        On CUDA every call reseeds the device's generator with 64 fresh bits of operating-system entropy, unless a key
+        was injected.
         """
         device = torch.device(device)
         if device.type == "cuda" and not self._injected:
@@ -51,8 +51,8 @@ class PrivateGenerator:
         return torch.from_numpy(np.asarray(noise)).mul_(std).to(device)
 
     def uniform(self, size: int) -> np.ndarray:
-        """`size` independent draws from [0, 1), float64."""
+        """Draws `size` independent numbers from [0, 1), float64."""
         return self._generator.random(size)
 
     def __reduce__(self):
-        raise TypeError("A PrivateGenerator is never serialised: whoever holds its state can subtract the noise.")
+        raise TypeError("A PrivateGenerator is never serialised: anybody who has its state can subtract the noise.")

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which diffusion times a training row may have: a mixture of uniform distributions. No torch."""
+"""The distribution of diffusion times of training rows: a mixture of uniform distributions. No torch."""
 
 import math
 import re
@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import UsageError
 
 
-#: T: what diffusion time is counted in, whatever the number of steps of a scheduler is.
+#: T, the unit of diffusion time, whatever the number of steps of a scheduler is.
 TIMESTEPS = 1000
 _INTERVAL = re.compile(r"\s*([\d.]+)\s*-\s*([\d.]+)\s*:\s*([\d.eE+-]+)\s*")
 _TOLERANCE = 1e-6  # of the sum of the weights
@@ -19,11 +19,11 @@ class TimestepMixture:
     """`t ~ sum_i w_i U[l_i, u_i)` with `l_1 = 0`, `u_i = l_{i+1}`, and `T = 1000` at the end (Ghalebikesabi et al.
     2023, Section 4).
 
-    Time is a share of T here: `ddpm` takes it as a share of the scheduler's steps, and `edm` as a quantile of its
-    noise levels, which keeps EDM's own distribution where a single interval has all the weight.
+    Times are shares of T: `ddpm` uses them as shares of the scheduler's steps, and `edm` as quantiles of its noise
+    levels. A single interval therefore gives EDM's own distribution.
 
     Args:
-        bounds (`list[float]`): 0, the inner ends of the intervals, and 1000.
+        bounds (`list[float]`): 0, the inner bounds of the intervals, and 1000.
         weights (`list[float]`): Probability of each interval.
 
     Example:
@@ -43,12 +43,12 @@ class TimestepMixture:
         Reads a flag such as `0-200:0.05,200-800:0.9,800-1000:0.05`: comma-separated intervals, each with its weight.
 
         Args:
-            text (`str`): Its value.
-            flag (`str`): Its name, without dashes.
+            text (`str`): Value of the flag.
+            flag (`str`): Name of the flag, without dashes.
 
         Raises:
-            UsageError: It is none, an interval is empty, they do not cover 0 to 1000 one after the other, or the
-                weights are not positive numbers whose sum is 1.
+            UsageError: The text cannot be parsed, an interval is empty, the intervals do not cover 0 to 1000 in order,
+                or the weights are not positive numbers whose sum is 1.
         """
         parts = [_INTERVAL.fullmatch(part) for part in text.split(",")]
         try:
@@ -58,7 +58,7 @@ class TimestepMixture:
             ends, weights = [], []
         if len(ends) < len(parts):
             raise UsageError(
-                f"--{flag} is '{text}'; give intervals with their weights, such as "
+                f"--{flag} '{text}' cannot be parsed; give intervals with weights, such as "
                 "0-200:0.05,200-800:0.9,800-1000:0.05."
             )
         bounds = [0.0, *(end for _, end in ends)]
@@ -74,8 +74,7 @@ class TimestepMixture:
         return cls(bounds, weights)
 
     def times(self, uniform: np.ndarray) -> np.ndarray:
-        """Draws from [0, 1), one number each, to diffusion times in [0, 1), by the inverse of the distribution
-        function."""
+        """Maps uniform draws from [0, 1) to diffusion times in [0, 1), by the inverse of the distribution function."""
         reached = np.cumsum([0.0, *self.weights])
         times = np.interp(uniform * reached[-1], reached, np.array(self.bounds) / TIMESTEPS)
         return np.minimum(times, np.nextafter(1, 0))  # rounding may reach 1

@@ -1,1 +1,1 @@
-"""What becomes public: the folder, its receipt, its card, its way to the Hub."""
+"""Releases: the public folder, its receipt and card, and the upload to the Hub."""

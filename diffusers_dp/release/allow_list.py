@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a release consists of. Nothing else enters the folder, and nothing else is uploaded."""
+"""The files of a release. No other file enters the folder or is uploaded."""
 
 import json
 import re
@@ -16,28 +16,28 @@ COMPONENT_FILES = (
     "unet/config.json",
     "unet/diffusion_pytorch_model.safetensors",
 )
-PIPELINE_FILES = ("model_index.json", "pipeline.py", "samples.png", *COMPONENT_FILES)  # of a `PipelineArtefact`
-CARD_AND_RECEIPT = (CARD_NAME, RECEIPT_NAME)  # of every release
+PIPELINE_FILES = ("model_index.json", "pipeline.py", "samples.png", *COMPONENT_FILES)  # for a `PipelineArtefact`
+CARD_AND_RECEIPT = (CARD_NAME, RECEIPT_NAME)  # for every release
 RELEASE_FILES = (*CARD_AND_RECEIPT, *PIPELINE_FILES)
 OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later
 
-DATASET_CLASS = "DPImageDataset"  # `_class_name` in `model_index.json` of a release of images
+DATASET_CLASS = "DPImageDataset"  # `_class_name` in the `model_index.json` of a release of images
 MOST_SHARDS = 1_000
 MOST_INDEX = 10_000_000  # bytes
 
 
 def shard_names(number: int) -> tuple[str, ...]:
-    """The parquet files of a release of images, as `datasets` calls them."""
+    """Names the parquet files of a release of images as `datasets` does."""
     return tuple(f"data/train-{i:05d}-of-{number:05d}.parquet" for i in range(number))
 
 
 def dataset_files(num_shards: int) -> tuple[str, ...]:
-    """Of a `DatasetArtefact`."""
+    """Lists the files of a `DatasetArtefact`."""
     return ("model_index.json", "samples.png", *shard_names(num_shards))
 
 
 def dataset_index(release: str | Path) -> dict[str, Any] | None:
-    """What `model_index.json` says of a release of images; `None` where the release is a model, or cannot be read."""
+    """Reads the `model_index.json` of a release of images; returns `None` for a model or an unreadable release."""
     try:
         index = _read_index(release)
         shards = index["num_shards"] if index["_class_name"] == DATASET_CLASS else None
@@ -46,10 +46,10 @@ def dataset_index(release: str | Path) -> dict[str, Any] | None:
     return index if type(shards) is int and 0 < shards <= MOST_SHARDS else None
 
 
-#: Of adapters by reference, see `latent_artefacts`, in Diffusers' own format.
+#: Class name and file of adapters by reference (see `latent_artefacts`), in Diffusers' format.
 ADAPTERS, LORA_FILE = "DPLatentAdapters", "pytorch_lora_weights.safetensors"
 ADAPTER_FILES = ("model_index.json", "samples.png", LORA_FILE)
-#: Of a whole latent pipeline: what these classes of Diffusers save of what is used of them, and nothing executable.
+#: Pipelines that can be released whole: the used components as Diffusers saves them, and nothing executable.
 LATENT_PIPELINES = ("StableDiffusionPipeline", "StableDiffusion3Pipeline", "DiTPipeline")
 MERGED = re.compile(
     r"model_index\.json|samples\.png|scheduler/scheduler_config\.json|(unet|transformer|vae)/(config\.json|"
@@ -64,7 +64,7 @@ def _read_index(release: str | Path) -> Any:
 
 
 def files_of(release: str | Path) -> tuple[str, ...]:
-    """The allow-list of the kind of release that a folder says to hold, card and receipt left out."""
+    """Returns the allow-list for the kind of release that a folder claims to contain, without card and receipt."""
     folder, images = Path(release), dataset_index(release)
     if images is not None:
         return dataset_files(images["num_shards"])

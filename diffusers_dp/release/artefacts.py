@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a release can hold: its files, and how they are saved, drawn from and described."""
+"""Artefacts that a release can contain: their files, and how they are saved, drawn from and described."""
 
 import json
 import math
@@ -21,32 +21,32 @@ from .allow_list import COMPONENT_FILES, PIPELINE_FILES
 from .plain_words import plain_guarantee, questions
 
 
-TILE_SIZE = 56  # pixels that a tile of the sample grid has at least
+TILE_SIZE = 56  # minimum side of a tile of the sample grid, in pixels
 TILE_GAP = 2
-IMAGES_PER_CLASS = 10  # of the sample grid
-NAME_SIZE, LONGEST_NAME = 14, 24  # pixels of a letter, and letters of a class's name, beside the sample grid
+IMAGES_PER_CLASS = 10  # in the sample grid
+NAME_SIZE, LONGEST_NAME = 14, 24  # pixels of a letter, and letters of a class name, beside the sample grid
 CLASSES_NAMED = 30  # on the card
 
 
 class Artefact(Protocol):
     """
-    What a run publishes. All of it is post-processing of noisy answers.
+    The publication of a run; all of it is post-processing of noisy answers.
 
     Attributes:
-        files (`tuple[str, ...]`): Its allow-list: what `save` writes into a release, beside card and receipt.
+        files (`tuple[str, ...]`): Allow-list: the files that `save` writes into a release, beside card and receipt.
     """
 
     @property
     def files(self) -> tuple[str, ...]: ...
 
     def save(self, release: Path) -> None:
-        """Writes its files into an empty folder. Nothing of the run's folder is read."""
+        """Writes its files into an empty folder without reading the run's folder."""
 
     def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
-        """Writes the privacy statement where who loads the artefact finds it. `hash_release` leaves that place out."""
+        """Writes the privacy statement where users of the artefact find it; `hash_release` leaves this field out."""
 
     def card(self, receipt: dict[str, Any]) -> RepoCard:
-        """The card, filled from the receipt."""
+        """Fills the card from the receipt."""
 
 
 class PipelineArtefact:
@@ -54,11 +54,11 @@ class PipelineArtefact:
     A `DPImagePipeline`: a diffusion model, or a one-step generator.
 
     Args:
-        pipeline (`DPImagePipeline`): With its final weights.
-        seed (`int`, defaults to 0), num_inference_steps (`int`, defaults to 20): Of the images that `samples.png`
-            shows.
-        samples (`PIL.Image.Image`, *optional*): In their place.
-        sampler (`str`, defaults to `"solver"`): Of these images.
+        pipeline (`DPImagePipeline`): Pipeline with its final weights.
+        seed (`int`, defaults to 0), num_inference_steps (`int`, defaults to 20): Seed and number of steps of the
+            images in `samples.png`.
+        samples (`PIL.Image.Image`, *optional*): Picture instead of these images.
+        sampler (`str`, defaults to `"solver"`): Sampler of these images.
     """
 
     files: ClassVar[tuple[str, ...]] = PIPELINE_FILES
@@ -103,13 +103,13 @@ class PipelineArtefact:
 
 
 def model_card(data: ModelCardData, receipt: dict[str, Any], labels: dict[int, str] | None, **more: Any) -> ModelCard:
-    """The card of a model that draws.
+    """Fills the card of a model.
 
     Args:
-        data (`ModelCardData`): What the Hub's filters find.
-        receipt (`dict`): Of the release.
-        labels (`dict[int, str]`, *optional*): Names of the classes by id.
-        more: What else the template takes.
+        data (`ModelCardData`): Metadata for the Hub's filters.
+        receipt (`dict`): Receipt of the release.
+        labels (`dict[int, str]`, *optional*): Class names by id.
+        more: Further variables of the template.
     """
     return ModelCard.from_template(
         data,
@@ -128,27 +128,27 @@ def model_card(data: ModelCardData, receipt: dict[str, Any], labels: dict[int, s
 
 
 def class_list(names: Sequence[str]) -> str:
-    """The classes in a card's words."""
+    """Lists the classes for a card."""
     return ", ".join(names[:CLASSES_NAMED]) + (", ..." if len(names) > CLASSES_NAMED else "")
 
 
 def sample_grid(
     pipeline: DPImagePipeline, num_per_class: int, seed: int, num_inference_steps: int = 20, sampler: str = "solver"
 ) -> Image.Image:
-    """Images drawn from a model, one row per class with its name; 8 rows of 8 if it is unconditional.
+    """Draws images from a model, one row per class with its name; 8 rows of 8 if it is unconditional.
 
-    Each image is magnified by a whole number to at least 56 pixels, without smoothing. The rows are drawn one after
-    the other; silence the pipeline's progress bar beforehand if need be.
+    Each image is magnified by an integer factor to at least 56 pixels, without smoothing. Rows are drawn one by one;
+    disable the pipeline's progress bar beforehand if needed.
 
     Args:
-        pipeline (`DPImagePipeline`): The model, in evaluation mode.
-        num_per_class (`int`): Columns; without effect on an unconditional model.
-        seed (`int`): Public: drawing images is post-processing.
-        num_inference_steps (`int`, defaults to 20): Solver steps.
+        pipeline (`DPImagePipeline`): Model in evaluation mode.
+        num_per_class (`int`): Number of columns; ignored for an unconditional model.
+        seed (`int`): Public seed; drawing is post-processing.
+        num_inference_steps (`int`, defaults to 20): Number of solver steps.
         sampler (`str`, defaults to `"solver"`): See `DPImagePipeline`.
 
     Returns:
-        `PIL.Image.Image`: Mode L for one channel, else RGB.
+        `PIL.Image.Image`: Picture of mode L for one channel, otherwise RGB.
     """
     generator = torch.Generator().manual_seed(seed)
     arguments = {"generator": generator, "num_inference_steps": num_inference_steps, "sampler": sampler}
@@ -162,13 +162,13 @@ def sample_grid(
 
 
 def _names(labels: dict[Any, str] | None) -> list[str]:
-    """In the order of their ids, which JSON makes strings."""
+    """Orders the names by id; JSON turns ids into strings."""
     return [] if labels is None else [labels[number] for number in sorted(labels, key=int)]
 
 
 def grid_of(rows: Sequence[Sequence[Image.Image]], names: Sequence[str] = ()) -> Image.Image:
-    """Rows of as many images of one size and mode, each magnified by a whole number to at least 56 pixels. Names of
-    the rows, if any, stand left of them."""
+    """Arranges rows of equally many images of one size and mode, each magnified by an integer factor to at least 56
+    pixels, with optional names to their left."""
     first = rows[0][0]
     zoom = math.ceil(TILE_SIZE / min(first.size))
     width, height = first.width * zoom, first.height * zoom
@@ -196,13 +196,13 @@ def _named(grid: Image.Image, names: Sequence[str], height: int) -> Image.Image:
 
 
 def add_statement(release: Path, statement: dict[str, Any]) -> None:
-    """Puts the privacy statement into `model_index.json`."""
+    """Adds the privacy statement to `model_index.json`."""
     index = json.loads((release / "model_index.json").read_text())
     write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
 
 
 def _strip_path(config_file: Path) -> None:
-    """Diffusers notes from which folder a model was loaded: that path stays in the house."""
+    """Removes the path from which Diffusers loaded a model, because paths are private."""
     config = json.loads(config_file.read_text())
     config.pop("_name_or_path", None)
     write_text(config_file, canonical_json(config))

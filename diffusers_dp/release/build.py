@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The public folder: an allow-list of files, built aside and put in place at once."""
+"""The public folder: an allow-list of files, built aside and moved into place atomically."""
 
 import hashlib
 import tempfile
@@ -16,20 +16,20 @@ from .hub import intact_receipt
 from .receipt import RECEIPT_NAME, RunRecord, build_receipt, hash_release
 
 
-UNFINISHED = ".release-"  # what a release is called until it is whole
+UNFINISHED = ".release-"  # prefix of the name of an unfinished release
 
 
 @public_files()
 def build_release(output_dir: str | Path, artefact: Artefact, record: RunRecord) -> Path:
-    """Writes `output_dir/release/`: card, receipt, and exactly the artefact's own files.
+    """Writes `output_dir/release/`: card, receipt, and exactly the artefact's files.
 
-    The folder is built in a temporary sibling and renamed, so that a release is there whole or not at all; an earlier
-    one is replaced. Nothing is read from `output_dir`.
+    The folder is built in a temporary sibling and renamed, so that a release is complete or absent. An earlier one is
+    replaced. Nothing is read from `output_dir`.
 
     Args:
-        output_dir (`str` or `Path`): The run's folder.
-        artefact (`Artefact`): What is published.
-        record (`RunRecord`): What the receipt says of the run.
+        output_dir (`str` or `Path`): Folder of the run.
+        artefact (`Artefact`): Artefact to publish.
+        record (`RunRecord`): Facts about the run, for the receipt.
 
     Returns:
         `Path`: `output_dir/release`.
@@ -58,7 +58,7 @@ def build_release(output_dir: str | Path, artefact: Artefact, record: RunRecord)
 
 
 def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str, Any]:
-    """What `model_index.json` says about privacy: the claim by the run's accountant, and the hash of the receipt."""
+    """Builds the privacy field of `model_index.json`: the run accountant's claim, and the hash of the receipt."""
     accountant = receipt["accountant"]
     return {
         "epsilon": receipt["claimed_epsilon"][accountant]["epsilon"],
@@ -72,18 +72,17 @@ def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str,
 
 
 def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
-    """Puts an audit's summary into the receipt of a release, in its field `audit`.
+    """Adds an audit's summary to the receipt of a release, in its field `audit`.
 
-    The field lies outside the hashes, so that it can be added later: neither the receipt's own hash nor the guarantee
-    changes.
+    The hashes leave this field out, so it can be added later: neither the receipt's hash nor the guarantee changes.
 
     Args:
-        release (`str` or `Path`): The folder.
-        summary (`dict`): Public: from an audit that read no private data.
+        release (`str` or `Path`): Folder of the release.
+        summary (`dict`): Public summary of an audit that read no private data.
 
     Raises:
-        UsageError: The folder holds no release, or cannot be written.
-        IntegrityError: The release is not what its receipt says.
+        UsageError: The folder contains no release, or cannot be written.
+        IntegrityError: The release does not match its receipt.
         ValueError: The audit read private data.
     """
     if summary["read_private_data"]:

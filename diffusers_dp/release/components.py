@@ -1,9 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a stranger's model says of itself, checked before anything of it is looked up or built.
+"""Checks of a stranger's model, before any class is looked up or built.
 
-A model index may name any class that is installed, and a configuration of a few bytes any size. Here are the classes
-that a model of this library can have, and the sizes that its weights have room for. torch is loaded by `check_model`
-alone.
+A model index may name any installed class, and a small configuration may describe a network of any size. This module
+allows the classes of this library's models, and sizes that fit the weights. Only `check_model` loads torch.
 """
 
 import json
@@ -21,7 +20,7 @@ from .allow_list import ADAPTERS, COMPONENT_FILES, LATENT_PIPELINES
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
 
-#: All classes of Diffusers that a release may name. `DPImagePipeline` takes no other scheduler.
+#: All classes of Diffusers that a release may name. `DPImagePipeline` accepts no other scheduler.
 UNET, EDM_SCHEDULERS, DDIM = "UNet2DModel", ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler"), "DDIMScheduler"
 SCHEDULERS = (*EDM_SCHEDULERS, DDIM)
 INDEX_KEYS = {"unet", "scheduler", "id2label", "patch_size", "privacy"}
@@ -31,7 +30,7 @@ LARGEST_SIDE, MOST_CLASSES = 4_096, 100_000
 MOST_JSON, MOST_HEADER, MOST_TENSORS, MOST_NOISE_LEVELS = 5_000_000, 5_000_000, 10_000, 100_000
 LONGEST_NAME = 1_000
 NOT_OURS = "it holds no model of this library"
-#: What reading, building or trying a stranger's configuration can raise. Too little memory passes.
+#: Errors of reading, building or trying a stranger's configuration, without those of too little memory.
 WRONG = (
     OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError,
     AssertionError, ImportError,
@@ -39,20 +38,20 @@ WRONG = (
 
 
 class WrongModel(Exception):
-    """One clause that says why a model is not taken."""
+    """A model is refused; the message is one clause with the reason."""
 
 
 @dataclass(frozen=True)
 class Components:
     """
     Args:
-        side (`int`): Pixels of an image.
-        class_names (tuple of `str`, *optional*): By class id, the id where it has no name; `None` for a model without
-            classes.
-        unet_config (`dict`): Of `UNet2DModel`.
-        scheduler (`str`): Its class, one of `SCHEDULERS`.
-        scheduler_config (`dict`): Of the scheduler.
-        shapes (`dict`): Of each tensor of the weights, by its name.
+        side (`int`): Side of an image in pixels.
+        class_names (tuple of `str`, *optional*): Class names by id, with the id for a missing name; `None` for a model
+            without classes.
+        unet_config (`dict`): Configuration of the `UNet2DModel`.
+        scheduler (`str`): Class of the scheduler, one of `SCHEDULERS`.
+        scheduler_config (`dict`): Configuration of the scheduler.
+        shapes (`dict`): Shapes of the tensors of the weights, by name.
     """
 
     side: int
@@ -66,17 +65,17 @@ class Components:
 def check_components(
     name: str, folder: Path, *, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES
 ) -> Components:
-    """Reads index, configurations and the header of the weights. Nothing that they name is imported, and nothing is
-    built.
+    """Reads index, configurations and the header of the weights, without importing or building anything.
 
     Args:
-        name (`str`): Of the model, for the message.
-        folder (`Path`): Of a pipeline.
-        largest_side (`int`): Pixels of an image, at most.
-        most_classes (`int`): At most; each gets a name.
+        name (`str`): Name of the model, for the message.
+        folder (`Path`): Folder of a pipeline.
+        largest_side (`int`): Maximum side of an image in pixels.
+        most_classes (`int`): Maximum number of classes, because each gets a name.
 
     Raises:
-        IntegrityError: It names another class, a size that its weights have no room for, or what is no number.
+        IntegrityError: The model names another class, a size that does not fit its weights, or a value that is not a
+            number.
     """
     try:
         return _check(Path(folder), largest_side, most_classes)
@@ -85,7 +84,7 @@ def check_components(
 
 
 def is_latent(folder: Path) -> bool:
-    """Whether a folder says that it holds a latent model: adapters, or a whole pipeline. See `latent_artefacts`."""
+    """Tells whether a folder claims to be a latent model: adapters or a whole pipeline. See `latent_artefacts`."""
     try:
         return read_json(Path(folder) / "model_index.json").get("_class_name") in (ADAPTERS, *LATENT_PIPELINES)
     except WrongModel:
@@ -93,10 +92,10 @@ def is_latent(folder: Path) -> bool:
 
 
 def latent_classes(folder: Path, most_classes: int = MOST_CLASSES) -> tuple[str, ...] | None:
-    """The names of the classes of a latent model, by class id; `None` without classes.
+    """Reads the class names of a latent model, by class id; returns `None` without classes.
 
     Raises:
-        IntegrityError: They are none.
+        IntegrityError: They are not valid class names.
     """
     try:
         id2label = read_json(Path(folder) / "model_index.json").get("id2label")
@@ -131,10 +130,10 @@ def named_base(name: str, folder: Path) -> dict[str, Any] | None:
 
 
 def check_model(name: str, components: Components) -> None:
-    """Builds the model without memory for its weights, compares their shapes, and draws with shapes alone.
+    """Builds the model on the meta device, compares the shapes of its weights, and draws with shapes only.
 
     Raises:
-        IntegrityError: The configuration describes another network than the weights, or one that cannot draw.
+        IntegrityError: The configuration does not describe the network of the weights, or that network cannot draw.
     """
     import torch
     from diffusers.schedulers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerScheduler
@@ -173,17 +172,17 @@ def check_model(name: str, components: Components) -> None:
 
 
 def build_empty(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "UNet2DModel":
-    """The network on the meta device, which takes no memory. `check_sizes` comes first, for what is built takes time.
+    """Builds the network on the meta device, without memory. Call `check_sizes` first, because building takes time.
 
     Raises:
-        WrongModel: It has more weights than there are.
+        WrongModel: The network has more weights than the file.
     """
     import torch
     from diffusers import UNet2DModel
 
     with torch.device("meta"):
         unet = UNet2DModel(**{key: value for key, value in config.items() if not key.startswith("_")})
-    # Twice: a file may lack some, and whoever loads it says which.
+    # A factor of 2 because a file may lack some weights; the loader then names them.
     if sum(parameter.numel() for parameter in unet.parameters()) > 2 * sum(map(math.prod, shapes.values())):
         raise WrongModel("unet/config.json describes a network that is larger than its weights")
     return unet
@@ -224,7 +223,7 @@ def _check(folder: Path, largest_side: int, most_classes: int) -> Components:
 
 
 def component(index: dict[str, Any], name: str) -> str:
-    """The class of a component of a pipeline, if it is one of Diffusers itself."""
+    """Returns the class name of a pipeline's component, if it is a class of Diffusers."""
     entry = index.get(name)
     if isinstance(entry, list) and len(entry) == 2 and entry[0] == "diffusers" and isinstance(entry[1], str):
         return entry[1]
@@ -232,18 +231,20 @@ def component(index: dict[str, Any], name: str) -> str:
 
 
 def check_class_name(config: dict[str, Any], known: tuple[str, ...], file: str) -> None:
-    """Diffusers looks up the class that a configuration names, beside that of the index. Raises `WrongModel`."""
+    """Checks the class that a configuration names, which Diffusers looks up in addition to that of the index. Raises
+    `WrongModel`."""
     if config.get("_class_name", known[0]) not in known:
         raise WrongModel(f"{file} names another class than {' or '.join(known)}")
 
 
 def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Every number of `unet/config.json` is at most the widest dimension of the weights, and every layer has tensors.
+    """Checks that numbers in `unet/config.json` are at most the widest dimension of the weights, and that every layer
+    has tensors.
 
-    Only `sample_size`, which no weight shows, is bounded by `LARGEST_SIDE`.
+    Only `sample_size`, which does not appear in weights, is bounded by `LARGEST_SIDE`.
 
     Raises:
-        WrongModel: One is not.
+        WrongModel: A check fails.
     """
     if config.get("quantization_config") is not None:
         raise WrongModel("its weights are quantized, and releases have plain ones")
@@ -261,7 +262,7 @@ def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> N
 
 
 def check_schedule(config: dict[str, Any]) -> None:
-    """Every number of a scheduler's configuration is finite and of a size that can be computed. Raises
+    """Checks that every number in a scheduler's configuration is finite and small enough to compute with. Raises
     `WrongModel`."""
     for key, value in config.items():
         for number in _numbers(value):
@@ -270,7 +271,7 @@ def check_schedule(config: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A regular file of bounded size that holds a JSON object. Raises `WrongModel`."""
+    """Reads a JSON object from a regular file of bounded size. Raises `WrongModel`."""
     try:
         content = json.loads(read_bounded(path, MOST_JSON))
     except (OSError, ValueError, RecursionError):
@@ -281,11 +282,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a safetensors file, from its header alone. They fill the file, so that its size
-    bounds them.
+    """Reads the shape of each tensor from the header of a safetensors file. The tensors must fill the file, so its
+    size bounds them.
 
     Raises:
-        WrongModel: It is no such file, or has too many tensors.
+        WrongModel: The file is not a safetensors file, or has too many tensors.
     """
     try:
         size = regular_size(path)
@@ -322,12 +323,12 @@ def _class_names(id2label: dict[str, Any], count: int) -> tuple[str, ...]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether it can be written: JSON can hold half a character."""
+    """Tells whether the name can be written; JSON can contain lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _refuse_other_files(folder: Path) -> None:
-    """Diffusers takes an index of shards, where there is one, for the weights."""
+    """Refuses other weights and configurations, because Diffusers prefers an index of shards if there is one."""
     for place in {Path(file).parent for file in COMPONENT_FILES}:
         for path in (folder / place).iterdir():
             name = path.relative_to(folder).as_posix()
@@ -336,7 +337,7 @@ def _refuse_other_files(folder: Path) -> None:
 
 
 def _numbers(value: Any) -> list[int | float]:
-    """Those in a value of JSON, however deep."""
+    """Collects the numbers in a JSON value, at any depth."""
     found: list[int | float] = []
     waiting = [value]
     while waiting:
@@ -356,5 +357,5 @@ def _short(number: int | float) -> str:
 
 
 def whole(value: Any, least: int = 1) -> bool:
-    """Whether it is an integer of at least this."""
+    """Tells whether a value is an integer of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

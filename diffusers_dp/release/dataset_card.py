@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The card of a dataset that was drawn from a release, filled from the release's receipt. Nothing here loads torch."""
+"""The card of a dataset drawn from a release, filled from the release's receipt. Nothing here loads torch."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -11,7 +11,7 @@ from .plain_words import plain_guarantee
 
 
 CARD_NAME = "README.md"
-#: What words about a receipt raise, which can hold anything where the verifier does not look.
+#: Errors of text about a receipt, because fields that the verifier does not read can contain anything.
 UNSAYABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 
 
@@ -25,22 +25,22 @@ def dataset_card(
 ) -> str:
     """
     Args:
-        receipt (`dict`): Of the release, verified.
-        num_images (`int`): In the dataset.
-        class_names (sequence of `str`, *optional*): By class id.
-        balance (`str`): `uniform`, or the shares that were asked for.
-        parameters (`dict`): What else decided the images.
+        receipt (`dict`): Verified receipt of the release.
+        num_images (`int`): Number of images in the dataset.
+        class_names (sequence of `str`, *optional*): Class names by id.
+        balance (`str`): `uniform`, or the requested shares.
+        parameters (`dict`): Other parameters that determine the images.
 
     Returns:
-        `str`: Markdown, with metadata that the Hub's filters find.
+        `str`: Markdown, with metadata for the Hub's filters.
 
     Raises:
-        IntegrityError: The receipt holds what there are no words for.
+        IntegrityError: The receipt has values that the card cannot describe.
     """
     from huggingface_hub import DatasetCard, DatasetCardData
     from jinja2 import TemplateError
 
-    # No `configs`: with them `datasets` takes any folder of the same name for the one that it has in its cache.
+    # No `configs`: with them `datasets` confuses folders of the same name in its cache.
     data = DatasetCardData(
         task_categories=["unconditional-image-generation"] if class_names is None else ["image-classification"],
         tags=["synthetic", "differential-privacy", "image"],
@@ -68,6 +68,6 @@ def dataset_card(
 
 
 def size_category(num_images: int) -> str:
-    """The Hub's words for the size of a dataset."""
+    """Returns the Hub's category for the size of a dataset."""
     bounds = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
     return next((word for bound, word in bounds if num_images < bound), "1M<n<10M")

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A release of images: parquet shards that `datasets.load_dataset` reads, with card and receipt as any other."""
+"""A release of images: parquet shards for `datasets.load_dataset`, with card and receipt."""
 
 import io
 import math
@@ -30,16 +30,16 @@ IMAGES_PER_SHARD = 10_000
 
 class DatasetArtefact:
     """
-    Images that are released themselves, in place of a model.
+    Images that are released instead of a model.
 
     Args:
-        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`): Post-processing of noisy answers, and of public data.
-        labels (`torch.Tensor` of int64, shape `[m]`, *optional*): Class of each; `None` without classes.
-        class_names (sequence of `str`, *optional*): The public label set.
-        purpose (`str`): One sentence for the card: what the images are made for.
+        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`): Images made from noisy answers and public data.
+        labels (`torch.Tensor` of int64, shape `[m]`, *optional*): Class of each image; `None` without classes.
+        class_names (sequence of `str`, *optional*): Public label set.
+        purpose (`str`): Purpose of the images in one sentence, for the card.
 
     Raises:
-        UsageError: There are more images than a release can hold.
+        UsageError: There are too many images for a release.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class DatasetArtefact:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Its allow-list, which follows from the public number of images."""
+        """Allow-list, determined by the public number of images."""
         return dataset_files(self.num_shards)
 
     def save(self, release: Path) -> None:
@@ -97,7 +97,7 @@ class DatasetArtefact:
         )  # fmt: skip
 
     def _sample_grid(self) -> Image.Image:
-        """A row of a class, or some rows without classes."""
+        """Arranges one row per class, or some rows without classes."""
         pictures = [_picture(image) for image in self.images[: 8 * IMAGES_PER_CLASS].cpu().numpy()]
         if self.labels is not None:
             found = [(self.labels == label).nonzero().squeeze(1) for label in range(len(self.class_names or ()))]

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Releases that lie in a folder or on the Hub: fetched whole, verified, and only then loaded. torch is loaded with a
-model alone."""
+"""Releases in a folder or on the Hub: fetched completely, verified, and only then loaded. Only loading a model loads
+torch."""
 
 import logging
 import os
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@public_files()  # what is downloaded is shared by all who use that cache
+@public_files()  # downloads are shared by all users of the cache
 def fetch_release(
     release: str | Path,
     revision: str | None = None,
@@ -44,20 +44,20 @@ def fetch_release(
     files: Sequence[str] | None = None,
     flag: str | None = None,
 ) -> Path:
-    """The folder of a release: the whole snapshot from the Hub, if there is none of that name here.
+    """Returns the folder of a release; fetches the whole snapshot from the Hub if there is no local folder.
 
     Args:
         release (`str` or `Path`): Folder, or Hub id.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        kind (`str`): What it is in words, where it is something else.
-        files (sequence of `str`, *optional*): Patterns of the files to fetch, in place of all.
-        flag (`str`, *optional*): That named it, for the message.
+        kind (`str`): Description for messages, if it is not a release.
+        files (sequence of `str`, *optional*): Patterns of the files to fetch; defaults to all.
+        flag (`str`, *optional*): Flag that named it, for the message.
 
     Raises:
-        UsageError: Neither is there.
+        UsageError: Neither the folder nor the repository exists.
     """
     folder = Path(release)
-    if os.path.exists(folder):  # `Path.exists` raises where a name is too long
+    if os.path.exists(folder):  # `Path.exists` raises if a name is too long
         if not os.path.isfile(folder / RECEIPT_NAME) and os.path.isfile(folder / "release" / RECEIPT_NAME):
             named = folder if flag is None else f"{flag} {folder}"
             raise UsageError(f"{named} is the folder of a run; give its release, {folder / 'release'}.")
@@ -78,14 +78,14 @@ def fetch_snapshot(
     flag: str | None = None,
     repo_types: Sequence[str] = ("model",),
 ) -> Path:
-    """The folder of what the Hub has under this name; nothing of that name here stands in for it.
+    """Fetches a repository from the Hub and returns its folder; never uses a local folder of that name.
 
     Args:
-        repo_types (sequence of `str`): Kinds of repositories, in the order in which they are looked for.
-        token (`bool`, *optional*): `False` asks as a stranger would; see `fetch_release` for the others.
+        repo_types (sequence of `str`): Kinds of repositories, in the order of the search.
+        token (`bool`, *optional*): `False` requests without a token; see `fetch_release` for the other arguments.
 
     Raises:
-        UsageError: It is not there.
+        UsageError: The repository does not exist.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -113,7 +113,7 @@ def fetch_snapshot(
         reason = f"the Hub has no {what} of that name for you: give the path of {kind}, or log in if it is private."
     except RevisionNotFoundError:
         reason = f"the Hub has no revision {revision} of it: give another."
-    except (LocalEntryNotFoundError, OSError):  # the Hub's other errors are OSErrors
+    except (LocalEntryNotFoundError, OSError):  # other errors of the Hub are OSErrors
         reason = f"the Hub could not be reached or did not give it: give the path of {kind}, or try again."
     named = f"'{name}'" if flag is None else f"{flag} {name}"
     # Nobody looks for a base here: its name is a stranger's, and the answer would tell what lies on this machine.
@@ -121,15 +121,15 @@ def fetch_snapshot(
 
 
 def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
-    """The receipt of a release whose files are those that it lists, before something is added to it.
+    """Reads the receipt of a release after checking its files against it, before anything is added to it.
 
     Args:
-        folder (`Path`): Of the release.
-        flag (`str`): That named it.
+        folder (`Path`): Folder of the release.
+        flag (`str`): Flag that named it.
 
     Raises:
-        UsageError: The folder holds no release.
-        IntegrityError: The release is not what its receipt says.
+        UsageError: The folder contains no release.
+        IntegrityError: The release does not match its receipt.
     """
     try:
         receipt = read_receipt(folder)
@@ -144,11 +144,11 @@ def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
 
 
 def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """`verify` for a command that needs a release: the receipt, and a sentence for each mismatch.
+    """Runs `verify` for a command; returns the receipt and a sentence for each mismatch.
 
     Raises:
-        UsageError: The folder holds no release.
-        IntegrityError: Its receipt is damaged.
+        UsageError: The folder contains no release.
+        IntegrityError: The receipt is damaged.
     """
     try:
         return verify(folder)
@@ -166,27 +166,27 @@ def load_verified(
     base: str | Path | None = None,
     **arguments: Any,
 ) -> "DPImagePipeline | Dataset":
-    """Fetches a release, verifies its receipt, and loads what it is: a pipeline, or images.
+    """Fetches a release, verifies its receipt, and loads its pipeline or images.
 
     Args:
         release (`str` or `Path`): Folder, or Hub id.
-        require_dp (`bool`, defaults to `True`): `False` loads what does not match as well, with a warning for each
-            mismatch.
+        require_dp (`bool`, defaults to `True`): `False` also loads a release that does not match, with a warning for
+            each mismatch.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        base (`str` or `Path`, *optional*): Folder of the base, where the release is adapters of one; else it is
-            fetched from the Hub, by its commit. It is compared with the hashes in the release.
-        arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are safetensors, whatever
-            is asked. Images and latent models take none.
+        base (`str` or `Path`, *optional*): Folder of the base, if the release has adapters; by default it is fetched
+            from the Hub by its commit. It is compared with the hashes in the release.
+        arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are always safetensors.
+            Images and latent models accept no arguments.
 
     Returns:
-        `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. What
-        was verified is "numbers consistent, unsigned": see `verify`.
+        `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. The
+        verified property is "numbers consistent, unsigned": see `verify`.
 
     Raises:
-        IntegrityError: There is no receipt, a file or a hash or an epsilon differs from it, or it states no guarantee.
-            Whatever `require_dp` is: the model is none of this library, or its configuration is not one of its weights
-            (`components`). Or the base is another one.
-        UsageError: There is no such folder, and no such repository; or the base is not to be had.
+        IntegrityError: There is no receipt; a file, hash or epsilon differs from it; or it states no guarantee.
+            For any `require_dp`: the model is not one of this library, its configuration does not fit its weights
+            (`components`), or the base is another one.
+        UsageError: The folder or repository does not exist, or the base is not available.
     """
     folder = fetch_release(release, revision)
     try:
@@ -220,10 +220,10 @@ def load_verified(
 
 
 def load_model(release: str | Path, require_dp: bool = True, *, base: str | Path | None = None) -> "DPImagePipeline":
-    """`load_verified` for what draws.
+    """Calls `load_verified` for a model.
 
     Raises:
-        UsageError, IntegrityError: As there; or it is a release of images.
+        UsageError, IntegrityError: See `load_verified`; or it is a release of images.
     """
     loaded = load_verified(release, require_dp, base=base)
     from datasets import Dataset

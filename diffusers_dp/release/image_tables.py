@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Images and their classes in parquet, as `datasets` writes them; read again with care, for they may be a stranger's.
-Nothing here loads torch."""
+"""Images and their classes in parquet, as `datasets` writes them. Reading is careful because files may come from a
+stranger. Nothing here loads torch."""
 
 import json
 import os
@@ -31,7 +31,7 @@ PNG_SIGNATURE, PNG_COLOURS = b"\x89PNG\r\n\x1a\n", {1: 0, 3: 2}  # colour type b
 def image_table(
     pictures: Sequence[bytes], labels: Sequence[int] | None, class_names: Sequence[str] | None
 ) -> "pa.Table":
-    """PNG files and class ids as `datasets` writes them, `Image` and `ClassLabel`."""
+    """Builds a table of PNG files and class ids as `datasets` does, with `Image` and `ClassLabel`."""
     import pyarrow as pa
 
     image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -42,7 +42,7 @@ def image_table(
     if labels is not None:
         columns["label"] = pa.array(labels, pa.int64())
         features["label"] = {"_type": "ClassLabel", "names": list(class_names or ())}
-    metadata = {"huggingface": canonical_json({"info": {"features": features}})}  # how `datasets` tells the types
+    metadata = {"huggingface": canonical_json({"info": {"features": features}})}  # types for `datasets`
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
@@ -59,7 +59,7 @@ def load_images(name: str, folder: Path, *, largest_side: int = LARGEST_SIDE) ->
         largest_side (`int`): Pixels of an image, at most.
 
     Raises:
-        IntegrityError: They are none that this library wrote.
+        IntegrityError: The files were not written by this library.
     """
     import pyarrow as pa
 
@@ -199,7 +199,7 @@ def _read(folder: Path, paths: Sequence[Path], shape: Shape, labelled: bool, mos
 
 
 def _is_png_of(picture: bytes | None, shape: tuple[int, ...]) -> bool:
-    """Whether a file begins as that of an image `[C, H, W]` of 8 bits."""
+    """Tells whether a file starts like the PNG file of an 8-bit image `[C, H, W]`."""
     channels, height, width = shape
     begins = PNG_SIGNATURE + struct.pack(">I4sIIBB", 13, b"IHDR", width, height, 8, PNG_COLOURS[channels])
     return picture is not None and picture.startswith(begins)
@@ -212,7 +212,7 @@ def _whole(number: Any, most: int) -> int:
 
 
 def _class_names(found: Any) -> list[str] | None:
-    """Raises `ValueError` where they are no label set."""
+    """Checks class names; raises `ValueError` if they are not a label set."""
     if found is None:
         return None
     whole = isinstance(found, list) and 0 < len(found) <= MOST_CLASSES

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a release of a latent model holds: adapters, beside a reference to their base; or the whole pipeline."""
+"""Releases of latent models: adapters with a reference to their base, or the whole pipeline."""
 
 import importlib.util
 import json
@@ -24,14 +24,14 @@ from .latent_base import KINDS, LatentBase, drawing_pipeline, load_base, referen
 
 class LatentArtefact:
     """
-    A latent model, with its final weights.
+    A latent model with its final weights.
 
     Args:
-        base (`LatentBase`): What training began with; its network is the trained one.
-        denoiser (`LatentDenoiser`): Around that network.
-        id2label (`dict`, *optional*), prompts (sequence of `str`, *optional*): As for `LatentBase.denoiser`.
-        merge (`bool`): Whether the release holds the whole pipeline. Else it holds LoRA matrices.
-        seed (`int`), num_inference_steps (`int`): Of `samples.png`.
+        base (`LatentBase`): Base from which training started; its network is the trained one.
+        denoiser (`LatentDenoiser`): Denoiser of that network.
+        id2label (`dict`, *optional*), prompts (sequence of `str`, *optional*): See `LatentBase.denoiser`.
+        merge (`bool`): Whether the release contains the whole pipeline instead of LoRA matrices.
+        seed (`int`), num_inference_steps (`int`): Seed and number of steps of `samples.png`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LatentArtefact:
             "class_prompts": None if prompts is None else list(prompts),
         }
         self.seed, self.num_inference_steps = seed, num_inference_steps
-        self.files: tuple[str, ...] = ADAPTER_FILES  # of a whole pipeline, what was saved of it
+        self.files: tuple[str, ...] = ADAPTER_FILES  # for a whole pipeline `save` replaces it by the saved files
 
     def save(self, release: Path) -> None:
         drawing = drawing_pipeline(self.base, self.classes["id2label"], None, self.denoiser.to("cpu"))
@@ -63,7 +63,7 @@ class LatentArtefact:
                 self.base.pipeline.save_pretrained(saved, safe_serialization=True, max_shard_size="100GB")
                 shutil.copytree(saved, release, dirs_exist_ok=True)
             index = json.loads((release / "model_index.json").read_text())
-            for config in release.rglob("*config.json"):  # which tell from which folder they were loaded
+            for config in release.rglob("*config.json"):  # these state the folder from which they were loaded
                 content = json.loads(config.read_text())
                 write_text(config, canonical_json({key: content[key] for key in content if key != "_name_or_path"}))
             index = {key: value for key, value in index.items() if key != "_name_or_path"}
@@ -98,15 +98,15 @@ class LatentArtefact:
 
 
 def load_latent(release: Path, base: str | Path | None = None) -> LatentImagePipeline:
-    """What draws from a release of a latent model, whose receipt was verified.
+    """Loads the pipeline of a latent model's release, whose receipt was verified.
 
     Args:
-        release (`Path`): Folder.
-        base (`str` or `Path`, *optional*): Folder of the base of adapters; else it is fetched from the Hub.
+        release (`Path`): Folder of the release.
+        base (`str` or `Path`, *optional*): Folder of the base of adapters; by default it is fetched from the Hub.
 
     Raises:
-        IntegrityError: The adapters are not those of the base, or the base is another one.
-        UsageError: The base is not to be had.
+        IntegrityError: The adapters do not fit the base, or the base is another one.
+        UsageError: The base is not available.
     """
     names = latent_classes(release)
     labels, index = None if names is None else dict(enumerate(names)), read_json(release / "model_index.json")
@@ -120,8 +120,8 @@ def load_latent(release: Path, base: str | Path | None = None) -> LatentImagePip
 
 
 def load_adapters(base: LatentBase, path: Path) -> None:
-    """Puts LoRA matrices into the network of their base, and their products into its weights, so that drawing costs no
-    more than from the base. Raises `IntegrityError` where they do not fit."""
+    """Merges LoRA matrices into the weights of their base, so that drawing costs no more than from the base. Raises
+    `IntegrityError` if they do not fit."""
     from safetensors import SafetensorError, safe_open
 
     if importlib.util.find_spec("peft") is None:
@@ -142,6 +142,6 @@ def load_adapters(base: LatentBase, path: Path) -> None:
 
 
 def refuse_no_adapters(base: LatentBase) -> None:
-    """Raises `UsageError` where nobody could load adapters of a pipeline."""
+    """Raises `UsageError` if the pipeline cannot load adapters."""
     if not hasattr(KINDS[base.kind][0], "load_lora_weights"):
         raise UsageError(f"{base.kind} has no load_lora_weights, so that nobody could load adapters; give --merge.")

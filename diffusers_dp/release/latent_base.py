@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A public latent pipeline of Diffusers, as the base of a release: looked through, read from safetensors alone, and
-named so that anybody finds the same one.
+"""Public latent pipelines of Diffusers as the base of a release: checked, read only from safetensors, and referenced
+so that anybody finds the same one.
 
-No code of it is run: its components are classes of Diffusers and transformers that are known here.
+No code of theirs is run: components are known classes of Diffusers and transformers.
 """
 
 import hashlib
@@ -29,20 +29,20 @@ from .hub import fetch_release, fetch_snapshot
 
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
-#: All that is fetched of a component.
+#: All files that are fetched for a component.
 FILES = ("*.json", "*.txt", "*.model", WEIGHTS, "diffusion_pytorch_model-*-of-*.safetensors", "model.safetensors",
          "model-*-of-*.safetensors")  # fmt: skip
 TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
 TOKENIZERS = ("CLIPTokenizer", "CLIPTokenizerFast", "T5Tokenizer", "T5TokenizerFast")
 LAYER_COUNTS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_hidden_layers",
                 "num_decoder_layers", "num_single_layers")  # fmt: skip
-MOST_POSITIONS = 2**29  # SD3.5's have 2**28
+MOST_POSITIONS = 2**29  # SD3.5 has 2**28
 DDPM_STEPS = (
     "DDIMScheduler", "DDPMScheduler", "DPMSolverMultistepScheduler", "EulerAncestralDiscreteScheduler",
     "EulerDiscreteScheduler", "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
 )  # fmt: skip
 FLOW_STEPS = ("FlowMatchEulerDiscreteScheduler",)
-#: The pipelines that are known, and the classes of what is used of them.
+#: Known pipelines, and the classes of their used components.
 KINDS: dict[str, tuple[type[DiffusionPipeline], str, dict[str, tuple[str, ...]]]] = {
     "StableDiffusionPipeline": (StableDiffusionPipeline, "unet", {
         "unet": ("UNet2DConditionModel",), "vae": ("AutoencoderKL",), "scheduler": DDPM_STEPS,
@@ -63,14 +63,14 @@ KINDS: dict[str, tuple[type[DiffusionPipeline], str, dict[str, tuple[str, ...]]]
 class LatentBase:
     """
     Args:
-        kind (`str`): Of `KINDS`.
-        pipeline (`DiffusionPipeline`): In float32, on the CPU.
+        kind (`str`): Key of `KINDS`.
+        pipeline (`DiffusionPipeline`): Pipeline in float32, on the CPU.
         name (`str`): Hub id, or "local folder".
-        revision (`str`, *optional*): The commit; `None` of a local folder.
-        files (`list[dict]`): `{"name": ..., "sha256": ...}` of all that was read.
-        licence (`str`): As its card states it.
-        folder (`Path`): Where it lies.
-        is_new (`bool`): Whether the network is another one, which knows nothing.
+        revision (`str`, *optional*): Commit; `None` for a local folder.
+        files (`list[dict]`): `{"name": ..., "sha256": ...}` of all files that were read.
+        licence (`str`): Licence that its card states.
+        folder (`Path`): Folder of the pipeline.
+        is_new (`bool`): Whether its network was replaced by a new, untrained one.
     """
 
     kind: str
@@ -93,12 +93,12 @@ class LatentBase:
 
     @property
     def reference(self) -> dict[str, Any]:
-        """By which a release names it."""
+        """Reference to the base in a release."""
         return {"class": self.kind, "name": self.name, "revision": self.revision, "files": self.files}
 
     @property
     def origin(self) -> dict[str, Any]:
-        """For the receipt."""
+        """Origin of the base, for the receipt."""
         content = "".join(f"{file['sha256']}  {file['name']}\n" for file in self.files)
         return {
             "kind": "latent pipeline", "name": self.name, "revision": self.revision, "licence": self.licence,
@@ -107,13 +107,13 @@ class LatentBase:
         }  # fmt: skip
 
     def with_new_network(self, latent_shape: tuple[int, int, int], seed: int, **network: Any) -> "LatentBase":
-        """The same around a new UNet, whose weights come from a public seed.
+        """Returns the base with a new UNet, whose weights come from a public seed.
 
         Args:
-            latent_shape (`tuple[int, int, int]`), network: As for `models.unet.latent_unet`.
+            latent_shape (`tuple[int, int, int]`), network: See `models.unet.latent_unet`.
 
         Raises:
-            UsageError: The pipeline has no text encoder that one UNet takes, or there is no such UNet.
+            UsageError: The pipeline has no text encoder that fits a UNet, or such a UNet is not possible.
         """
         if self.kind != "StableDiffusionPipeline":
             raise UsageError(
@@ -134,16 +134,16 @@ class LatentBase:
     def denoiser(
         self, id2label: dict[int, str] | None, prompts: Sequence[str] | None, bf16: bool = False
     ) -> LatentDenoiser:
-        """The network as it is trained and drawn from.
+        """Returns the denoiser for training and sampling.
 
         Args:
-            id2label (`dict`, *optional*): The classes; `None`: unconditional.
-            prompts (sequence of `str`, *optional*): One for each class, or a single one without; `None`: the classes'
-                names, or nothing. Without effect on a DiT.
+            id2label (`dict`, *optional*): Classes; `None`: unconditional.
+            prompts (sequence of `str`, *optional*): Prompts, one per class, or a single one without classes; `None`:
+                the class names, or an empty prompt. Ignored for a DiT.
             bf16 (`bool`): Whether the network runs in mixed precision.
 
         Raises:
-            UsageError: There are classes and not a prompt for each, or a DiT and no classes.
+            UsageError: The number of prompts differs from that of classes, or a DiT has no classes.
         """
         num_classes = None if id2label is None else len(id2label)
         dtype = torch.bfloat16 if bf16 else None
@@ -173,15 +173,15 @@ class LatentBase:
 
 
 def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrained_model_name_or_path") -> LatentBase:
-    """Fetches a latent pipeline, and loads what of it is used.
+    """Fetches a latent pipeline and loads its used components.
 
     Args:
         name (`str`): Folder of `save_pretrained`, or Hub id.
         revision (`str`, *optional*): Branch, tag or commit on the Hub; the reference always names the commit.
-        flag (`str`): That named it, for messages.
+        flag (`str`): Flag that named it, for messages.
 
     Raises:
-        UsageError: There is none, it is of another kind, or its weights are not safetensors or not whole.
+        UsageError: The pipeline does not exist, has an unknown kind, or its weights are not safetensors or incomplete.
     """
     patterns = ["model_index.json", "README.md", RECEIPT_NAME, *(f"*/{pattern}" for pattern in FILES)]
     folder = fetch_release(name, revision, kind="a latent pipeline", files=patterns, flag=flag)
@@ -228,15 +228,15 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
 
 
 def referenced_base(reference: dict[str, Any], given: str | Path | None) -> LatentBase:
-    """The base that a release names, and no other.
+    """Loads exactly the base that a release references.
 
     Args:
         reference (`dict`): From a release, as `named_base` returns it.
         given (`str` or `Path`, *optional*): Its folder, where it is at hand. Without, the name is one of the Hub.
 
     Raises:
-        UsageError: It is not here and not on the Hub.
-        IntegrityError: It is not the one that the release was made with.
+        UsageError: The base is neither local nor on the Hub.
+        IntegrityError: It is not the base of the release.
     """
     name, revision = reference.get("name"), reference.get("revision")
     if given is None and revision is None:
@@ -256,7 +256,7 @@ def referenced_base(reference: dict[str, Any], given: str | Path | None) -> Late
 def drawing_pipeline(
     base: LatentBase, id2label: dict[int, str] | None, prompts: Sequence[str] | None, denoiser: Any = None
 ) -> LatentImagePipeline:
-    """What draws images of the classes."""
+    """Builds the pipeline that draws images of the classes."""
     denoiser = denoiser or base.denoiser(id2label, prompts)
     pipeline = LatentImagePipeline(denoiser, denoiser.scheduler, base.pipeline.vae, id2label=id2label)
     pipeline.set_progress_bar_config(disable=True)
@@ -264,7 +264,7 @@ def drawing_pipeline(
 
 
 def _components(index: dict[str, Any]) -> tuple[str, list[str]]:
-    """The kind of a pipeline, and the components that are used and there. Raises `WrongModel`."""
+    """Returns the kind of a pipeline and its used, present components. Raises `WrongModel`."""
     kind = index.get("_class_name")
     if kind not in KINDS:
         raise WrongModel(f"it is a {kind!r}")
@@ -299,7 +299,7 @@ def _refuse_without_weights(folder: Path, component: str, kind: str, named: str)
 
 
 def _refuse_larger(folder: Path, component: str, kind: str, named: str) -> None:
-    """A configuration of a few bytes may describe any number of weights; memory is taken for those that are there.
+    """Refuses a configuration with more weights than the files contain, because a small one may describe any number.
     Raises `UsageError`."""
     import diffusers
     import transformers
@@ -310,7 +310,7 @@ def _refuse_larger(folder: Path, component: str, kind: str, named: str) -> None:
         for path in (folder / component).glob("*.safetensors"):
             with safe_open(path, "pt") as file:
                 shapes.update({key: file.get_slice(key).get_shape() for key in file.keys()})  # noqa: SIM118
-        if not shapes:  # it has no weights
+        if not shapes:  # the component has no weights
             return
         config = read_json(folder / component / "config.json")
         if max(map(_layers, config.items())) > len(shapes) or _positions(config) > MOST_POSITIONS:
@@ -334,7 +334,7 @@ def _layers(entry: tuple[str, Any]) -> int:
 
 
 def _positions(config: dict[str, Any]) -> int:
-    """Numbers in a transformer's table of positions, which follow from its configuration and are no weights."""
+    """Counts the numbers in a transformer's table of positions, which is computed from the configuration."""
     sides = [config.get(key) for key in ("sample_size", "pos_embed_max_size")]
     side, heads, width = (
         max((value for value in values if type(value) is int), default=1)

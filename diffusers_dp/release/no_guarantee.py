@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run without any guarantee leaves: a pipeline and a card, both of which say what it is. No torch.
+"""The output of a run without any guarantee: a pipeline and a card, both marked. No torch.
 
-See `unprotected_ledger.py`. The folder is no release, and it is refused wherever a release is asked for.
+See `unprotected_ledger.py`. The folder is not a release, and functions that expect a release refuse it.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 FOLDER = "no_guarantee"
-#: What a model says of itself.
+#: Privacy statement in the model's configuration.
 PRIVACY = {"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT}
 _CARD = """# NOT private: {without}
 
@@ -39,17 +39,17 @@ lines above can be judged by
 
 
 def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", method: Method) -> Path:
-    """Writes `output_dir/no_guarantee/`, mode 700: the pipeline and a card, both of which say what it is. As a
-    release, it is there whole or not at all, and an earlier one is replaced.
+    """Writes `output_dir/no_guarantee/`, mode 700: the pipeline and a card, both marked. The folder is complete or
+    absent, like a release, and replaces an earlier one.
 
     Args:
-        output_dir (`str` or `Path`): The run's folder.
-        pipeline (`DPImagePipeline`): With the final (averaged) weights. It carries the statement from here on, and so
-            do its copies.
-        method (`Method`): From the registry.
+        output_dir (`str` or `Path`): Folder of the run.
+        pipeline (`DPImagePipeline`): Pipeline with the final (averaged) weights. The statement is added to it and to
+            its copies.
+        method (`Method`): Method from the registry.
 
     Returns:
-        `Path`: The folder.
+        `Path`: Written folder.
     """
     output_dir = Path(output_dir)
     remove_leftovers(output_dir, f".{FOLDER}-", FOLDER)
@@ -65,10 +65,10 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
 
 
 def refuse_without_guarantee(folder: str | Path, flag: str, remedy: str) -> None:
-    """For what loads pipelines that have no receipt either.
+    """Refuses the output of a run without guarantee, for functions that load pipelines without a receipt.
 
     Raises:
-        UsageError: The folder holds what a run without guarantee made.
+        UsageError: The folder contains such output.
     """
     if without_guarantee(Path(folder)):
         raise UsageError(f"{flag} {folder} was {WITHOUT}; {remedy}.")

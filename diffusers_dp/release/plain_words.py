@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A receipt in words for people: on the card, in the app, beside a dataset. Nothing here loads torch."""
+"""Receipts in plain words, for cards, the app and datasets. Nothing here loads torch."""
 
 import math
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from ..verify import LARGE_DELTA, about_delta, delta_in_words
 
 @dataclass(frozen=True)
 class Strength:
-    """How an epsilon and its delta are spoken of.
+    """The description of an epsilon and its delta.
 
     Args:
         word (`str`): `strong`, `moderate` or `weak`.
-        claim (`str`): What whoever sees the model does; it ends where "whether your image was used" goes on.
-        meaning (`str`): One sentence.
+        claim (`str`): Claim about those who see the model; the text "whether your image was used" follows it.
+        meaning (`str`): Explanation in one sentence.
     """
 
     word: str
@@ -24,7 +24,7 @@ class Strength:
     meaning: str
 
 
-#: Said beside a share of right guesses that nobody would call moderate.
+#: Explanation for a share of correct guesses that does not seem moderate.
 WHY_MODERATE = (
     "It is called moderate because the attacks that are known are right far less often: the word weighs them, the "
     "number does not."
@@ -34,15 +34,15 @@ STRONG, MODERATE = 1.0, 10.0
 
 
 def strength(epsilon: float, delta: float, number: int) -> Strength:
-    """The words for a guarantee. They speak of the proof; what an actual attack achieves may be far less.
+    """Describes a guarantee. The words describe the proof; actual attacks may achieve far less.
 
-    Epsilon has tiers, and delta can only make the word weaker. Above `LARGE_DELTA` nothing is strong. A delta of
-    1/number or more allows to publish records outright, and is weak whatever epsilon is. Near epsilon 10 `best_guess`
+    Epsilon has tiers, and delta can only make the word weaker. Above `LARGE_DELTA` no guarantee is strong. A delta of
+    1/number or more permits publishing whole records, so it is weak for any epsilon. Near epsilon 10 `best_guess`
     decides.
 
     Args:
-        epsilon, delta (`float`): Of the guarantee.
-        number (`int`): N, the number of units, above 0.
+        epsilon, delta (`float`): Parameters of the guarantee.
+        number (`int`): Number N of units, above 0.
     """
     outright = delta >= 1 / number
     if epsilon <= STRONG and delta <= LARGE_DELTA and not outright:
@@ -68,34 +68,34 @@ def strength(epsilon: float, delta: float, number: int) -> Strength:
 
 
 def best_guess(epsilon: float, delta: float) -> float:
-    """The largest share of right answers to "was this image used?", asked fifty-fifty.
+    """Computes the largest share of correct answers to "was this image used?", if both cases are equally likely.
 
     A test of two neighbours under (epsilon, delta) has at best equal errors of `(1 - delta) / (1 + e^epsilon)`
     (Kairouz et al. 2015, Equation 4). 0.5 is a blind guess.
 
     Args:
-        epsilon (`float`): At least 0.
-        delta (`float`): In [0, 1].
+        epsilon (`float`): Epsilon, at least 0.
+        delta (`float`): Delta, in [0, 1].
 
     Returns:
-        `float`: In [0.5, 1].
+        `float`: Share in [0.5, 1].
     """
     return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
 
 
 def strength_of(receipt: dict[str, Any]) -> Strength:
-    """The words for a receipt."""
+    """Describes the guarantee of a receipt."""
     delta, number, _ = about_delta(receipt)
     return strength(claimed(receipt), delta, number)
 
 
 def claimed(receipt: dict[str, Any]) -> float:
-    """Epsilon by the run's own accountant."""
+    """Returns epsilon by the run's accountant."""
     return float(receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"])
 
 
 def short_number(value: float) -> str:
-    """Up to three digits, rounded up: a guarantee is never made to look better."""
+    """Formats a number with up to three digits, rounded up so that no guarantee looks better than it is."""
     if value <= 0 or not math.isfinite(value):
         return f"{value:g}"
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
@@ -103,11 +103,11 @@ def short_number(value: float) -> str:
 
 
 def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
-    """The guarantee in one sentence that needs no mathematics, and one more where its delta is large.
+    """Describes the guarantee in one sentence without mathematics, and in a second one if its delta is large.
 
     Args:
-        receipt (`dict`): Of the release.
-        what (`str`): What is released, in words.
+        receipt (`dict`): Receipt of the release.
+        what (`str`): Name of the released thing.
     """
     unit = receipt["unit_of_privacy"]
     whose = "your image was" if unit == "image" else f"the images of your {unit} were"
@@ -119,7 +119,7 @@ def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
 
 
 def guess_in_words(receipt: dict[str, Any]) -> str:
-    """What the guarantee leaves to somebody who guesses."""
+    """Describes how well somebody can guess under the guarantee."""
     unit = receipt["unit_of_privacy"]
     what = "an image" if unit == "image" else f"what belongs to one {unit}"
     said = (
@@ -130,14 +130,14 @@ def guess_in_words(receipt: dict[str, Any]) -> str:
 
 
 def right_guesses(receipt: dict[str, Any]) -> str:
-    """`best_guess` in words, rounded up, and never to certainty."""
+    """Formats `best_guess`, rounded up, but never to certainty."""
     right = best_guess(claimed(receipt), receipt["delta"])
     percent = "more than 99.9" if right > 0.999 else f"up to {math.ceil(round(right * 1000, 6)) / 10:g}"
     return f"{percent} times in 100"
 
 
 def questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events that differ only in their reservation, as one line with the sum of their `steps`."""
+    """Merges events that differ only in their reservation, with the sum of their `steps`."""
     found: dict[str, dict[str, Any]] = {}
     left_out = ("id", "first_step", "steps_reserved", "steps_executed")
     for event in events:

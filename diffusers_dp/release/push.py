@@ -1,9 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A release, or a dataset that was drawn from one, to the Hub: verified first, the allow-list alone, in one commit.
+"""Uploads of a release, or of a dataset drawn from one, to the Hub: verified, only the allow-list, in one commit.
 
-One commit makes a repository hold all of it or nothing. Large files go up before the commit, and what the Hub has of
-them already is not sent again: a push that broke off goes on with the same command. The token is read by
-`huggingface_hub` alone.
+One commit makes the repository complete or empty. Large files are uploaded before the commit and not sent again if the
+Hub has them: repeat an interrupted push with the same command. Only `huggingface_hub` reads the token.
 """
 
 import json
@@ -20,21 +19,21 @@ from .receipt import RECEIPT_NAME
 from .signing import signature_fits
 
 
-HUB_FILE = ".gitattributes"  # which the Hub writes itself
-IDENTITY = (RECEIPT_NAME, "sampling.json")  # what makes a release, or a dataset, the one that it is
+HUB_FILE = ".gitattributes"  # written by the Hub itself
+IDENTITY = (RECEIPT_NAME, "sampling.json")  # files that identify a release or a dataset
 
 
 def files_to_push(release: str | Path, files: Sequence[str] | None = None) -> list[str]:
-    """The names of a release's files, after a look at each: all that would go.
+    """Checks each file of a release and returns the names of all that would be uploaded.
 
     Args:
-        release (`str` or `Path`): Folder.
-        files (sequence of `str`, *optional*): The allow-list of its artefact, see `Artefact.files`; by default that of
-            the library's own of that kind. A receipt cannot widen it.
+        release (`str` or `Path`): Folder of the release.
+        files (sequence of `str`, *optional*): Allow-list of its artefact, see `Artefact.files`; defaults to that of
+            the library's artefact of this kind. A receipt cannot extend it.
 
     Raises:
-        UsageError: The folder holds no release.
-        IntegrityError: It is not what its receipt says, or its card lacks the guarantee.
+        UsageError: The folder contains no release.
+        IntegrityError: The release does not match its receipt, or its card lacks the guarantee.
     """
     folder = Path(release)
     allowed = [*CARD_AND_RECEIPT, *(files_of(folder) if files is None else files)]
@@ -57,7 +56,7 @@ def files_to_push(release: str | Path, files: Sequence[str] | None = None) -> li
 
 
 def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bool) -> str:
-    """What would go where, for a dry run."""
+    """Describes an upload for a dry run."""
     sizes = [Path(folder, name).stat().st_size for name in names]
     lines = [f"{size:>14,}  {name}" for name, size in zip(names, sizes, strict=True)]
     where = f"{repo_id} ({'private' if private else 'public'})"
@@ -65,10 +64,10 @@ def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bo
 
 
 def check_hub(repo_id: str, repo_type: str = "model") -> None:
-    """Whether a push can work at all, asked before a long run: the name is one, and the Hub knows the token.
+    """Checks before a long run that a push can work: the name is valid, and the Hub knows the token.
 
     Raises:
-        UsageError: No.
+        UsageError: The push cannot work.
     """
     from huggingface_hub import HfApi
 
@@ -78,7 +77,7 @@ def check_hub(repo_id: str, repo_type: str = "model") -> None:
 
 
 def check_name(repo_id: str, repo_type: str = "model") -> None:
-    """Raises `UsageError` where nothing on the Hub can have this name."""
+    """Raises `UsageError` if this is not a valid name on the Hub."""
     from huggingface_hub.utils import validate_repo_id
 
     with one_sentence(f"--hub_{repo_type}_id {repo_id}", f"a {repo_type}"):
@@ -91,17 +90,17 @@ def push_release(
     """Uploads a release: a model, or images as a data set.
 
     Args:
-        release (`str` or `Path`): Folder.
-        repo_id (`str`): `owner/name`, or `name` for one of your own.
-        private (`bool`): Whether a new repository is for its owners alone.
+        release (`str` or `Path`): Folder of the release.
+        repo_id (`str`): `owner/name`, or `name` for a repository that you own.
+        private (`bool`): Whether a new repository is private.
         files (sequence of `str`, *optional*): See `files_to_push`.
 
     Returns:
-        `str`: Its address.
+        `str`: Address of the repository.
 
     Raises:
-        UsageError: There is no release, no token, the name is taken by something else, or the Hub fails.
-        IntegrityError: The release is not what its receipt says.
+        UsageError: The release or the token is missing, the name is already used for something else, or the Hub fails.
+        IntegrityError: The release does not match its receipt.
     """
     names = files_to_push(release, files)
     repo_type = "model" if dataset_index(release) is None else "dataset"
@@ -117,7 +116,7 @@ def push_folder(
     private: bool,
     flag: str = "hub_dataset_id",
 ) -> str:
-    """Uploads these files, in one commit, into a repository that is new, empty, or holds the same already.
+    """Uploads these files in one commit to a repository that is new, empty, or already has the same content.
 
     Raises:
         UsageError: See `push_release`.
@@ -152,8 +151,8 @@ def push_folder(
 
 
 def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
-    """Of a training run with `--push_to_hub`, before an image is read. A dry run lists what would go. A run makes sure
-    that the Hub will take it, for a push that cannot work should not show after hours.
+    """Prepares the push of a training run with `--push_to_hub` before any image is read. A dry run prints the target;
+    a run checks early that the Hub will accept the push.
 
     Raises:
         UsageError: See `check_hub`.
@@ -170,10 +169,10 @@ def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
 
 
 def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence[str] | None = None) -> str:
-    """Uploads what a run released, as `push_release` does. Returns its address.
+    """Uploads the release of a run by `push_release`. Returns its address.
 
     Raises:
-        UsageError: It did not work. The release is there all the same.
+        UsageError: The push failed. The local release is complete all the same.
     """
     try:
         return push_release(release, repo_id, private=private, files=files)
@@ -195,7 +194,7 @@ def _fetched(repo_id: str, name: str, repo_type: str) -> Path | None:
 
 
 def _digest(path: Path | None) -> str | None:
-    """Of a JSON file; of a receipt without what may be added to one later."""
+    """Hashes a JSON file; leaves out fields that may be added to a receipt later."""
     try:
         return None if path is None else settled_digest(json.loads(path.read_bytes()))
     except (ValueError, AttributeError, TypeError):

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`privacy_receipt.json`: the trainer's statement of what was asked of the sensitive images, beside the weights.
+"""`privacy_receipt.json`: the trainer's statement of all queries to the sensitive images, beside the weights.
 
 It shows consistency, not honesty: anybody can recompute epsilon from its events and compare its hashes with the files.
-It never holds seeds, counts of classes or batches, losses, paths, or hashes of data. This module loads no torch.
+It never contains seeds, counts of classes or batches, losses, paths, or hashes of data. This module loads no torch.
 """
 
 import hashlib
@@ -47,14 +47,14 @@ RELEASE_INPUTS_ASSUMPTION = (
 
 
 def hash_release(folder: str | Path) -> list[dict[str, str]]:
-    """SHA-256 of every released file but the card and the receipt itself.
+    """Computes the SHA-256 of every released file except the card and the receipt.
 
-    `model_index.json` carries the receipt's hash in its field `privacy`, so it is hashed as `canonical_json` of its
-    content without that field; whoever verifies compares `privacy` with the receipt. All other files are hashed
-    as they are.
+    `model_index.json` contains the receipt's hash in its field `privacy`. It is therefore hashed as `canonical_json`
+    of its content without that field; the verifier compares `privacy` with the receipt. All other files are hashed
+    unchanged.
 
     Args:
-        folder (`str` or `Path`): The release.
+        folder (`str` or `Path`): Folder of the release.
 
     Returns:
         `list[dict]`: `{"name": path in the release with forward slashes, "sha256": hexadecimal digest}`, by name.
@@ -77,23 +77,22 @@ def hash_release(folder: str | Path) -> list[dict[str, str]]:
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """
-    What a receipt says of a run.
+    The facts about a run in its receipt.
 
     Args:
-        ledger (`PrivacyLedger`): Of the run, complete; its rows become the events, without their `state`. Where they
-            are more than `verify` reads, reservations of one question are added up.
-        method (`Method`): From the registry. Its status becomes the receipt's, unless there are `leaky_outputs`: then
-            that is `proven_except_leaky_outputs`, and the method's own stays under `method`. All assumptions are
-            listed in any case.
+        ledger (`PrivacyLedger`): Complete ledger of the run; its rows become the events, without their `state`. If
+            there are more than `verify` reads, reservations of one question are summed.
+        method (`Method`): Method from the registry. The receipt has its status or, with `leaky_outputs`,
+            `proven_except_leaky_outputs`, with the method's status under `method`. All assumptions are always listed.
         curriculum (`dict`, *optional*): Config of the warm-up scheduler, public values only; entries that start with
             an underscore (added by Diffusers) are left out.
-        resumes (sequence of `int`): The step at which the run went on, each time that it was interrupted.
-        leaky_outputs (sequence of `str`): What was written that no guarantee covers.
-        evaluation (sequence of `dict`): Numbers out of a question that the events hold, see `charged_evaluation`.
-        public_inputs (sequence of `dict`): Weights and images from elsewhere that training began with; no paths.
-        processes (sequence of `int`): How many processes trained, at each start of the run.
-        derived_from (`str`, *optional*): The digest of another release's receipt: from that release alone this one
-            was computed, and the events are that one's.
+        resumes (sequence of `int`): Steps at which the run was resumed.
+        leaky_outputs (sequence of `str`): Outputs that the guarantee does not cover.
+        evaluation (sequence of `dict`): Numbers from a question among the events, see `charged_evaluation`.
+        public_inputs (sequence of `dict`): External weights and images from which training started; no paths.
+        processes (sequence of `int`): Number of processes at each start of the run.
+        derived_from (`str`, *optional*): Digest of another release's receipt, if this release was computed from that
+            one only; the events are then those of the other release.
     """
 
     ledger: PrivacyLedger
@@ -108,20 +107,20 @@ class RunRecord:
 
 
 def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[str, Any]) -> dict[str, Any]:
-    """States what the ledger proves about the files.
+    """Builds the receipt from the ledger and the hashes of the files.
 
     Args:
-        record (`RunRecord`): Of the run.
-        files (`list[dict]`): What `hash_release` returned.
+        record (`RunRecord`): Facts about the run.
+        files (`list[dict]`): Result of `hash_release`.
         rng (`dict`): Facts about the private source of randomness (`kind`, `os_entropy`, `seed_published`); never its
             state.
 
     Returns:
-        `dict`: JSON-able; `claimed_epsilon` holds epsilon by PLD, by RDP (unless a Poisson sample was truncated) and
-        by the run's own accountant, and `claims_version` by which rule `verify` judges them.
+        `dict`: JSON object. `claimed_epsilon` has epsilon by PLD, by RDP (unless a Poisson sample was truncated) and
+        by the run's accountant; `claims_version` selects the rule by which `verify` checks them.
 
     Raises:
-        UsageError: The method has no guarantee, or the run has none, so that nothing can be claimed for it.
+        UsageError: The method or the run has no guarantee, so nothing can be claimed.
     """
     ledger, method, public_inputs = record.ledger, record.method, record.public_inputs
     if method.status not in PROVEN:
@@ -156,7 +155,7 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
 
 
 def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
-    """What the accounting reads of a receipt, but for the claims: the same before a run, of its plan, and after it."""
+    """Collects the facts of a receipt that accounting reads, without claims; a plan and its run have the same ones."""
     header = ledger.header
     prior = ledger.prior_releases
     most = MOST_EVENTS if sum(len(other["events"]) for other in prior) <= MOST_EVENTS else 1
@@ -176,14 +175,14 @@ def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
 
 
 def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The rows without their state. Where they are more than `most`, reservations of one question are added up."""
+    """Returns the rows without their state. If there are more than `most`, reservations of one question are summed."""
     events = [{key: value for key, value in row.items() if key != "state"} for row in rows]  # copies
     if len(events) <= most:
         return events
     steps = ("steps_reserved", "steps_executed")
     added: dict[str, dict[str, Any]] = {}
     for event in events:
-        left_out = ("id", "first_step", *steps)  # steps with bands follow each other, whatever lies between
+        left_out = ("id", "first_step", *steps)  # steps with bands are consecutive, even with other rows in between
         question = json.dumps({key: event[key] for key in event if key not in left_out}, sort_keys=True)
         first = added.setdefault(question, event)
         if first is not event:
@@ -192,12 +191,11 @@ def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 
 def hash_source() -> str:
-    """SHA-256 over the library's Python files, by name: which code made the release, whatever its version is
-    called."""
+    """Computes the SHA-256 of the library's Python files, by name, to identify the code regardless of its version."""
     package = Path(__file__).parents[1]
     files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
     for name in ("pipelines", "training"):
-        found = find_spec(f"diffusers_dp.{name}")  # elsewhere, in an editable install
+        found = find_spec(f"diffusers_dp.{name}")  # in another place in an editable install
         folder = package / name if found is None or found.origin is None else Path(found.origin).parent
         files |= {f"{name}/{path.relative_to(folder).as_posix()}": path for path in folder.rglob("*.py")}
     digest = hashlib.sha256()
@@ -223,7 +221,7 @@ def _unit_assumption(unit: str) -> str:
 
 
 def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
-    """What all releases of the data set cost together, where the run has a name for it."""
+    """Computes the total cost of all releases of the data set, if the run names it."""
     if ledger.header["dataset_id"] is None:
         return None
     return {
@@ -241,7 +239,7 @@ def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
     claims: dict[str, dict[str, Any]] = {
         "pld": {"epsilon": pld, "value_discretization_interval": ledger.pld_interval()}
     }
-    if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # else RDP has no bound
+    if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # otherwise RDP has no bound
         claims["rdp"] = {
             "epsilon": ledger.epsilon("rdp"),
             "orders": list(RDP_ORDERS),

@@ -1,10 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Who vouches for a release: signatures by `ssh-keygen`, with a key that an institution has already. No torch.
+"""Signatures of releases by `ssh-keygen`, with a key that an institution already has. No torch.
 
-Signed is the settled receipt, which states the hash of every file: it covers whatever `verify` compares. What may be
-added later (the `audit`, the count of `private_evaluations`, the card's words) lies outside. A signature says who
-vouches for the receipt, never that noise was added. The format is OpenSSH's (PROTOCOL.sshsig). The namespace is our
-own: no signature that the same key made for another purpose counts here.
+The signature covers the settled receipt with the hash of every file, and thereby all that `verify` compares. It does
+not cover later additions: the `audit`, the count of `private_evaluations`, the card's words. A signature tells who
+vouches for the receipt; it does not prove that noise was added. The format is OpenSSH's (PROTOCOL.sshsig). The
+namespace is specific to this library, so signatures of the same key for other purposes do not count.
 """
 
 import os
@@ -22,18 +22,18 @@ from .hub import verify_here
 
 
 NAMESPACE = "diffusers_dp-receipt-v1"
-HOLDER = "holder"  # the name that a single key has in the file made for `ssh-keygen`
-MOST_BYTES = 100_000  # of a signature, of a key, of a file of allowed signers
+HOLDER = "holder"  # name of a single key in the file for `ssh-keygen`
+MOST_BYTES = 100_000  # maximum size of a signature, a key, or a file of allowed signers
 
 
 @dataclass(frozen=True)
 class Signer:
-    """Whose signature a reader asks for.
+    """The signer whom a reader trusts.
 
     Args:
         allowed (`bytes`): Lines of allowed signers, as ssh-keygen(1) describes them.
-        identity (`str`): The one among them.
-        words (`str`): Who that is.
+        identity (`str`): Identity of the signer among them.
+        words (`str`): Description of the signer.
     """
 
     allowed: bytes
@@ -42,14 +42,14 @@ class Signer:
 
 
 def read_signer(path: str | Path, identity: str | None = None) -> Signer:
-    """Reads the reader's own copy of a key.
+    """Reads the reader's copy of a key.
 
     Args:
-        path (`str` or `Path`): A file with one public key; with an identity, a file of allowed signers.
-        identity (`str`, *optional*): Who must have signed, among the allowed signers.
+        path (`str` or `Path`): File with one public key; with an identity, a file of allowed signers.
+        identity (`str`, *optional*): Required signer among the allowed signers.
 
     Raises:
-        UsageError: There is no such key, or no `ssh-keygen`.
+        UsageError: The key or `ssh-keygen` is missing.
     """
     kind = "one public key" if identity is None else "allowed signers"
     try:
@@ -62,7 +62,7 @@ def read_signer(path: str | Path, identity: str | None = None) -> Signer:
     if identity is not None:
         return Signer(content, identity, f"{identity} of {path}")
     lines = [line.split() for line in content.splitlines() if line.strip()]
-    key = b" ".join(lines[0][:2]) if len(lines) == 1 else b""  # its kind and itself: neither options nor names enter
+    key = b" ".join(lines[0][:2]) if len(lines) == 1 else b""  # only type and key, without options and comments
     with tempfile.NamedTemporaryFile() as copy:
         copy.write(key)
         copy.flush()
@@ -73,15 +73,15 @@ def read_signer(path: str | Path, identity: str | None = None) -> Signer:
 
 
 def check_signature(folder: Path, receipt: dict[str, Any], signer: Signer) -> tuple[bool, str]:
-    """Whether this signer vouches for this receipt, and the sentence that says so.
+    """Tells whether this signer vouches for this receipt, with a sentence for the reader.
 
     Args:
-        folder (`Path`): The release, which holds the signature.
-        receipt (`dict`): Its receipt, as it was compared with the files.
-        signer (`Signer`): Whom the reader asks for.
+        folder (`Path`): Folder of the release with the signature.
+        receipt (`dict`): Its receipt, as compared with the files.
+        signer (`Signer`): Signer whom the reader trusts.
 
     Raises:
-        UsageError: There is no `ssh-keygen`.
+        UsageError: `ssh-keygen` is missing.
     """
     if not os.path.lexists(folder / SIGNATURE_NAME):
         return False, f"It is not signed: {SIGNATURE_NAME} is missing."
@@ -103,10 +103,10 @@ def check_signature(folder: Path, receipt: dict[str, Any], signer: Signer) -> tu
 
 
 def signature_fits(folder: Path, receipt: dict[str, Any]) -> bool:
-    """Whether some key made the release's signature for this receipt; whose key it is stays open.
+    """Tells whether any key made the release's signature for this receipt, without checking the owner of the key.
 
     Raises:
-        UsageError: There is no `ssh-keygen`.
+        UsageError: `ssh-keygen` is missing.
     """
     with tempfile.NamedTemporaryFile() as copy:
         copy.write(_read_signature(folder))
@@ -118,15 +118,15 @@ def signature_fits(folder: Path, receipt: dict[str, Any]) -> bool:
 
 
 def sign_release(release: str | Path, key: str | Path) -> None:
-    """Signs a release, after a look at all of it; an earlier signature is replaced.
+    """Checks a release completely and signs it; replaces an earlier signature.
 
     Args:
-        release (`str` or `Path`): Folder.
-        key (`str` or `Path`): Private key, or the public half of one that an agent holds.
+        release (`str` or `Path`): Folder of the release.
+        key (`str` or `Path`): Private key, or the public half of a key in an agent.
 
     Raises:
-        UsageError: There is no release, no such key, no `ssh-keygen`, or the folder cannot be written.
-        IntegrityError: The release is not what its receipt says.
+        UsageError: The release, the key or `ssh-keygen` is missing, or the folder cannot be written.
+        IntegrityError: The release does not match its receipt.
     """
     folder = Path(release)
     receipt, problems = verify_here(folder)
@@ -143,7 +143,7 @@ def sign_release(release: str | Path, key: str | Path) -> None:
 
 
 def _read_signature(folder: Path) -> bytes:
-    """Of a release that a stranger made: nothing, where it is no file or too large for a signature."""
+    """Reads the signature of a stranger's release; returns nothing if it is not a file or is too large."""
     try:
         descriptor = os.open(folder / SIGNATURE_NAME, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

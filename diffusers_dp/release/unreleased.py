@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run's noisy answers taught a model before DP-SGD: it stays in the run's private folder, and says of itself
-what it is. No torch.
+"""Models that a run's noisy answers trained before DP-SGD: they stay in the run's private folder and are marked. No
+torch.
 
-It is no release: its share of the budget stands in that run's ledger alone. So it is no public model for another run
-to begin with, as what public images taught is (`private/pretrained`).
+Such a model is not a release: only that run's ledger records its share of the budget. Another run must not start from
+it as from a public model, unlike models trained on public images (`private/pretrained`).
 """
 
 from pathlib import Path
@@ -25,25 +25,25 @@ UNRELEASED, LEARNED = (
 
 
 def save_unreleased(model: "DPImagePipeline | FeatureGenerator", folder: Path, ledger: PrivacyLedger) -> None:
-    """Saves a model, with what it is in its configuration, which its copies keep.
+    """Saves a model, marked in its configuration, which its copies keep.
 
     Args:
-        model (`DPImagePipeline` or `FeatureGenerator`): It carries the statement from here on.
-        folder (`Path`): In the run's private folder.
-        ledger (`PrivacyLedger`): Of the run: without guarantee, the statement says that.
+        model (`DPImagePipeline` or `FeatureGenerator`): Model; the statement is added to it.
+        folder (`Path`): Folder within the run's private folder.
+        ledger (`PrivacyLedger`): Ledger of the run; without guarantee, the statement says so.
     """
     model.register_to_config(privacy={"status": UNRELEASED, "statement": LEARNED} if ledger.has_guarantee else PRIVACY)
     model.save_pretrained(folder)
 
 
 def refuse_unreleased(index: dict[str, Any], name: str, flag: str, remedy: str) -> None:
-    """For what takes models that are public.
+    """Refuses a marked model, for functions that accept public models.
 
     Args:
         index (`dict`): The pipeline's `model_index.json`.
 
     Raises:
-        UsageError: It says of itself that it is not.
+        UsageError: The model is marked as not released.
     """
     privacy = index.get("privacy")
     if isinstance(privacy, dict) and privacy.get("status") == UNRELEASED:

@@ -122,7 +122,7 @@ def launch(main: Callable[[], None]) -> None:
         tell(error)
         code = error.exit_code
     except KeyboardInterrupt:
-        print("interrupted: the same command and --resume_from_checkpoint latest go on with the run.", file=sys.stderr)
+        print("interrupted: resume with the same command and --resume_from_checkpoint latest.", file=sys.stderr)
         code = 130
     leave(code)
 

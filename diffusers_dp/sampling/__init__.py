@@ -1,1 +1,1 @@
-"""Drawing from a release."""
+"""Sampling from a release."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which class each drawn image has: all in equal shares, in shares that are public, or in the noisy ones that a
-receipt carries. Nothing here looks at a private image."""
+"""The classes of drawn images: in equal shares, in public shares, or in the noisy shares of a receipt. Nothing here
+reads a private image."""
 
 import math
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     import numpy as np
 
 UNIFORM, RELEASED = "uniform", "released"
-CLASS_SHARE = "share of the images"  # the metric of a receipt's evaluation
+CLASS_SHARE = "share of the images"  # metric in a receipt's evaluation
 
 
 def released_balance(receipt: dict[str, Any], class_names: Sequence[str]) -> str:
-    """The noisy shares of the classes among the training images, which a run with `--evaluation_reserve` has paid for.
+    """Reads the noisy class shares of the training images, which a run with `--evaluation_reserve` has paid for.
 
     Args:
-        receipt (`dict`): Of the release, verified.
-        class_names (sequence of `str`): Of the model, in its order.
+        receipt (`dict`): Verified receipt of the release.
+        class_names (sequence of `str`): Class names of the model, in order.
 
     Returns:
-        `str`: A share in per cent for each class, comma-separated, as `parse_balance` reads it.
+        `str`: Share of each class in per cent, comma-separated, in the format of `parse_balance`.
 
     Raises:
-        UsageError: The receipt has none, or the noise hides them all.
+        UsageError: The receipt has no shares, or their sum is not above 0 because of the noise.
     """
     found = [each for each in receipt.get("evaluation", ()) if each["metric"] == CLASS_SHARE]
     shares = {each["protocol"].get("class"): each["value"] for each in found}
     if len(shares) != len(found) or shares.keys() != set(class_names) or not sum(shares.values()) > 0:
         raise UsageError(
-            f"--class_balance {RELEASED} needs the noisy shares of a run with --evaluation_reserve, and this release "
-            f"has none; give {UNIFORM}, or a share for each class."
+            f"--class_balance {RELEASED} needs the noisy shares of a run with --evaluation_reserve, which this "
+            f"release does not have; give {UNIFORM}, or a share for each class."
         )
     return ",".join(f"{shares[name]:.4g}" for name in class_names)
 
@@ -44,15 +44,15 @@ def parse_balance(text: str, num_classes: int | None) -> tuple[float, ...] | Non
     """Reads `--class_balance`.
 
     Args:
-        text (`str`): `uniform`, or one share for each class, comma-separated, in any unit: `1,1,2` is a half for the
-            third.
-        num_classes (`int`, *optional*): Of the model; `None` for one without classes.
+        text (`str`): `uniform`, or one share for each class, comma-separated, in any unit: `1,1,2` gives the third
+            class half of the images.
+        num_classes (`int`, *optional*): Number of classes of the model; `None` without classes.
 
     Returns:
-        `tuple[float, ...]` or `None`: Shares that sum to 1; `None` for equal ones.
+        `tuple[float, ...]` or `None`: Shares that sum to 1; `None` for equal shares.
 
     Raises:
-        UsageError: They are no shares, or not one for each class.
+        UsageError: The text is not a list of shares, or has not one share for each class.
     """
     if text == UNIFORM:
         return None
@@ -67,21 +67,21 @@ def parse_balance(text: str, num_classes: int | None) -> tuple[float, ...] | Non
         or not all(math.isfinite(share) and share >= 0 for share in shares)
         or not 0 < sum(shares) < math.inf
     ):
-        raise UsageError(f"--class_balance '{text}' is no list of shares; give {UNIFORM}, or numbers like 0.2,0.8.")
+        raise UsageError(f"--class_balance '{text}' is not a list of shares; give {UNIFORM}, or numbers like 0.2,0.8.")
     if len(shares) != num_classes:
         raise UsageError(
-            f"--class_balance has {len(shares)} shares, and this model has {num_classes} classes; give one for each."
+            f"--class_balance has {len(shares)} shares, but this model has {num_classes} classes; give one for each."
         )
     return tuple(share / sum(shares) for share in shares)
 
 
 @lru_cache(maxsize=2)
 def balanced_labels(shares: tuple[float, ...], num_images: int) -> "np.ndarray":
-    """Class ids of shape `[num_images]`, int64: image i gets the class that lags most behind its share of the first i
-    + 1 images.
+    """Assigns class ids, int64 of shape `[num_images]`: image i gets the class that lags most behind its share of the
+    first i + 1 images.
 
-    Every beginning has the shares but for less than one image a class and class more, and does not depend on
-    `num_images`.
+    In every prefix the count of each class differs from its share by about one image at most. Prefixes do not depend
+    on `num_images`.
     """
     import numpy as np
 

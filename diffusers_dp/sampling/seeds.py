@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The public noise that a drawn image begins with: image i of a seed is the same, wherever and beside whichever others
-it is drawn. No torch until it is needed."""
+"""The public initial noise of drawn images: image i of a seed is the same on any machine and in any batch. Torch is
+loaded only when needed."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def generators(seed: int, indices: range) -> "list[torch.Generator]":
-    """A generator for each image. Torch's CPU generator has 2^32 seeds: neighbours in one run never share one."""
+    """Returns a generator for each image. Torch's CPU generator has 2^32 seeds; consecutive images never share one."""
     import numpy as np
     import torch
 

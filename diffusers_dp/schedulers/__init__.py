@@ -1,4 +1,4 @@
-"""The scheduler of the warm-up. It is loaded when it is first used: the list of curricula beside it needs no torch."""
+"""The scheduler of the warm-up, loaded on first use because the list of curricula needs no torch."""
 
 from typing import TYPE_CHECKING, Any
 

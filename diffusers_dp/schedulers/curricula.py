@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The orders in which a warm-up may go through its stages. No torch."""
+"""Curricula: possible orders of a warm-up's stages. No torch."""
 
 #: The stages of each curriculum: FETA-Pro's order first, then the ablations of its Figure 5.
 CURRICULA: dict[str, tuple[str, ...]] = {

@@ -1,4 +1,4 @@
-"""The curriculum of FETA-Pro: which images warm the model up, for how long, and in which order."""
+"""The curriculum of FETA-Pro: the images, length and order of the warm-up's stages."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ class WarmupStage(BaseOutput):
 
     Args:
         name (`str`):
-            `"spatial"` (noisy central images), `"frequency"` (images of the generator that was fitted to the noisy
-            frequency features) or `"mix"` (half of each batch from either).
+            `"spatial"` (noisy central images), `"frequency"` (images of a generator fitted to the noisy frequency
+            features) or `"mix"` (half of each batch from each).
         num_steps (`int`):
             Number of training steps of the whole stage.
         batch_size (`int`):
@@ -46,22 +46,22 @@ class WarmupStage(BaseOutput):
 
 class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     """
-    The spatial-frequency curriculum that warms a diffusion model up before DP-SGD: first central images, which are
-    easy, then images that carry the frequency features. It schedules training steps, not denoising steps, and reads no
-    image; a stage trains on noisy answers alone, so that the warm-up itself costs no privacy.
+    The spatial-frequency curriculum that warms up a diffusion model before DP-SGD: first central images, which are
+    easy, then images with the frequency features. It schedules training steps, not denoising steps, and reads no
+    image. Stages train on noisy answers only, so the warm-up itself costs no privacy.
 
     Proposed as FETA-Pro in "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through
     Spatial-Frequency Curriculum" (https://huggingface.co/papers/2601.06368), Algorithm 2. The other curricula are the
-    ablations of its Figure 5. The defaults are the stages as the paper's code runs them on MNIST: 1,000 epochs over 50
-    central images, 10 epochs over 60,000 generated ones.
+    ablations of its Figure 5. The defaults are the stages of the paper's code on MNIST: 1,000 epochs over 50 central
+    images, 10 epochs over 60,000 generated ones.
 
-    `save_pretrained` and `from_pretrained` keep the curriculum as provenance. `set_train_steps` and the position in
-    the curriculum are no part of the config.
+    `save_pretrained` and `from_pretrained` keep the curriculum as provenance. The config does not contain
+    `set_train_steps` or the position in the curriculum.
 
     Args:
         curriculum (`str`, defaults to `"spatial,frequency"`):
-            `"spatial,frequency"` (FETA-Pro), `"frequency,spatial"`, `"mix"` (one stage as long as both, with the batch
-            size and learning rate of the frequency stage, each batch half spatial and half frequency), `"frequency"`,
+            `"spatial,frequency"` (FETA-Pro), `"frequency,spatial"`, `"mix"` (one stage as long as both, with the
+            frequency stage's batch size and learning rate; each batch is half spatial, half frequency), `"frequency"`,
             `"spatial"` (DP-FETA) or `"none"` (DPDM).
         spatial_steps (`int`, defaults to 1000):
             Number of training steps on central images.
@@ -77,11 +77,11 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
             Learning rate of the frequency stage.
 
     Attributes:
-        stages (`list[WarmupStage]`): The stages in their order.
+        stages (`list[WarmupStage]`): Stages in order.
         train_step (`int`): Number of steps taken so far.
 
     Raises:
-        ValueError: An unknown curriculum, or a stage of it with a length, batch size or learning rate that is not
+        ValueError: The curriculum is unknown, or a stage has a length, batch size or learning rate that is not
             positive.
 
     Example:
@@ -127,16 +127,16 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
 
     def set_train_steps(self, num_train_steps: int) -> None:
         """
-        Shorten or stretch the curriculum to `num_train_steps` steps and go back to its start. The steps are shared
-        among the stages in proportion to their configured lengths, by largest remainder, and sum to `num_train_steps`
-        exactly; a stage may be left with none. Without this call the configured lengths hold.
+        Rescales the curriculum to `num_train_steps` steps and returns to its start. The steps are divided among the
+        stages in proportion to their configured lengths, by largest remainder, and sum to `num_train_steps` exactly.
+        A stage may get no steps. Without this call the configured lengths apply.
 
         Args:
             num_train_steps (`int`): Number of training steps of all stages together.
 
         Raises:
-            ValueError: No steps for a curriculum that has stages (choose the curriculum `"none"`, which does not pay
-                for a query either), or steps for `"none"`.
+            ValueError: The number of steps is 0 for a curriculum with stages (choose the curriculum `"none"`, which
+                pays for no query either), or above 0 for `"none"`.
         """
         if num_train_steps < 0 or (num_train_steps > 0) != bool(self.stages):
             raise ValueError(
@@ -153,7 +153,7 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
 
     def step(self) -> WarmupStage:
         """
-        The stage of the next training step; counts that step as taken.
+        Returns the stage of the next training step, and counts that step as taken.
 
         Returns:
             [`WarmupStage`]: An entry of `stages`.
@@ -173,7 +173,7 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
 
     def needs(self, query: str) -> bool:
         """
-        Whether the curriculum asks a query of the sensitive images; one that no stage needs is neither asked nor paid.
+        Tells whether the curriculum needs a query to the sensitive images; other queries are neither asked nor paid.
 
         Args:
             query (`str`): `"spatial"` (central images) or `"frequency"` (frequency features).
@@ -182,7 +182,7 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
             `bool`
 
         Raises:
-            ValueError: Another query.
+            ValueError: The query is unknown.
         """
         if query not in ("spatial", "frequency"):
             raise ValueError(f"`query` must be 'spatial' or 'frequency', got {query!r}.")
@@ -190,13 +190,13 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
 
     def split_batch(self, stage: WarmupStage) -> tuple[int, int]:
         """
-        How many images of a batch are central images and how many come from the auxiliary generator.
+        Returns the numbers of central images and of images of the auxiliary generator in a batch.
 
         Args:
-            stage ([`WarmupStage`]): As returned by `step`.
+            stage ([`WarmupStage`]): Stage returned by `step`.
 
         Returns:
-            `tuple[int, int]`: Numbers of spatial and of frequency images; they sum to `stage.batch_size`. Of an odd
+            `tuple[int, int]`: Numbers of spatial and of frequency images; they sum to `stage.batch_size`. In an odd
             batch of the stage `"mix"` the larger half is frequency.
         """
         num_spatial = {"spatial": stage.batch_size, "frequency": 0, "mix": stage.batch_size // 2}[stage.name]

@@ -214,7 +214,7 @@ def test_releases_that_protect_other_units_cannot_be_added_up(path):
     ledger = open_ledger(path, "a")
     ledger.reserve(row(5.0))
     ledger.close()
-    with pytest.raises(IntegrityError, match="protects one image, and this one one patient_id"):
+    with pytest.raises(IntegrityError, match="protects each image, and this one each patient_id"):
         open_ledger(path, "b", unit_of_privacy="patient_id")
 
 

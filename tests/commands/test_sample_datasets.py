@@ -89,7 +89,7 @@ def test_a_disk_that_fills_leaves_finished_shards_and_the_same_command_goes_on(h
     stopped = command("full")
     assert stopped.returncode == 2, stopped.stderr
     assert stopped.stderr.splitlines()[-1].startswith("error: --output_dir")
-    assert "the same command goes on" in stopped.stderr
+    assert "resume with the same command" in stopped.stderr
     assert [path.name for path in (out / "data").iterdir()] == ["train-00000-of-00003.parquet"]
     assert parquet.read_table(out / "data" / "train-00000-of-00003.parquet").num_rows == 4
     assert command("empty").returncode == 0
@@ -176,6 +176,6 @@ class TestHub:
     def test_a_token_is_asked_for_before_an_image_is_drawn(self, hub, honest, tmp_path, capsys, monkeypatch):  # noqa: F811
         monkeypatch.delenv("HF_TOKEN")
         code, said = self.command(capsys, honest, tmp_path / "out", "--push_to_hub")
-        assert code == 2 and "needs a token" in said and not (tmp_path / "out").exists()
+        assert code == 2 and "needs a Hub token" in said and not (tmp_path / "out").exists()
         code, said = self.command(capsys, honest, tmp_path / "out", "--hub_private_repo")
         assert code == 2 and "no effect without --push_to_hub" in said

@@ -277,7 +277,7 @@ def test_every_question_to_a_ledger_can_be_put_by_all():
         ),
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
         ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
-        ({"WORLD_SIZE": "2"}, "--seed 4294967295", ["--seed 4294967295", "2 processes", "at most 4294967294"]),
+        ({"WORLD_SIZE": "2"}, "--seed 4294967295", ["--seed 4294967295", "2 processes", "from 0 to 4294967294"]),
         ({"WORLD_SIZE": "2"}, "--leaky_logs", ["--leaky_logs works with one process"]),
     ],
 )  # fmt: skip
@@ -308,7 +308,7 @@ def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
     )  # fmt: skip
     assert (
         done.returncode
-        and "error: Several processes were asked for, and `accelerate launch` started one" in done.stderr
+        and "error: Several processes were requested, but `accelerate launch` started one" in done.stderr
     )
     assert not (tmp_path / "run").exists()
 
@@ -370,7 +370,7 @@ def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path
     assert not (run / "release").exists()
     _, before = read_ledger(run)
     load("dpdm", monkeypatch).main([*flags, "--resume_from_checkpoint", "latest"])
-    assert "had 2 process(es) and goes on with 1" in capsys.readouterr().out
+    assert "had 2 process(es) and continues with 1" in capsys.readouterr().out
     receipt, problems = verify(run / "release")
     assert problems == [] and receipt["processes"] == [2, 1]
     assert receipt["resumes"] == [{"step": 2, "fresh_entropy": True}]

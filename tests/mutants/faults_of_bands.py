@@ -61,7 +61,7 @@ BANDS = (
     Fault(
         "bands: past noise can be pickled",
         BANDED_NOISE,
-        '        raise TypeError("BandedNoise is never serialised: whoever holds past noise can subtract it.")\n',
+        '        raise TypeError("BandedNoise is never serialised: anybody who has past noise can subtract it.")\n',
         "        return object.__reduce_ex__(self, 2)\n",
         ("randomness/test_banded_noise.py::test_past_noise_is_never_serialised",),
     ),

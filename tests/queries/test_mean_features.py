@@ -197,7 +197,7 @@ def test_layers_are_named_and_the_network_is_described(tmp_path, resnet):
 @pytest.mark.parametrize(
     ("layers", "shape", "words"),
     [
-        (("poolr",), SHAPE, "--feature_layers 'poolr' is no layer of .*; the nearest is 'pooler'"),
+        (("poolr",), SHAPE, "--feature_layers 'poolr' is not a layer of .*; the nearest is 'pooler'"),
         ((), (2, 8, 8), "takes images of 3 channels"),
     ],
 )
@@ -229,4 +229,4 @@ def test_networks_that_cannot_be_taken_are_refused(tmp_path):
     tensors = load(whole)
     save_file({name: tensors[name] for name in list(tensors)[2:]}, weights, metadata={"format": "pt"})
     refused("lacks 2 of the network's weights")
-    refused("is no convolutional network: give --feature_layers", save_vit(tmp_path / "vit"))
+    refused("is not a convolutional network: give --feature_layers", save_vit(tmp_path / "vit"))

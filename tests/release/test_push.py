@@ -102,11 +102,11 @@ def test_what_the_hub_refuses_is_one_sentence(hub, release, capsys, monkeypatch)
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert "does not know your token: log in" in command(capsys, release, "--hub_model_id", NAME)[1]
     monkeypatch.delenv("HF_TOKEN")
-    assert "needs a token of the Hub: log in" in command(capsys, release, "--hub_model_id", NAME)[1]
+    assert "needs a Hub token: log in" in command(capsys, release, "--hub_model_id", NAME)[1]
     monkeypatch.setenv("HF_TOKEN", "hf_any")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     code, said = command(capsys, release, "--hub_model_id", NAME)
-    assert code == 2 and "was not reached or broke off: try again" in said
+    assert code == 2 and "could not be reached or the connection broke: try again" in said
     assert hub.repositories == {}
 
 
@@ -157,7 +157,7 @@ class TestTrainingFlags:
         prepare_push("mine", private=False, dry_run=False)
         assert hub.calls == ["GET /api/whoami-v2"] and hub.repositories == {}
         monkeypatch.delenv("HF_TOKEN")
-        with pytest.raises(UsageError, match="--hub_model_id mine needs a token"):
+        with pytest.raises(UsageError, match="--hub_model_id mine needs a Hub token"):
             prepare_push("mine", private=False, dry_run=False)
 
     def test_it_pushes_what_it_released_or_says_how_to(self, hub, release):  # noqa: F811
@@ -196,7 +196,7 @@ class TestThePage:
     def test_visitors_do_not_use_the_owner_s_token(self, hub, release):  # noqa: F811
         push_release(release, NAME, private=True)
         assert Shelf([NAME], Limits()).open(NAME).receipt
-        with pytest.raises(UsageError, match="that you may see"):
+        with pytest.raises(UsageError, match="that you can access"):
             Shelf([], Limits()).open(NAME)
 
     def test_nor_do_their_downloads(self, hub, release):  # noqa: F811
@@ -243,7 +243,7 @@ class TestThePage:
 
     def test_a_dead_hub_is_one_sentence(self, hub, monkeypatch):  # noqa: F811
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-        with pytest.raises(UsageError, match="was not reached or broke off: try again"):
+        with pytest.raises(UsageError, match="could not be reached or the connection broke: try again"):
             Shelf([], Limits()).open(NAME)
 
     def test_only_so_many_are_fetched(self, hub, release, monkeypatch):  # noqa: F811

@@ -177,12 +177,12 @@ class TestRunFolder:
             (KeyboardInterrupt(), KeyboardInterrupt, 130, "Ctrl-C: .*--resume_from_checkpoint latest"),
             (Interrupted("stopped"), Interrupted, 75, "stopped"),
             (IntegrityError("edited"), IntegrityError, 4, "edited"),
-            (MemoryError(), UsageError, 2, "Memory is too short"),
+            (MemoryError(), UsageError, 2, "Memory ran out"),
             (
                 RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes."), UsageError,
-                2, "Memory is too short",
+                2, "Memory ran out",
             ),
-            (RuntimeError("CUDA out of memory. Tried to allocate 7 bytes."), UsageError, 2, "Memory is too short"),
+            (RuntimeError("CUDA out of memory. Tried to allocate 7 bytes."), UsageError, 2, "Memory ran out"),
             (OSError(28, "No space left on device"), UsageError, 2, "make room"),
         ],
     )  # fmt: skip

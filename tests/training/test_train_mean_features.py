@@ -200,7 +200,7 @@ def test_what_cannot_be_is_refused(method, given, words):
 
 
 def test_a_network_that_cannot_be_leaves_nothing_behind(script, perceptual, tmp_path):
-    with pytest.raises(UsageError, match="--feature_layers 'poler' is no layer"):
+    with pytest.raises(UsageError, match="--feature_layers 'poler' is not a layer"):
         script.main([*perceptual, "--feature_layers", "poler"])
     assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
 
