@@ -78,9 +78,30 @@ def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for release in (receipt, *receipt.get("prior_releases", [])) for event in release["events"]]
 
 
+#: The library's own methods, as receipts name them.
+METHODS = (
+    "FETA-Pro", "DP-FETA", "DPDM", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "PSG", "DP-GAN", "PGE with DP-SGD",
+    "DP-MERF", "DP-Kernel (random features)", "DP-NTK", "DP-HP", "DP-MEPF", "DP-Scattering", "Private Evolution",
+)  # fmt: skip
+
+
+def _trains_a_custom_model(receipt: dict[str, Any]) -> bool:
+    """Whether DP-SGD trained a model that is not the library's."""
+    return (receipt.get("method") or {}).get("name") not in METHODS and any(
+        event.get("stage") == "dp_sgd" for event in receipt["events"]
+    )
+
+
 #: Faults of earlier versions: the claims version that mended it, whether it touches a receipt of a lower version, and
 #: one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
-KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = ()
+KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
+    (
+        3,
+        _trains_a_custom_model,
+        "where its model took windows or frames for rows, and its physical batches held one image, an image moved a "
+        "step by several clip norms: ask its maker whether it did. Epsilon does not hold then.",
+    ),
+)
 
 
 class Unreadable(Exception):
