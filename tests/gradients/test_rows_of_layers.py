@@ -55,6 +55,10 @@ def pull(model, rows, labels, generator):
     return 1000 * model(rows).sum(1)
 
 
+def lookup(model, rows, labels, generator):
+    return model(rows).sum(1)
+
+
 def frames(rank=None):
     """A video network, which folds frames into the rows of its convolutions and pixels into those of its attention."""
     torch.manual_seed(0)
@@ -126,7 +130,7 @@ def test_frames_are_refused_by_name(size, rank):
 def test_positions_are_refused():
     """A batch may happen to have as many rows; the next one has not."""
     with pytest.raises(UnsupportedModel, match=r"Embedding \('table'\).*must be the rows"):
-        gradient(make_door(), Positions(), lambda model, rows, *_: model(rows).sum(1), max_physical_batch_size=8)
+        gradient(make_door(), Positions(), lookup, max_physical_batch_size=8)
 
 
 def test_windows_are_refused_before_anything_is_spent():
@@ -135,12 +139,18 @@ def test_windows_are_refused_before_anything_is_spent():
         largest_physical_batch(Windows(), pull, image_shape=(1, 8, 8), labelled=False, noise_multiplicity=1, at_most=4)
 
 
-def test_the_preflight_refuses_windows():
-    config = load_config("--max_train_steps 2 --train_batch_size 64 --accountant rdp".split())
-    facts = PublicFacts(500, (1, 8, 8), None)
-    model = Windows()
-    with pytest.raises(UnsupportedModel, match=r"Linear \('window'\)"):
-        preflight(facts, plan_run(config, facts), Trained(model, model, pull))
+@pytest.mark.parametrize("noise_multiplicity", [1, 2])
+@pytest.mark.parametrize(
+    ("model", "loss", "layer"),
+    [(Windows, pull, "Linear"), (Positions, lookup, "Embedding")],
+    ids=["windows", "positions"],
+)
+def test_the_preflight_refuses_them(model, loss, layer, noise_multiplicity):
+    """Its batches have many sizes: positions that are as many as the rows of one are not as many as those of all."""
+    flags = f"--max_train_steps 2 --train_batch_size 64 --accountant rdp --noise_multiplicity {noise_multiplicity}"
+    config, facts, model = load_config(flags.split()), PublicFacts(500, (1, 8, 8), None), model()
+    with pytest.raises(UnsupportedModel, match=rf"{layer} \('.*'\) was given another number of rows"):
+        preflight(facts, plan_run(config, facts), Trained(model, model, loss))
 
 
 WRONG_LOSSES = {
