@@ -85,6 +85,20 @@ def _deals_places(events: Any) -> bool:
     return any("permutation_seed" in query for query in queries if isinstance(query, dict))
 
 
+#: The library's own methods, as receipts name them.
+METHODS = (
+    "FETA-Pro", "DP-FETA", "DPDM", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "PSG", "DP-GAN", "PGE with DP-SGD",
+    "DP-MERF", "DP-Kernel (random features)", "DP-NTK", "DP-HP", "DP-MEPF", "DP-Scattering", "Private Evolution",
+)  # fmt: skip
+
+
+def _trains_a_custom_model(receipt: dict[str, Any]) -> bool:
+    """Whether DP-SGD trained a model that is not the library's."""
+    return (receipt.get("method") or {}).get("name") not in METHODS and any(
+        event.get("stage") == "dp_sgd" for event in receipt["events"]
+    )
+
+
 #: Faults of earlier versions: the claims version that mended each, whether it touches a receipt of a lower version,
 #: and one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
 KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
@@ -93,6 +107,12 @@ KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
         lambda receipt: receipt["unit_of_privacy"] != "image" and _deals_places(_asked(receipt)),
         "groups of --noise_bands followed from the order of the units, so that one record without an id moved other "
         "units: epsilon does not hold for its steps with bands.",
+    ),
+    (
+        3,
+        _trains_a_custom_model,
+        "where its model took windows or frames for rows, and its physical batches held one image, an image moved a "
+        "step by several clip norms: ask its maker whether it did. Epsilon does not hold then.",
     ),
 )
 

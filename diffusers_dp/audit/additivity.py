@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..gradients.step import RowLoss
+from ..gradients.parts import widened
+from ..gradients.step import Gradients, RowLoss
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .canaries import FaultyNoise, read_tags, tag_images
@@ -69,34 +70,18 @@ def additivity_checks(
         name (`str`): What the model is.
         tolerance (`float`): For rounding; see `model_tolerance`.
     """
-    images = np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *audited.image_shape), dtype=np.uint8)
-    numbers = np.arange(NUM_RECORDS)
-    tag_images(images, numbers)
+    images, numbers = tagged_noise(NUM_RECORDS, audited.image_shape), np.arange(NUM_RECORDS)
     labels = None
     if audited.class_names is not None:
         labels = np.minimum(np.searchsorted(CLASS_STARTS, numbers, side="right"), len(audited.class_names) - 1)
-    question = mechanism.question(NUM_RECORDS, NUM_RECORDS)
-    question |= {"sample_rate": 1.0, "truncated_batch_size": None, "bands": None}
-    question["noise_multiplier"] = 1e3  # off, and cheap to count
-    question["noise_multiplicity"] = min(mechanism.noise_multiplicity, MOST_DRAWS)
+    loss = draws_by_record(audited.row_loss)
 
     def answer(which: np.ndarray, max_grad_norm: float) -> torch.Tensor:
-        units: dict[str, Any] = {}
-        if mechanism.max_images_per_unit is not None:
-            units = {"units": np.arange(len(which)), "num_units": len(which)}
-        door = SensitiveImages(
-            images[which], None if labels is None else labels[which], num_images=len(which),
-            image_shape=audited.image_shape, ledger=mechanism.ledger(len(which)), class_names=audited.class_names,
-            device=audited.device, **units,
-        )  # fmt: skip
-        door._generator = FaultyNoise(0.0)
-        gradients = door.noisy_gradient(
-            audited.model, _draws_by_record(audited.row_loss), **{**question, "max_grad_norm": max_grad_norm}
-        )
-        return flat(gradients, mechanism.normaliser / max_grad_norm)
+        own_labels = None if labels is None else labels[which]
+        return flat(noiseless_sum(mechanism, audited, loss, images[which], own_labels, max_grad_norm)) / max_grad_norm
 
     checks = []
-    with _one_arithmetic(audited.model):
+    with one_arithmetic(audited.model):
         for factor, words in ((1.0, "at C"), (NO_CLIPPING, "without clipping")):
             together = answer(numbers, factor * mechanism.max_grad_norm)
             alone = torch.zeros_like(together)
@@ -104,6 +89,45 @@ def additivity_checks(
                 alone += answer(numbers[i : i + 1], factor * mechanism.max_grad_norm)
             checks.append(additivity_check(f"additivity of {name}, {words}", together, alone, tolerance))
     return checks
+
+
+def tagged_noise(number: int, image_shape: tuple[int, ...]) -> np.ndarray:
+    """Records of public noise that carry their numbers, uint8, `[number, C, H, W]`."""
+    images = np.random.default_rng(0).integers(0, 256, (number, *image_shape), dtype=np.uint8)
+    tag_images(images, np.arange(number))
+    return images
+
+
+def noiseless_sum(
+    mechanism: Mechanism,
+    audited: AuditedModel,
+    row_loss: RowLoss,
+    images: np.ndarray,
+    labels: np.ndarray | None,
+    max_grad_norm: float,
+) -> Gradients:
+    """The sum of clipped gradients behind one step of the real door, in which all of these records take part, in one
+    physical batch. Each is a unit of its own.
+
+    Args:
+        row_loss (`RowLoss`): In place of the model's own.
+        max_grad_norm (`float`): In place of the run's C.
+    """
+    number, units = len(images), dict[str, Any]()
+    if mechanism.max_images_per_unit is not None:
+        units = {"units": np.arange(number), "num_units": number}
+    door = SensitiveImages(
+        images, labels, num_images=number, image_shape=audited.image_shape, ledger=mechanism.ledger(number),
+        class_names=audited.class_names, device=audited.device, **units,
+    )  # fmt: skip
+    door._generator = FaultyNoise(0.0)
+    question = mechanism.question(number, number) | {
+        "max_grad_norm": max_grad_norm, "sample_rate": 1.0, "truncated_batch_size": None, "bands": None,
+        "noise_multiplier": 1e3,  # off, and cheap to count
+        "noise_multiplicity": min(mechanism.noise_multiplicity, MOST_DRAWS),
+    }  # fmt: skip
+    gradients = door.noisy_gradient(audited.model, row_loss, **question)
+    return {name: widened(gradient) * mechanism.normaliser for name, gradient in gradients.items()}
 
 
 def model_tolerance(bf16: bool) -> float:
@@ -116,7 +140,9 @@ def additivity_check(name: str, together: torch.Tensor, alone: torch.Tensor, tol
     return Check(f"{name}: relative difference of a sum from its terms", error, 0.0, None, error < tolerance)
 
 
-def _draws_by_record(row_loss: RowLoss) -> RowLoss:
+def draws_by_record(row_loss: RowLoss) -> RowLoss:
+    """`row_loss` with `DrawsByRecord` of tagged records."""
+
     def loss(
         model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
     ) -> torch.Tensor:
@@ -126,7 +152,7 @@ def _draws_by_record(row_loss: RowLoss) -> RowLoss:
 
 
 @contextlib.contextmanager
-def _one_arithmetic(model: nn.Module) -> Iterator[None]:
+def one_arithmetic(model: nn.Module) -> Iterator[None]:
     """Nothing that makes the same row come out differently in another batch: no dropout, no TF32."""
     dropouts = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.training]
     for module in dropouts:

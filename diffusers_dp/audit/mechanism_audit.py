@@ -16,6 +16,7 @@ from .cells import CELLS, cell_checks, cell_of
 from .checks import Check
 from .mechanism import AuditedModel, Mechanism, canary_runs, size_of_audit, stand_in
 from .one_shot import STAGES, PlannedQuery, evaluation_query, query_runs
+from .own_gradients import own_gradient_checks
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
 
@@ -50,7 +51,7 @@ def audit_mechanism(
     num_records, steps = 0, list[int]()
     if mechanism is not None:
         num_records, steps = size_of_audit(mechanism, quick)
-        probes = _probes(mechanism, model, model_tolerance(bf16), quick=quick)
+        probes = _probes(mechanism, model, bf16=bf16, quick=quick)
     queries = _queries(facts, plan)
     checks: list[Check] = []
     total = sum(steps) + STAGES * len(queries) + len(probes)
@@ -89,11 +90,13 @@ def audit_mechanism(
 
 
 def _probes(
-    mechanism: Mechanism, model: AuditedModel | None, tolerance: float, *, quick: bool
+    mechanism: Mechanism, model: AuditedModel | None, *, bf16: bool, quick: bool
 ) -> list[Callable[[], list[Check]]]:
     """Of DP-SGD alone."""
-    own = model or stand_in()
-    probes: list[Callable[[], list[Check]]] = [
+    own, probes = model or stand_in(), list[Callable[[], list[Check]]]()
+    if model is not None:  # first: it says by name what the others would stumble over
+        probes.append(lambda: own_gradient_checks(mechanism, own, bf16=bf16))
+    probes += [
         lambda: sensitivity_checks(mechanism, stand_in(), tight=True, thorough=not quick),
         lambda: additivity_checks(mechanism, stand_in(), "stand-in"),
         lambda: parameter_noise_checks(mechanism, own),
@@ -101,7 +104,7 @@ def _probes(
     ]
     if model is not None:
         probes += [
-            lambda: additivity_checks(mechanism, own, "the model", tolerance),
+            lambda: additivity_checks(mechanism, own, "the model", model_tolerance(bf16)),
             lambda: sensitivity_checks(mechanism, own, tight=False, thorough=False),
         ]
     return probes

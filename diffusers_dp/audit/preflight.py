@@ -29,6 +29,8 @@ def preflight(
         trained (`Trained`, *optional*): The run's own model, new, and the loss of its rows.
 
     Raises:
+        UnsupportedModel: The model's gradients per image are not those of autograd; names the parameters, or the
+            layer.
         IntegrityError: Something failed; names it.
     """
     if not plan.ledger.has_guarantee:

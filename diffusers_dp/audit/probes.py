@@ -126,7 +126,7 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
             ledger=small.ledger(2), class_names=audited.class_names, device=audited.device, **units,
         )  # fmt: skip
         question = {**small.question(2, 2), "noise_multiplicity": min(mechanism.noise_multiplicity, 4)}
-        with _public_seeds():
+        with public_seeds():
             answers.append(door.noisy_gradient(audited.model, audited.row_loss, **question))
     absent = sum(name not in answer for name in audited.parameters for answer in answers)
     checks = [exact_check("noise: parameters of the model without a gradient", absent, 0)]
@@ -149,7 +149,7 @@ def _every_parameter(name: str, answer: Gradients, normaliser: float, std: float
 
 
 @contextlib.contextmanager
-def _public_seeds() -> Iterator[None]:
+def public_seeds() -> Iterator[None]:
     """Every public generator starts at 0, and is put back afterwards."""
     numpy_state, python_state = np.random.get_state(), random.getstate()
     try:

@@ -32,6 +32,7 @@ from .bands import enough_steps
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import Check, Declared, exact_check, judge
 from .mechanism import NOISE_SCALES, AuditedModel, Mechanism, flip_coins, stand_in
+from .own_gradients import own_gradient_checks
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
 
@@ -171,11 +172,13 @@ class RunAudit:
         mechanism = Mechanism.of(self.plan, leaky_logs=self.config.leaky_logs)
         shape = trained.row_shape or self.facts.image_shape
         model = AuditedModel(trained.model, trained.loss, shape, self.facts.class_names)
+        bf16 = self.config.precision == "bf16"
         return [
+            *own_gradient_checks(mechanism, model, bf16=bf16),
             *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),
             *sensitivity_checks(mechanism, model, tight=False, thorough=False),
             *additivity_checks(mechanism, stand_in(), "stand-in"),
-            *additivity_checks(mechanism, model, "the model", model_tolerance(self.config.precision == "bf16")),
+            *additivity_checks(mechanism, model, "the model", model_tolerance(bf16)),
             *parameter_noise_checks(mechanism, model),
         ]
 

@@ -7,14 +7,14 @@ image* right away, while the ordinary backward pass runs. The parameters are fro
 computed twice.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import nn
 
 from .parts import Parts, norms, weighted_sum, without_autocast
 from .rules import ParameterGradients, Rule, rule_of
-from .supported import check_model
+from .supported import FREEZE, UnsupportedModel, check_model
 
 
 SMALL = 4096  # numbers of a parameter, up to which its gradients are handled together with those of others
@@ -35,7 +35,8 @@ class per_example_gradients:
     ```
 
     Dimension 0 of every layer's input is the rows, as many in each layer, and every parameter acts through its layer:
-    a weight that is also used by itself (`F.linear(x, layer.weight)`) lacks that part of its gradient.
+    a weight that is also used by itself (`F.linear(x, layer.weight)`) lacks that part of its gradient. The pre-flight
+    of a run compares with autograd.
 
     The model is left as it was found: hooks are removed, `requires_grad` is restored, `.grad` is never written.
     Parameters that did not require a gradient are skipped. First-order losses only: when a layer's hook fires twice
@@ -51,25 +52,34 @@ class per_example_gradients:
             gradient per row first.
         group_size (`int`, defaults to 1): K, rows per image.
         unit_index (`torch.Tensor` of shape `[rows]`, int64, *optional*): The unit of each row.
+        num_rows (`int`, *optional*): Rows that the loss is called with, which each layer must be given. Unset: with
+            `group_size`, as many as the first layer.
 
     Sums and norms are float32 (float64 for such a model), also under bfloat16 autocast, inside or around the context.
     float16 is refused: it needs loss scaling, which changes gradients before they are clipped.
 
     Raises:
-        UnsupportedModel: See `check_model`; both a `UsageError` and a `TypeError`.
-        ValueError: `group_size` < 1, a number of rows that is no multiple of it or another than that of `unit_index`,
-            or both given.
+        UnsupportedModel: See `check_model`; both a `UsageError` and a `TypeError`. Or a layer is given another number
+            of rows than the loss, or a number that is no multiple of `group_size`.
+        ValueError: `group_size` < 1, or both `group_size` and `unit_index` are given.
         RuntimeError: The loss is not first-order, a layer ran in float16, or the input of a layer was changed in place
             afterwards.
     """
 
-    def __init__(self, model: nn.Module, group_size: int = 1, *, unit_index: torch.Tensor | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        group_size: int = 1,
+        *,
+        unit_index: torch.Tensor | None = None,
+        num_rows: int | None = None,
+    ):
         if group_size < 1:
             raise ValueError(f"group_size must be at least 1, got {group_size}.")
         if unit_index is not None and group_size != 1:
             raise ValueError("Give either group_size or unit_index.")
         self.model = model
-        self.units: Units = EvenUnits(group_size) if unit_index is None else UnevenUnits(unit_index)
+        self.units: Units = EvenUnits(group_size, num_rows) if unit_index is None else UnevenUnits(unit_index)
         self._names: dict[torch.Tensor, str] = {
             parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad
         }
@@ -80,9 +90,9 @@ class per_example_gradients:
         self._handles: list = []
 
     def __enter__(self) -> "per_example_gradients":
-        for module in self.model.modules():
+        for name, module in self.model.named_modules():
             if any(p in self._names for p in module.parameters(recurse=False)):
-                self._handles.append(module.register_forward_hook(self._watch))
+                self._handles.append(module.register_forward_hook(partial(self._watch, name)))
         for parameter in self._names:
             parameter.requires_grad_(False)
         return self
@@ -93,7 +103,7 @@ class per_example_gradients:
         for parameter in self._names:
             parameter.requires_grad_(True)
 
-    def _watch(self, module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
+    def _watch(self, name: str, module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
         if not torch.is_grad_enabled():
             return
         if output.dtype == torch.float16:
@@ -102,7 +112,7 @@ class per_example_gradients:
                 "clipped: use bfloat16."
             )
         activation = inputs[0].detach()
-        self.units.check(len(activation))
+        self._check_rows(name, module, len(activation) if activation.dim() else 0)
         if output.element_size() < activation.element_size() and activation.is_floating_point():
             # Autocast: keep what the layer read, not the wider tensor it came from.
             activation = activation.to(output.dtype)
@@ -129,6 +139,22 @@ class per_example_gradients:
         if not output.requires_grad:  # frozen parameters and a plain input: make the output a leaf of the graph
             output.requires_grad_(True)
         output.register_hook(collect)
+
+    def _check_rows(self, name: str, module: nn.Module, rows: int) -> None:
+        """A layer whose rows are windows, frames or positions would have their gradients clipped one by one. The
+        message counts no rows, because those of a Poisson sample are secret."""
+        layer = f"{type(module).__name__} ('{name}')"
+        if self.units.total_rows not in (None, rows):
+            raise UnsupportedModel(
+                f"{layer} was given another number of rows than the loss or another layer: dimension 0 of its input "
+                "must be the rows, because the gradient of each image is clipped as a whole. Keep windows, frames and "
+                f"positions in other dimensions, or {FREEZE}."
+            )
+        if rows % self.units.group_size != 0:
+            raise UnsupportedModel(
+                f"{layer}: {rows} rows cannot be split into images of {self.units.group_size} rows each."
+            )
+        self.units.total_rows = rows
 
     def _keep(self, name: str, parts: Parts) -> None:
         parts = [part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts]
@@ -203,19 +229,10 @@ def _wipe_out(every: list[Parts], images: torch.Tensor) -> None:
 class EvenUnits:
     """Units of `group_size` consecutive rows each."""
 
-    def __init__(self, group_size: int):
+    def __init__(self, group_size: int, total_rows: int | None = None):
         self.group_size = group_size
         self.num_rows = group_size  # of each unit
-        self.total_rows: int | None = None
-
-    def check(self, rows: int) -> None:
-        if rows % self.group_size != 0:
-            raise ValueError(f"{rows} rows cannot be split into images of {self.group_size} rows each.")
-        if self.total_rows not in (None, rows):
-            raise ValueError(
-                f"One layer was given {self.total_rows} rows and another {rows}: dimension 0 must be the rows."
-            )
-        self.total_rows = rows
+        self.total_rows = total_rows
 
     def sums(self, rule: Rule, layer: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> ParameterGradients:
         return rule(layer, x, grad, self.group_size)
@@ -232,17 +249,13 @@ class UnevenUnits:
             raise ValueError("unit_index must be a non-empty vector of int64, 0 or above.")
         counts = unit_index.bincount()
         by_unit = unit_index.argsort(stable=True)
-        self.total_rows = len(unit_index)
-        self.num_rows = counts.clamp_min(1)
+        self.total_rows: int | None = len(unit_index)
+        self.group_size, self.num_rows = 1, counts.clamp_min(1)
         self.groups = [  # (rows of a unit, the units, their rows unit by unit)
             (size, (counts == size).nonzero().squeeze(1), by_unit[counts[unit_index[by_unit]] == size])
             for size in counts.unique().tolist()
             if size > 0
         ]
-
-    def check(self, rows: int) -> None:
-        if rows != self.total_rows:
-            raise ValueError(f"A layer was given {rows} rows, but unit_index names {self.total_rows}.")
 
     def sums(self, rule: Rule, layer: nn.Module, x: torch.Tensor, grad: torch.Tensor) -> ParameterGradients:
         total: dict[torch.Tensor, torch.Tensor] = {}

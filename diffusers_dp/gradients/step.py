@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from ..errors import UsageError
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 from .per_example import per_example_gradients
+from .supported import UnsupportedModel
 
 
 # (model, images [rows, C, H, W] in [-1, 1], labels [rows] or None, secret source of random draws) -> losses [rows].
@@ -65,31 +67,61 @@ def clipped_gradient_sum(
 
     Returns:
         `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
+
+    Raises:
+        UnsupportedModel: A layer has no gradient of its own for each image; see `per_example_gradients`. Or no trained
+            layer takes part in the loss.
+        UsageError: The loss is no vector with one number for each row.
     """
     total: Gradients = {}
     for images, labels, counted, unit_index in batches:
         rows = images.repeat_interleave(noise_multiplicity, dim=0)
         row_labels = None if labels is None else labels.repeat_interleave(noise_multiplicity)
         if unit_index is None:
-            collected = per_example_gradients(model, group_size=noise_multiplicity)
+            collected = per_example_gradients(model, group_size=noise_multiplicity, num_rows=len(rows))
         else:
             collected = per_example_gradients(model, unit_index=unit_index.repeat_interleave(noise_multiplicity))
             counted = counted.new_ones(int(unit_index.max()) + 1)
         with collected as gradients:
             losses = row_loss(model, rows, row_labels, generator)
+            _check_losses(losses, len(rows))
             losses.sum().backward()
             losses = losses.detach()  # lets go of the graph, and with it of all activations
-        factors = torch.where(counted, clip_factors(gradients.squared_norms(), max_grad_norm), 0.0)
+        squared_norms = gradients.squared_norms()
+        if squared_norms.shape != counted.shape:  # `where` would repeat the only image's answer
+            raise UnsupportedModel(
+                "Some layer of the model has not one gradient for each image; freeze it with requires_grad_(False)."
+            )
+        factors = torch.where(counted, clip_factors(squared_norms, max_grad_norm), 0.0)
         for name, part in gradients.weighted_sum(factors).items():
             total[name] = total[name].add_(part) if name in total else part
         if leaky_log is not None:
-            leaky_log.batch(losses, gradients.squared_norms()[counted].sqrt())
+            leaky_log.batch(losses, squared_norms[counted].sqrt())
     # In the model's order, in which the noise is drawn.
     return {
         name: total[name] if name in total else torch.zeros_like(parameter)
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }
+
+
+def _check_losses(losses: torch.Tensor, num_rows: int) -> None:
+    """A mean over rows, say, would make each image's part depend on how many others there are."""
+    if not isinstance(losses, torch.Tensor):
+        found = type(losses).__name__
+    elif losses.dim() != 1:
+        found = f"a tensor of {losses.dim()} dimensions"
+    else:
+        found = (
+            "" if len(losses) == num_rows else "a vector of another length"
+        )  # neither length is said: both are secret
+    if found:
+        raise UsageError(f"The loss must return one number for each row, a tensor of shape (rows,), not {found}.")
+    if not losses.requires_grad:
+        raise UnsupportedModel(
+            "The loss depends on no trained layer: call each layer itself, neither its `forward` nor a function of "
+            "its weight, and outside of torch.no_grad()."
+        )
 
 
 def add_noise(total: Gradients, *, std: float, normaliser: float, generator: PrivateGenerator) -> Gradients:

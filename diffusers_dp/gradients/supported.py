@@ -22,7 +22,9 @@ def check_model(model: nn.Module) -> None:
         UnsupportedModel: A trained parameter belongs to no layer with a rule; a layer mixes examples (BatchNorm in
             training), works in place, computes its weight from others (spectral or weight norm), changes its weight
             when it is asked (`max_norm`), belongs to DoRA, or uses weights past their layers, as
-            `nn.MultiheadAttention` and LoRA of a single parameter do.
+            `nn.MultiheadAttention`, Diffusers' `FirUpsample2D` and LoRA of a single parameter do; or its gradient
+            per image would be another than autograd's (a hook on a weight, `scale_grad_by_freq`, running statistics,
+            a `Conv3d` that is not padded with zeros). Others show in the pre-flight alone.
     """
     for name, module in model.named_modules():
         reason = _reason_against(module, name)
@@ -53,11 +55,31 @@ def _reason_against(module: nn.Module, name: str) -> str | None:
             "computes its weight from other parameters (spectral or weight norm), which are no layer's; remove that "
             f"with torch.nn.utils.parametrize.remove_parametrizations, or {FREEZE}"
         )
+    if type(module).__name__ in ("FirUpsample2D", "FirDownsample2D") and holds_trained:
+        return f"uses the weight of its convolution past it; make it with use_conv=False, or {FREEZE}"
     trained = [key for key, parameter in module.named_parameters(recurse=False) if parameter.requires_grad]
     if not trained:
         return None
+    hooked = [key for key in trained if _has_hooks(getattr(module, key))]
+    if hooked:
+        return f"has a hook on '{hooked[0]}', which no gradient per image passes; remove it, or {FREEZE}"
     if getattr(module, "max_norm", None) is not None:
         return "shrinks the rows that it is asked for, which tells of the labels; make it without max_norm"
+    if getattr(module, "scale_grad_by_freq", False):
+        return (
+            "divides gradients by how often a batch asks for a row, which mixes images; make it without "
+            "scale_grad_by_freq"
+        )
+    if getattr(module, "track_running_stats", False) and isinstance(module, nn.modules.instancenorm._InstanceNorm):
+        return (
+            "normalises with running statistics, for which there is no rule; make it with track_running_stats=False, "
+            f"or {FREEZE}"
+        )
+    if isinstance(module, nn.Conv3d) and module.padding_mode != "zeros":
+        return (
+            f"pads with padding_mode='{module.padding_mode}', for which there is no rule; pad with "
+            f"torch.nn.functional.pad before it, or {FREEZE}"
+        )
     has_rule = rule_of(module, name) is not None
     bare = [key for key in trained if key not in ("weight", "bias")]
     if bare and has_rule:
@@ -73,6 +95,10 @@ def _reason_against(module: nn.Module, name: str) -> str | None:
             f"{', '.join(supported_layers())}"
         )
     return None
+
+
+def _has_hooks(parameter: nn.Parameter) -> bool:
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 def mixes_examples(module: nn.Module) -> bool:

@@ -11,6 +11,7 @@ from .faults_of_gans import GANS
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
 from .faults_of_latents import LATENT_FAULTS, LATENT_RELEASES
+from .faults_of_layers import LAYERS
 from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_processes import PROCESSES
@@ -29,6 +30,7 @@ FAULTS = (
     *IMAGES,
     *CLIPPING,
     *ENGINE_FAULTS,
+    *LAYERS,
     *LARGE_SUMS,
     *DIVISORS,
     *EMBEDDINGS,

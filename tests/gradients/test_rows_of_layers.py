@@ -1,0 +1,212 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""One squared norm for each image and one loss for each row. A model that folds windows or frames into its rows, or a
+loss of another shape, is refused by name, whatever the size of a physical batch."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from diffusers import UNet3DConditionModel
+from PIL import Image
+from torch import nn
+
+from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.gradients import largest_physical_batch, per_example_gradients, rules
+from diffusers_dp.gradients.supported import UnsupportedModel
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.runs.dp_sgd import Trained
+from diffusers_dp.runs.plan import plan_run
+from support.doors import KEY, Noiseless, gradient, make_door, squares
+from support.images import folder_config, read_images
+
+
+class Windows(nn.Module):
+    """Four windows of each image, each a row of its layer."""
+
+    def __init__(self, order="rows first"):
+        super().__init__()
+        torch.manual_seed(0)
+        self.order, self.window = order, nn.Linear(16, 1, bias=False)
+
+    def forward(self, x):
+        windows = x.unfold(2, 4, 4).unfold(3, 4, 4).reshape(len(x), 4, 16)
+        if self.order == "rows first":
+            return self.window(windows.flatten(0, 1)).view(len(x), 4)
+        return self.window(windows.transpose(0, 1).flatten(0, 1)).view(4, len(x)).T
+
+
+class Positions(nn.Module):
+    """A layer that is given positions, which are as many as the rows of some batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.out(x.flatten(1, 2) + self.table(torch.arange(8))).squeeze(2)
+
+
+def pull(model, rows, labels, generator):
+    """Each window pulls the same way, harder than the clip norm."""
+    return 1000 * model(rows).sum(1)
+
+
+def lookup(model, rows, labels, generator):
+    return model(rows).sum(1)
+
+
+def frames(rank=None):
+    """A video network, which folds frames into the rows of its convolutions and pixels into those of its attention."""
+    torch.manual_seed(0)
+    unet = UNet3DConditionModel(
+        sample_size=4, in_channels=1, out_channels=1, block_out_channels=(4, 4), layers_per_block=1,
+        down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"), up_block_types=("UpBlock3D", "CrossAttnUpBlock3D"),
+        cross_attention_dim=4, attention_head_dim=2, norm_num_groups=2,
+    )  # fmt: skip
+    if rank is not None:
+        peft = pytest.importorskip("peft")
+        unet.requires_grad_(False)
+        targets = r".*\.attentions\.0\..*\.to_[qkv]"
+        peft.inject_adapter_in_model(peft.LoraConfig(r=rank, target_modules=targets, init_lora_weights=False), unet)
+    return unet
+
+
+def video_loss(model, rows, labels, generator):
+    clips = rows.view(len(rows), 1, 4, 4, 4)  # four frames
+    tokens = rows.new_ones(len(rows), 3, 4)
+    return 1000 * squares(lambda x: model(x, rows.new_zeros(len(x)), encoder_hidden_states=tokens).sample, clips, 0, 0)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_windows_of_one_image_are_no_records(damaged, tmp_path):
+    """Through the real loader. In batches of one image, one record moved the sum by four clip norms."""
+    (tmp_path / "images" / "dog").mkdir(parents=True)
+    for number in range(3):
+        Image.new("L", (8, 8), 250).save(tmp_path / "images" / "dog" / f"{number}.png")
+    if damaged:
+        (tmp_path / "images" / "dog" / "1.png").write_bytes(b"no image")
+    facts, arrays = read_images(folder_config(tmp_path / "images", num_channels=1), tmp_path)
+    door = SensitiveImages(
+        arrays.images, arrays.labels, arrays.readable, num_images=facts.num_images, image_shape=facts.image_shape,
+        class_names=facts.class_names,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedModel, match=r"Linear \('window'\) was given another number of rows than the loss"):
+        gradient(door, Windows(), pull, max_physical_batch_size=1, generator=Noiseless(KEY))
+
+
+def doors():
+    """One to images, one to units of two."""
+    images = np.random.default_rng(0).integers(0, 256, (8, 1, 8, 8), dtype=np.uint8)
+    units = {"units": np.arange(8) // 2, "num_units": 4}
+    return [SensitiveImages(images, num_images=8, image_shape=(1, 8, 8), **parts) for parts in ({}, units)]
+
+
+@pytest.mark.parametrize("noise_multiplicity", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("order", ["rows first", "windows first"])
+def test_windows_are_refused_by_name(order, size, noise_multiplicity):
+    """Also where the images of a batch, or the draws of an image, are as many as its windows."""
+    for door in doors():
+        with pytest.raises(UnsupportedModel, match=r"Linear \('window'\).*dimension 0.*must be the rows") as refused:
+            gradient(door, Windows(order), pull, max_physical_batch_size=size, noise_multiplicity=noise_multiplicity)
+        assert refused.value.exit_code == 2
+        assert not re.search("[1-9]", str(refused.value))  # how many rows a batch has is secret
+
+
+@pytest.mark.parametrize("rank", [None, 2], ids=["all weights", "LoRA"])
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.filterwarnings("ignore:.*Opacus' grad sampler")
+def test_frames_are_refused_by_name(size, rank):
+    """Diffusers' video network; with LoRA, every trained layer sees the same folded rows."""
+    door = make_door(class_names=None, count=2, num_images=2)
+    with pytest.raises(UnsupportedModel, match=r"(Linear|Conv2d|Conv3d) \('.*'\).*must be the rows"):
+        gradient(door, frames(rank), video_loss, max_physical_batch_size=size)
+
+
+def test_positions_are_refused():
+    """A batch may happen to have as many rows; the next one has not."""
+    with pytest.raises(UnsupportedModel, match=r"Embedding \('table'\).*must be the rows"):
+        gradient(make_door(), Positions(), lookup, max_physical_batch_size=8)
+
+
+def test_windows_are_refused_before_anything_is_spent():
+    """Where the pre-flight is left out, the size of a physical batch is found on blank images."""
+    with pytest.raises(UnsupportedModel, match="must be the rows"):
+        largest_physical_batch(Windows(), pull, image_shape=(1, 8, 8), labelled=False, noise_multiplicity=1, at_most=4)
+
+
+@pytest.mark.parametrize("noise_multiplicity", [1, 2])
+@pytest.mark.parametrize(
+    ("model", "loss", "layer"),
+    [(Windows, pull, "Linear"), (Positions, lookup, "Embedding")],
+    ids=["windows", "positions"],
+)
+def test_the_preflight_refuses_them(model, loss, layer, noise_multiplicity):
+    """Its batches have many sizes: positions that are as many as the rows of one are not as many as those of all."""
+    flags = f"--max_train_steps 2 --train_batch_size 64 --accountant rdp --noise_multiplicity {noise_multiplicity}"
+    config, facts, model = load_config(flags.split()), PublicFacts(500, (1, 8, 8), None), model()
+    with pytest.raises(UnsupportedModel, match=rf"{layer} \('.*'\) was given another number of rows"):
+        preflight(facts, plan_run(config, facts), Trained(model, model, loss))
+
+
+WRONG_LOSSES = {
+    "a mean": (lambda losses: losses.mean(), "a tensor of 0 dimensions"),
+    "a column": (lambda losses: losses[:, None], "a tensor of 2 dimensions"),
+    "one for each pixel": (lambda losses: losses[:, None].expand(-1, 64), "a tensor of 2 dimensions"),
+    "one too few": (lambda losses: losses[1:], "a vector of another length"),
+    "one for all": (lambda losses: losses.sum()[None], "a vector of another length"),
+    "a number": (lambda losses: losses.sum().item(), "float"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("wrong", WRONG_LOSSES)
+def test_a_loss_gives_one_number_for_each_row(wrong, size):
+    """Of images and of units, with two draws each. No message tells how many rows there are."""
+    change, found = WRONG_LOSSES[wrong]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    for door in doors():
+        with pytest.raises(UsageError, match=f"loss must return one number for each row.*not {found}\\.$"):
+            gradient(door, model, lambda *a: change(squares(*a)), max_physical_batch_size=size, noise_multiplicity=2)
+
+
+def test_a_rule_that_miscounts_is_refused(monkeypatch):
+    """Whatever a rule returns, no norm stands for two images and none for a part of one."""
+    linear = rules._linear
+
+    def twice(layer, x, grad, group_size):
+        return [(parameter, parts * 2) for parameter, parts in linear(layer, x, grad, group_size)]
+
+    monkeypatch.setitem(rules._RULES, nn.Linear, twice)
+    for count in (1, 3):
+        with pytest.raises(UnsupportedModel, match="not one gradient for each image"):
+            gradient(make_door(count=count, num_images=count), nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
+
+
+def test_no_trained_layer_in_the_loss_is_refused():
+    class Past(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 2)
+
+        def forward(self, x):
+            return self.layer.forward(x.flatten(1))
+
+    with pytest.raises(UnsupportedModel, match="no trained layer.*forward"):
+        gradient(make_door(), Past())
+
+
+@pytest.mark.parametrize("noise_multiplicity", [1, 3])
+def test_rows_may_be_declared(noise_multiplicity):
+    """`num_rows`: another number in the first layer is refused, where a later one would have to differ else."""
+    model, rows = nn.Sequential(nn.Linear(4, 1)), torch.randn(2 * noise_multiplicity, 4)
+    with per_example_gradients(model, noise_multiplicity, num_rows=len(rows)) as gradients:
+        model(rows).sum().backward()
+    assert gradients.squared_norms().shape == (2,)
+    with pytest.raises(UnsupportedModel, match="was given another number of rows"):
+        with per_example_gradients(model, noise_multiplicity, num_rows=4 * noise_multiplicity):
+            model(rows[:2]).sum().backward()
