@@ -52,7 +52,7 @@ PICKLE_SUFFIXES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 PICKLED = ", and pickled weights are never loaded"
 EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT, MOST_BOUNDS = 100, 2_000, 20
-UNIT = r"[\w .-]{1,100}"
+UNIT, DATASET_ID = r"(?! |.*  )[\w .-]{1,100}(?<! )", r"[A-Za-z0-9][\w.-]{0,99}"  # no stray spaces
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
 # SHA-256 of every `pipeline.py` that releases of this library have had.
@@ -67,6 +67,7 @@ BASE_FILE = re.compile(
     r"(?:[a-z][a-z0-9_]*/)?[A-Za-z0-9][\w-]*(?:\.safetensors\.index)?\.(?:json|txt|model|safetensors)"
 )
 UNKNOWN_CODE = "UNKNOWN code, which diffusers_dp never published: read it first"
+ADDED = "they are added up as if all were the same ones"
 EDITED = (
     f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, "
     "and its hash differs."
@@ -76,6 +77,22 @@ EDITED = (
 def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
     """The events of a release and of those before it, which it counts."""
     return [event for release in (receipt, *receipt.get("prior_releases", [])) for event in release["events"]]
+
+
+def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The public inputs of a receipt that have an epsilon of their own, and those that these began with.
+
+    Raises:
+        `TypeError`: They are no list of objects.
+    """
+    for name in ("public_inputs", "began_with", "trained_on"):
+        found = receipt.get(name) or []
+        for origin in [found] if isinstance(found, dict) else found:
+            if not isinstance(origin, dict):
+                raise TypeError
+            if "epsilon" in origin:
+                yield origin
+            yield from priced_inputs(origin)
 
 
 #: Faults of earlier versions: the claims version that mended it, whether it touches a receipt of a lower version, and
@@ -376,7 +393,8 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
             "and only there."
         )
     yield from _check_evaluation(receipt)
-    if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
+    yield from _check_priced_inputs(receipt)
+    if dataset is not None and not (isinstance(name, str) and re.fullmatch(DATASET_ID, name, re.ASCII)):
         yield "The receipt's data set has no name."
 
 
@@ -401,6 +419,27 @@ def _is_number_with_protocol(found: Any) -> bool:
     return (
         all(isinstance(found[name], kind) for name, kind in kinds.items()) and len(found["metric"]) <= LONGEST_OUTPUT
     )
+
+
+def _check_priced_inputs(receipt: dict[str, Any]) -> Iterator[str]:
+    """What training began with that has an epsilon says how much, and is not forgotten in the sum of its data set."""
+    dataset = receipt.get("dataset")
+    try:
+        for origin in priced_inputs(receipt):
+            words = [origin.get(name) or "none" for name in ("unit_of_privacy", "dataset_id")]
+            if not (
+                _between(origin["epsilon"], 0, LARGEST_CLAIM)
+                and _between(origin.get("delta"), 0, 1)
+                and re.fullmatch(r"[0-9a-f]{64}", str(origin.get("receipt_sha256")))
+                and (origin.get("num_units") is None or _whole(origin["num_units"], 1))
+                and all(isinstance(word, str) and re.fullmatch(UNIT, word, re.ASCII) for word in words)
+            ):
+                raise TypeError
+            same = isinstance(dataset, dict) and dataset.get("id") == origin.get("dataset_id")
+            if same and not receipt.get("prior_releases"):
+                yield "The receipt began with a release of its data set, and lists no prior release."
+    except (TypeError, AttributeError):
+        yield "The public inputs are no list of them, or one does not say what it cost."
 
 
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
@@ -856,6 +895,7 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"Consistent within {slack:.2g}: dp_accounting {theirs} computed the claims, and {here} is here."
     yield from (f"KNOWN FAULT: {fault}" for fault in known_faults(receipt))
+    yield from _about_others(receipt)
     if "derived_from" in receipt:
         parent = receipt["derived_from"][:16]
         yield f"Computed from the release with receipt {parent}... alone, by its word: both cost this epsilon once."
@@ -863,6 +903,23 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         if file["name"].endswith(".py"):
             known = "known code, published by diffusers_dp" if file["sha256"] in PIPELINES else UNKNOWN_CODE
             yield f"{_printable(file['name'])} is {known}; `trust_remote_code=True` runs it on your machine."
+
+
+def _about_others(receipt: dict[str, Any]) -> Iterator[str]:
+    """A line for each input with an epsilon of its own, and for each prior release of another number of units."""
+    unit, dataset = receipt.get("unit_of_privacy", "record"), receipt.get("dataset") or {}
+    for origin in priced_inputs(receipt):
+        number, its_unit, its_id = (origin.get(name) for name in ("num_units", "unit_of_privacy", "dataset_id"))
+        whose = "" if number is None else f" for one of its {number:,} {its_unit or 'unit'}s"
+        price = f"Began with a release of epsilon {origin['epsilon']:.4f} at delta {origin['delta']:.4g}{whose}"
+        if its_id is not None and its_id == dataset.get("id"):
+            yield f"{price}: it is of data set {its_id}, whose sum should count it."
+        else:
+            yield f"{price}: for an image in both, the two add up."
+    number = about_delta(receipt)[1]
+    for prior in receipt.get("prior_releases", []):
+        if prior["num_images"] != number:
+            yield f"A prior release is of {prior['num_images']:,} {unit}s, and this one of {number:,}: {ADDED}."
 
 
 def known_faults(receipt: dict[str, Any]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decode_image
 from ..data.images import validation_positions
+from ..data.records import Record
 from ..data.source import DataSource
 from ..data.sources import ImageSource, load_digits_split, open_source
 from ..errors import UsageError
@@ -38,6 +39,8 @@ class ImageSet:
             counted.
         num_declared (`int`, *optional*): Images of the set, unreadable ones counted: the number that is public. Unset:
             N.
+        units (`np.ndarray` of int64, shape `[N]`, *optional*): Whose each image is, where a unit is not an image.
+        unit_of_privacy (`str`, defaults to `"image"`): What a unit is called.
     """
 
     images: np.ndarray
@@ -46,6 +49,8 @@ class ImageSet:
     origin: dict[str, Any] = field(default_factory=dict)
     positions: np.ndarray | None = None
     num_declared: int | None = None
+    units: np.ndarray | None = None
+    unit_of_privacy: str = "image"
 
     @property
     def public_size(self) -> int:
@@ -57,8 +62,9 @@ class ImageSet:
 
     def subset(self, index: np.ndarray) -> "ImageSet":
         """The images at `index`, in that order."""
-        labels, positions = (None if each is None else each[index] for each in (self.labels, self.positions))
-        return ImageSet(self.images[index], labels, self.class_names, self.origin, positions)
+        arrays = {name: getattr(self, name) for name in ("labels", "positions", "units")}
+        chosen: dict[str, Any] = {name: None if array is None else array[index] for name, array in arrays.items()}
+        return replace(self, images=self.images[index], num_declared=None, **chosen)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Source:
         counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
         max_pixels (`int`): An image of more counts as one that cannot be read.
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
+        unit_column (`str`, *optional*): As in training.
     """
 
     flag: str
@@ -86,6 +93,7 @@ class Source:
     counted: bool = False
     max_pixels: int = MAX_IMAGE_PIXELS
     value_range: ValueRange | None = None
+    unit_column: str | None = None
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
         """(channels, height, width) of the first image that can be read.
@@ -93,7 +101,7 @@ class Source:
         Raises:
             UsageError: There is no such data set, split or column, or none of its images can be read.
         """
-        for encoded, _ in self._records(split, cache_dir)[1]:
+        for encoded, *_ in self._records(split, cache_dir)[1]:
             image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
             if image is not None:
                 channels, height, width = image.shape
@@ -103,8 +111,8 @@ class Source:
     def load(
         self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None, seed: int = 0
     ) -> ImageSet:
-        """All images that can be read, with their labels if there are any; an image without its label counts as
-        unreadable.
+        """All images that can be read, with their labels and units if there are any; an image without its label or its
+        unit counts as unreadable.
 
         Args:
             split (`str`): Name of the split; that of the embedded digits is `train` or `test`.
@@ -118,9 +126,9 @@ class Source:
             UsageError: There is no such data set, split or column, no image can be read, or one has another size.
         """
         names, records = self._records(split, cache_dir)
-        kept: list[tuple[int, np.ndarray, int | None]] = []  # position, image, label
+        kept: list[tuple[int, np.ndarray, int | None, Any]] = []  # position, image, label, unit
         draws, readable, position = np.random.default_rng(seed), 0, -1
-        for position, (encoded, label) in enumerate(
+        for position, (encoded, label, unit) in enumerate(
             tqdm(
                 records,
                 desc=f"Reading {self.flag[2:]} ({split})",
@@ -129,20 +137,20 @@ class Source:
             )
         ):
             image = decode_as_it_is(encoded, self.max_pixels, self.value_range)
-            if image is None or (names is not None and label is None):
+            if image is None or (names is not None and label is None) or (self.unit_column and unit is None):
                 continue
             if image.shape != shape:
                 image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
             readable += 1
             if limit is None or len(kept) < limit:
-                kept.append((position, image, label))
+                kept.append((position, image, label, unit))
             elif (place := draws.integers(readable)) < limit:  # a reservoir (Vitter 1985, Algorithm R)
-                kept[place] = position, image, label
+                kept[place] = position, image, label, unit
         if not kept:
             raise UsageError(
                 f"{self.flag} {self._words(split)} holds no image that can be read; give another data set."
             )
-        positions, images, labels = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
+        positions, images, labels, found = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
         origin = {
             **(self.facts or {"dataset": self._public_name(), "split": split}),
             "unreadable": position + 1 - readable,
@@ -151,7 +159,11 @@ class Source:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         array = None if names is None else np.array(labels, dtype=np.int64)
         declared = position + 1 if limit is None else None
-        return ImageSet(np.stack(images), array, names, origin, np.array(positions), declared)
+        loaded = ImageSet(np.stack(images), array, names, origin, np.array(positions), declared)
+        if self.unit_column is None:
+            return loaded
+        numbers = {unit: number for number, unit in enumerate(dict.fromkeys(found))}
+        return replace(loaded, units=np.array([numbers[unit] for unit in found]), unit_of_privacy=self.unit_column)
 
     def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
         raise UsageError(
@@ -159,17 +171,16 @@ class Source:
             "are compared; --resize makes it fit."
         )
 
-    def _records(
-        self, split: str, cache_dir: Path
-    ) -> tuple[tuple[str, ...] | None, Iterator[tuple[bytes | Path | Image.Image | None, int | None]]]:
+    def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record]]:
         if self.name is None:
             if split not in ("train", "test"):
                 raise UsageError(f"{self.split_flag} '{split}' does not exist; the embedded digits have: train, test.")
             pictures, labels = load_digits_split(train=split == "train")
             names = tuple("0123456789")
-            return names, ((Image.fromarray(image[0]), int(label)) for image, label in zip(pictures, labels))
+            return names, ((Image.fromarray(image[0]), int(label), None) for image, label in zip(pictures, labels))
         data = DataSource(
             dataset_name=self.name, train_split=split, image_column=self.image_column, label_column=self.label_column,
+            unit_column=self.unit_column,
             class_names=None if self.class_names is None else split_list(self.class_names),
         )  # fmt: skip
         with self._own_flags():
@@ -179,8 +190,7 @@ class Source:
 
     def _read(self, source: ImageSource, names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Any]:
         with self._own_flags():
-            for encoded, label, _ in source.records(names, cache_dir):
-                yield encoded, label
+            yield from source.records(names, cache_dir)
 
     @contextmanager
     def _own_flags(self) -> Iterator[None]:
@@ -323,6 +333,7 @@ def fingerprint(images: ImageSet) -> str:
     can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())
     digest.update(np.ascontiguousarray(images.images).tobytes())
-    if images.labels is not None:
-        digest.update(np.ascontiguousarray(images.labels).tobytes())
+    for array in (images.labels, images.units):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

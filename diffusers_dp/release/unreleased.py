@@ -3,7 +3,8 @@
 what it is. No torch.
 
 It is no release: its share of the budget stands in that run's ledger alone. So it is no public model for another run
-to begin with, as what public images taught is (`private/pretrained`).
+to begin with, as what public images taught is (`private/pretrained`), unless a noisy answer chose these or they are a
+release.
 """
 
 from pathlib import Path
@@ -22,6 +23,8 @@ UNRELEASED, LEARNED = (
     "unreleased",
     "learned from noisy answers about sensitive images, and no receipt says what that cost",
 )
+#: What such a model says of itself.
+UNRELEASED_PRIVACY = {"status": UNRELEASED, "statement": LEARNED}
 
 
 def save_unreleased(model: "DPImagePipeline | FeatureGenerator", folder: Path, ledger: PrivacyLedger) -> None:
@@ -32,7 +35,7 @@ def save_unreleased(model: "DPImagePipeline | FeatureGenerator", folder: Path, l
         folder (`Path`): In the run's private folder.
         ledger (`PrivacyLedger`): Of the run: without guarantee, the statement says that.
     """
-    model.register_to_config(privacy={"status": UNRELEASED, "statement": LEARNED} if ledger.has_guarantee else PRIVACY)
+    model.register_to_config(privacy=UNRELEASED_PRIVACY if ledger.has_guarantee else PRIVACY)
     model.save_pretrained(folder)
 
 

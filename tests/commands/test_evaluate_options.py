@@ -15,7 +15,7 @@ from diffusers import UNet2DModel
 from safetensors.torch import load_file
 
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.commands.evaluate_inputs import check_disjoint
+from diffusers_dp.commands.evaluate_inputs import check_disjoint, check_unit
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
@@ -31,7 +31,7 @@ from support.runs import load
 
 
 HOUSE = "private/unprotected/evaluation"
-LEDGER = "ledgers/digits.validation.jsonl"
+LEDGER = "ledgers/digits.jsonl"
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ class TestPrivateSelection:
         )
         facts = whole["protocol"]["private_selection"]
         assert small["protocol"]["private_selection"] == facts and facts["epsilon"] <= 8
-        assert "must not be among" in facts["statement"] and "drawn afresh" in facts["repetition"]
+        assert "in one sum with all releases" in facts["statement"] and "drawn afresh" in facts["repetition"]
         assert facts["statement"] in html.unescape((tmp_path / HOUSE / "report.html").read_text())
         assert found["image_sets"]["real training"]["num_images"] == 140
         assert found["image_sets"]["real validation"]["num_images"] == 60
@@ -147,6 +147,21 @@ class TestPrivateSelection:
             run(*flags)
             words = "trained on 140 images, as many as --validation_size 60 leaves"
             assert any(words in warning for warning in read(tmp_path / "run" / HOUSE)["warnings"])
+
+    @pytest.mark.parametrize(
+        ("unit", "column", "remedy"),
+        [
+            ("image", None, None), ("patient", "patient", None), ("patient", None, "give --unit_column patient"),
+            ("image", "patient", "leave --unit_column out"), ("patient", "slide", "give --unit_column patient"),
+        ],
+    )  # fmt: skip
+    def test_the_unit_is_that_of_the_release(self, unit, column, remedy):
+        if remedy is None:
+            check_unit({"unit_of_privacy": unit}, column)
+            check_unit(None, column)
+        else:
+            with pytest.raises(UsageError, match=f"these do not add up; {remedy}"):
+                check_unit({"unit_of_privacy": unit}, column)
 
     def test_labels_are_missing(self, data, tmp_path, capsys):
         bare = write_dataset(tmp_path / "bare", load_digits_split(train=True)[0][:40])
