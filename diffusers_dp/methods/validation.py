@@ -94,6 +94,7 @@ _AT_LEAST = {
     "images_per_class": 1,
     "embedding_pool": 1,
     "embedding_resolution": 1,
+    "semantic_resolution": 1,
     "public_margin": 0,
     "generator_inference_steps": 1,
     "lora_rank": 1,

@@ -20,6 +20,7 @@ class MatrixSaliency(Query):
 
     Args:
         num_chosen (`int`): Matrices that are chosen.
+        base_sha256 (`str`, *optional*): Of the network's files, when they are known: a stored answer is about these.
     """
 
     name: ClassVar[str] = "saliency"
@@ -27,6 +28,7 @@ class MatrixSaliency(Query):
     by_label: ClassVar[bool] = False
 
     num_chosen: int
+    base_sha256: str | None = None
 
     @property
     def clip_norm(self) -> float:
@@ -34,7 +36,7 @@ class MatrixSaliency(Query):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        return {"num_chosen": self.num_chosen}
+        return {"num_chosen": self.num_chosen, "base_sha256": self.base_sha256}
 
     def normaliser(self, num_units: int, num_classes: int) -> float:
         return float(num_units)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, first_line
-from .perceptual import hash_weights, load_network, network_origin, preprocessing_of
+from .perceptual import as_expected, hash_weights, load_network, network_facts, network_origin, preprocessing_of
 from .query import Query
 
 
@@ -30,6 +30,7 @@ class PublicClassifier:
     Args:
         network (`str`): Folder of `save_pretrained`, or Hub id. It must not have seen the sensitive images.
         image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey ones are repeated where it takes RGB.
+        resolution (`int`, *optional*): Side length that they are resized to, for it; `None`: their own.
         flag (`str`): Of the network, for messages.
 
     Raises:
@@ -38,6 +39,7 @@ class PublicClassifier:
 
     network: str
     image_shape: tuple[int, ...]
+    resolution: int | None = None
     flag: str = "semantic_query_network"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -55,11 +57,16 @@ class PublicClassifier:
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Images `[b, C, H, W]` in [0, 1] to logits `[b, num_classes]`."""
-        network, channels, mean, std = self._loaded
-        seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
-        seen = (seen - mean.to(images.device)) / std.to(images.device)
+        network, *expected = self._loaded
+        seen = as_expected(images, *expected, self.resolution)
         logits: torch.Tensor = network.to(images.device)(pixel_values=seen).logits
         return logits
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """JSON values that tell two classifiers apart, for stored answers."""
+        _, _, mean, std = self._loaded
+        return network_facts(self.network, self.sha256, mean, std, self.resolution)
 
     @cached_property
     def _loaded(self) -> Any:
@@ -70,13 +77,14 @@ class PublicClassifier:
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
             raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
+        sides = self.image_shape[1:] if self.resolution is None else (self.resolution, self.resolution)
         try:  # on a blank: nothing is caught where sensitive images pass
             with torch.no_grad():
-                network(pixel_values=torch.zeros(1, channels, *self.image_shape[1:]))
+                network(pixel_values=torch.zeros(1, channels, *sides))
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"--{self.flag} {self.network} takes no images of {'x'.join(map(str, self.image_shape))} "
-                f"({first_line(error)}): give another."
+                f"--{self.flag} {self.network} takes no images of {'x'.join(map(str, (channels, *sides)))} "
+                f"({first_line(error)}): give --semantic_resolution, or another network."
             ) from None
         return network, channels, *preprocessing_of(self.network, channels)
 
@@ -108,7 +116,7 @@ class SemanticQuery(Query):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        return {**self.facts, "weights_sha256": self.classifier.sha256}
+        return {**self.facts, **self.classifier.facts}
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:

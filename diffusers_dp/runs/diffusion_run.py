@@ -79,10 +79,13 @@ class DiffusionRun(TrainingRun[Config]):
     def pretrain(self) -> None:
         """Teaches the model the public images, where flags name some, and keeps what came of it in
         `private/pretrained`."""
+        query = getattr(self.config, "semantic_query", None)
         if self.public is None:
+            if query is not None:  # raises where the stored answer is that of another network
+                self.answers.get(self.plan.rows[query.name], self.ledger, **query.meaning)
             return
         self.learn_from(self._alike(self.public))
-        origin, chosen = self.public.origin, getattr(self.config, "semantic_query", None) is not None
+        origin, chosen = self.public.origin, query is not None
         self.processes.on_first(lambda: keep_pretrained(self.folder.private, self.pipeline, origin, chosen=chosen))
         self.public = None
         self.done("public pre-training")

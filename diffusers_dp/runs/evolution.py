@@ -24,6 +24,7 @@ from .prior_release import cost_of_public_images, refuse_the_same_images
 if TYPE_CHECKING:
     from ..methods.private_evolution import PrivateEvolutionConfig
     from ..queries.mean_features import Embedding
+    from ..queries.perceptual import PerceptualFeatures
     from .run import TrainingRun
 
     Run = TrainingRun[PrivateEvolutionConfig]
@@ -123,7 +124,9 @@ class Population:
 
     def _meaning(self, number: int) -> dict[str, Any]:
         """What so many candidates of a class follow from, besides the candidates and the votes before."""
-        return {"number": number, **self.run.config.training_facts, **self.proposer.facts}
+        inputs = [{key: each[key] for key in each if key != "licence"} for each in self.proposer.public_inputs]
+        facts = {**self.run.config.training_facts, **self.proposer.facts}
+        return {"number": number, **facts, "public_inputs": inputs}
 
     def _generator(self, draw: int) -> torch.Generator:
         """Public numbers of this generation, the same whenever they are drawn."""
@@ -212,7 +215,7 @@ def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list
     return found
 
 
-def embedding_of(run: "Run") -> "tuple[Embedding, list[dict[str, Any]]]":
+def embedding_of(run: "Run") -> "tuple[PerceptualFeatures | PooledPixels, list[dict[str, Any]]]":
     """What `--embedding` names, and the origins of its weights."""
     network = run.config.perceptual
     if network is None:

@@ -111,6 +111,8 @@ class TrainingRun(Generic[Config]):
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
             self.identity.public_inputs = public_inputs
+        else:
+            self.identity.refuse_other_inputs(public_inputs)
         processes.on_first(lambda: save_identity(private, self.identity))
         self.tracker = Tracker(config.tracker, private)
         processes.on_first(self.tracker.start)
