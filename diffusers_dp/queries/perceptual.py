@@ -88,8 +88,8 @@ class PerceptualFeatures:
         """Images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1, or 0 where no layer sees anything."""
         import torch
 
-        network, *expected = self._loaded
-        seen = as_expected(images, *expected, self.resolution)
+        network, channels, mean, std = self._loaded
+        seen = as_expected(images, channels, mean, std, self.resolution)
         outputs: list[torch.Tensor] = []
         hooks = [layer.register_forward_hook(_keep(outputs)) for layer in self._modules]
         try:

@@ -57,8 +57,8 @@ class PublicClassifier:
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Images `[b, C, H, W]` in [0, 1] to logits `[b, num_classes]`."""
-        network, *expected = self._loaded
-        seen = as_expected(images, *expected, self.resolution)
+        network, channels, mean, std = self._loaded
+        seen = as_expected(images, channels, mean, std, self.resolution)
         logits: torch.Tensor = network.to(images.device)(pixel_values=seen).logits
         return logits
 
