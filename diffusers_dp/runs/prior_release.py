@@ -15,7 +15,7 @@ from ..data.public_images import public_files, public_flag
 from ..data.source import DataSource
 from ..errors import UsageError
 from ..release.hub import fetch_snapshot
-from ..verify import RECEIPT_NAME, Unreadable, priced_inputs, read_receipt, settled_digest
+from ..verify import RECEIPT_NAME, RELEASED, Unreadable, priced_inputs, read_receipt, settled_digest
 from .identity import read_identity
 
 
@@ -55,7 +55,7 @@ def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
     left_out = ("began_with", "trained_on")  # they have places of their own
     earlier = [{key: each[key] for key in each if key not in left_out} for each in priced_inputs(receipt)]
     return {
-        "kind": "release of diffusers_dp",
+        "kind": RELEASED,
         "epsilon": receipt["claimed_epsilon"]["pld"]["epsilon"],
         "delta": receipt["delta"],
         "receipt_sha256": settled_digest(receipt),

@@ -14,7 +14,7 @@ import pytest
 from diffusers import UNet2DModel
 from safetensors.torch import load_file
 
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.commands.evaluate_inputs import check_disjoint, check_unit
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
@@ -26,6 +26,7 @@ from diffusers_dp.runs.kept_states import kept_states, load_state
 from support.evaluating import FAST, PRIVATE, read, refused, run
 from support.flags import TINY
 from support.images import write_dataset
+from support.ledgers import row
 from support.releases import make_release
 from support.runs import load
 
@@ -126,7 +127,7 @@ class TestPrivateSelection:
             None, target_epsilon=10.0, target_delta=1e-5, num_images=trained_on, accountant="rdp",
             public_facts={"image_shape": [1, 8, 8]},
         )  # fmt: skip
-        ledger.executed(ledger.reserve(LedgerRow("dp_sgd", "gaussian", 2.0)), 1)
+        ledger.executed(ledger.reserve(row(2.0, name="dp_sgd")), 1)
         (tmp_path / "run").mkdir()
         release = make_release(tmp_path / "run", ledger=ledger)
         flags = [

@@ -9,11 +9,12 @@ import pytest
 from PIL import Image
 
 from diffusers_dp import verify
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.cli import main as cli
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.canonical import canonical_json
 from support.flags import NUM_IMAGES, TINY_RUN
+from support.ledgers import row
 from support.releases import RECEIPT, make_release
 from support.runs import PowerCut, cut_power_at, files, load, write_images, write_public
 
@@ -32,7 +33,7 @@ def ledger_of(path=None, num_images=NUM_IMAGES, **changes):
         path, target_epsilon=50, target_delta=1e-3, num_images=num_images, public_facts={"class_names": list(CLASSES)},
         **changes,
     )  # fmt: skip
-    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", 2.0, query={"clip_norm": 1.0})), 1)
+    ledger.executed(ledger.reserve(row(2.0, name="frequency_features")), 1)
     return ledger
 
 
