@@ -20,6 +20,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,20 @@ MOST_WORK = 16_000_000  # in steps of about 1.6 microseconds, see `_work`; PLD t
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
 NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (epsilon is infinite)"
-PICKLE_SUFFIXES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
+PICKLE_SUFFIXES = (".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth")
 PICKLED = ", and pickled weights are never loaded"
+#: The sources of noise that this library has had; what else a receipt says of them would be a key or a seed.
+RNG_KINDS = ("numpy Philox 4x64, 128-bit key; on CUDA torch's Philox 4x32, a fresh 64-bit seed per draw",)
+RNG_FIELDS = {"kind", "os_entropy", "seed_published"}
+RELEASED = "release of diffusers_dp"  # kind of a public input
+VERSION, LEAST_ASSUMPTIONS = r"[\w.+-]{1,100}", 5
+LAST_DAY_WITHOUT = "2026-11-23"  # on which a receipt without `claims_version` was written
 EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT, MOST_BOUNDS = 100, 2_000, 20
-UNIT = r"[\w .-]{1,100}"
+UNIT, DATASET_ID = r"(?! |.*  )[\w .-]{1,100}(?<! )", r"[A-Za-z0-9][\w.-]{0,99}"  # no stray spaces
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
+STATEMENT = {"epsilon", *PRIVACY_FIELDS, "receipt_sha256"}
+PAIR = re.compile(r"\(epsilon = [^()]{1,60}, delta = [^()]{1,60}\)")  # as `guarantee` states them
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
 # SHA-256 of every `pipeline.py` that releases of this library have had.
 PIPELINES = (
@@ -68,6 +77,7 @@ BASE_FILE = re.compile(
     r"(?:[a-z][a-z0-9_]*/)?[A-Za-z0-9][\w-]*(?:\.safetensors\.index)?\.(?:json|txt|model|safetensors)"
 )
 UNKNOWN_CODE = "UNKNOWN code, which diffusers_dp never published: read it first"
+ADDED = "they are added up as if all were the same ones"
 EDITED = (
     f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, "
     "and its hash differs."
@@ -97,6 +107,22 @@ def _trains_a_custom_model(receipt: dict[str, Any]) -> bool:
     return (receipt.get("method") or {}).get("name") not in METHODS and any(
         event.get("stage") == "dp_sgd" for event in receipt["events"]
     )
+
+
+def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The public inputs of a receipt that have an epsilon of their own, and those that these began with.
+
+    Raises:
+        `TypeError`: They are no list of objects.
+    """
+    for name in ("public_inputs", "began_with", "trained_on"):
+        found = receipt.get(name) or []
+        for origin in [found] if isinstance(found, dict) else found:
+            if not isinstance(origin, dict):
+                raise TypeError
+            if "epsilon" in origin:
+                yield origin
+            yield from priced_inputs(origin)
 
 
 #: Faults of earlier versions: the claims version that mended each, whether it touches a receipt of a lower version,
@@ -235,12 +261,17 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         yield "The receipt lists no files."
         return
     stated = {file["name"]: file["sha256"] for file in listed}
+    if len(stated) < len(listed):
+        yield "The receipt lists a file twice."
     blobs = folder.resolve().parent.parent / "blobs"  # where the Hub's cache keeps the files of a snapshot
     found, size = {}, 0
     try:
         entries = sorted(itertools.islice(_entries(folder), MOST_FILES + 1))
         for name, path in entries:
-            if path.is_symlink() and not (path.is_file() and path.resolve().parent == blobs):
+            if name.partition("/")[0] in FOLDERS_OUTSIDE and name not in FOLDERS_OUTSIDE:
+                if _is_pickle(name):
+                    yield f"{name} is a pickle: none may lie in a release or below it."
+            elif path.is_symlink() and not (path.is_file() and path.resolve().parent == blobs):
                 yield f"{name} is a link to elsewhere: a release holds files."
             elif not path.is_file() and not path.is_dir():
                 yield f"{name} is no regular file: a release holds files."
@@ -257,13 +288,19 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         if name not in found:
             yield f"{name} is missing."
         elif name not in stated:
-            yield f"{name} is not in the receipt{PICKLED if name.endswith(PICKLE_SUFFIXES) else ''}."
+            yield f"{name} is not in the receipt{PICKLED if _is_pickle(name) else ''}."
+        elif _is_pickle(name):
+            yield f"{name} is a pickle: none may lie in a release or below it."
         elif _digest(found[name]) != stated[name]:
             yield f"{name} is not the file that the receipt describes: its hash differs."
     yield from _check_model_index(folder, receipt)
     base = base_of(folder)
     if base is not None:
         yield from check_reference(base)
+
+
+def _is_pickle(name: str) -> bool:
+    return name.lower().endswith(PICKLE_SUFFIXES)
 
 
 def base_of(folder: str | Path) -> dict[str, Any] | None:
@@ -308,7 +345,7 @@ def check_reference(base: dict[str, Any]) -> Iterator[str]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The name and path of all that lies in the folder, but not below `FOLDERS_OUTSIDE` nor behind links."""
+    """The name and path of all that lies in the folder, but not behind links."""
     pending = [""]
     while pending:
         below = pending.pop()
@@ -316,7 +353,7 @@ def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
             for entry in entries:
                 name = below + entry.name
                 yield name, Path(entry.path)
-                if entry.is_dir(follow_symlinks=False) and name not in FOLDERS_OUTSIDE:
+                if entry.is_dir(follow_symlinks=False):
                     pending.append(f"{name}/")
 
 
@@ -343,6 +380,8 @@ def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
             yield EDITED
         stated = {**receipt, "epsilon": receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]}
         others = [name.replace("_", " ") for name in ("epsilon", *PRIVACY_FIELDS) if privacy[name] != stated[name]]
+        if set(privacy) - STATEMENT:
+            yield "model_index.json says more about privacy than the library writes."
         if others:
             yield f"model_index.json states another guarantee than the receipt: {', '.join(others)}."
     except (OSError, ValueError, KeyError, TypeError):
@@ -385,6 +424,8 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
         yield "The receipt names no unit of privacy."
     if not isinstance(rng, dict) or rng.get("os_entropy") is not True or rng.get("seed_published") is not False:
         yield "The noise does not come from a secret source, or the receipt does not say so."
+    elif rng.get("kind") not in RNG_KINDS or set(rng) != RNG_FIELDS:
+        yield "The receipt names another source of noise than this library has, or publishes something of it."
     resumes = receipt.get("resumes", [])
     if not isinstance(resumes, list) or not all(
         isinstance(resume, dict) and resume.get("fresh_entropy") is True and _whole(resume.get("step"), 0)
@@ -395,8 +436,10 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     if not _whole(evaluations, 0):
         yield "The number of private evaluations is no number."
     parent = receipt.get("derived_from", "0" * 64)
-    if not isinstance(parent, str) or not re.fullmatch(r"[0-9a-f]{64}", parent):
+    if not _is_digest(parent):
         yield "The receipt does not say which release it is derived from by the digest of a receipt."
+    elif parent == settled_digest({name: value for name, value in receipt.items() if name != "derived_from"}):
+        yield "The receipt says that its release is derived from itself."
     outputs = receipt.get("leaky_outputs", [])
     if (
         not isinstance(outputs, list)
@@ -409,9 +452,120 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
             f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, "
             "and only there."
         )
+    if "claims_version" not in receipt and _is_later(receipt):
+        yield "The receipt does not say how its claims are judged, and its version does."
+    yield from _check_fields(receipt)
     yield from _check_evaluation(receipt)
-    if dataset is not None and not (isinstance(name, str) and re.fullmatch(UNIT, name, re.ASCII)):
+    yield from _check_priced_inputs(receipt)
+    if dataset is not None and not (isinstance(name, str) and re.fullmatch(DATASET_ID, name, re.ASCII)):
         yield "The receipt's data set has no name."
+
+
+def _is_later(receipt: dict[str, Any]) -> bool:
+    """Whether a receipt holds what only versions wrote that also wrote `claims_version`."""
+    dataset, events = receipt.get("dataset"), receipt.get("events")
+    return (
+        "derived_from" in receipt
+        or isinstance(dataset, dict) and bool({"bounds", "release_id"} & set(dataset))
+        or any(isinstance(event, dict) and "bands" in event for event in (events if isinstance(events, list) else []))
+        or not str(receipt.get("created_utc")) <= LAST_DAY_WITHOUT
+    )  # fmt: skip
+
+
+def _check_fields(receipt: dict[str, Any]) -> Iterator[str]:
+    """From `claims_version` 3 on no field is missing, and each is of the kind that the library writes."""
+    if _claims_version(receipt) < 3:
+        return
+    for name, fits in FIELDS.items():
+        if name not in receipt:
+            yield f"The receipt lacks its field {name}."
+        elif not fits(receipt[name]):
+            yield f"The receipt's field {name} holds what this library does not write."
+    method = receipt.get("method")
+    if isinstance(method, dict) and receipt.get("status") not in (method.get("status"), LOWERED_STATUS):
+        yield "The receipt's status is not that of its method."
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_OUTPUT and value == value.strip()
+
+
+def _are_texts(value: Any, names: tuple[str, ...], pattern: str = r"(?s).*") -> bool:
+    """An object of at least these names, and of texts alone that fit the pattern."""
+    return (
+        isinstance(value, dict)
+        and set(names) <= set(value)
+        and all(_is_text(text) and re.fullmatch(pattern, text) for text in value.values())
+    )
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+def _is_origin(value: Any) -> bool:
+    """A public input: it is named, and what is a release says what it cost."""
+    if not isinstance(value, dict) or not all(_is_text(value.get(name)) for name in ("kind", "name")):
+        return False
+    digests = [value[name] for name in value if str(name).endswith("sha256")]
+    words = [value[name] for name in ("licence", "release_id") if value.get(name) is not None]
+    names = value.get("class_names")
+    return (
+        all(map(_is_digest, digests))
+        and all(map(_is_text, words))
+        and (names is None or _is_list_of(_is_text, 1)(names))
+        and ("epsilon" in value or value["kind"] != RELEASED and "receipt_sha256" not in value)
+    )
+
+
+def _is_list_of(fits: Callable[[Any], bool], least: int = 0) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and least <= len(value) <= MOST_EVENTS and all(map(fits, value))
+
+
+def _is_day(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
+
+
+def _are_public_facts(value: Any) -> bool:
+    """Those that a reader has to rely on; others may stand beside them."""
+    if not isinstance(value, dict):
+        return False
+    fits: dict[str, Callable[[Any], bool]] = {
+        "class_names": lambda names: names is None or _is_list_of(_is_text, 1)(names),
+        "image_shape": lambda shape: _is_list_of(lambda side: _whole(side, 1), 3)(shape) and len(shape) == 3,
+        "value_range": lambda ends: ends == [0, 1] and not any(isinstance(end, bool) for end in ends),
+        "normaliser": lambda number: _between(number, 0, LARGEST_CLAIM),
+        "evaluation_reserve": lambda share: _between(share, 0, 1),
+        **{name: lambda number: _whole(number, 1) for name in ("num_images", "num_units", "max_images_per_unit")},
+    }
+    return all(fit(value[name]) for name, fit in fits.items() if name in value)
+
+
+#: What no other check reads of a receipt.
+FIELDS: dict[str, Callable[[Any], bool]] = {
+    "assumptions": _is_list_of(_is_text, LEAST_ASSUMPTIONS),
+    "composition": _is_text,
+    "created_utc": _is_day,
+    "curriculum": lambda value: isinstance(value, dict),
+    "dataset": lambda value: value is None or isinstance(value, dict),
+    "evaluation": lambda value: isinstance(value, list),
+    "leaky_outputs": lambda value: isinstance(value, list),
+    "library": lambda value: (
+        _are_texts(value, ("name", "version", "source_sha256"), VERSION)
+        and value["name"] == "diffusers_dp"
+        and _is_digest(value["source_sha256"])
+    ),
+    "method": lambda value: _are_texts(value, ("name", "paper", "status")),
+    "prior_releases": lambda value: isinstance(value, list),
+    "processes": _is_list_of(lambda number: _whole(number, 1), 1),
+    "public_facts": _are_public_facts,
+    "public_inputs": _is_list_of(_is_origin),
+    "resumes": lambda value: isinstance(value, list),
+    "versions": lambda value: _are_texts(value, ("dp_accounting", "opacus", "torch"), VERSION),
+}
 
 
 def _check_evaluation(receipt: dict[str, Any]) -> Iterator[str]:
@@ -437,6 +591,27 @@ def _is_number_with_protocol(found: Any) -> bool:
     )
 
 
+def _check_priced_inputs(receipt: dict[str, Any]) -> Iterator[str]:
+    """What training began with that has an epsilon says how much, and is not forgotten in the sum of its data set."""
+    dataset = receipt.get("dataset")
+    try:
+        for origin in priced_inputs(receipt):
+            words = [origin.get(name) or "none" for name in ("unit_of_privacy", "dataset_id")]
+            if not (
+                _between(origin["epsilon"], 0, LARGEST_CLAIM)
+                and _between(origin.get("delta"), 0, 1)
+                and _is_digest(origin.get("receipt_sha256"))
+                and (origin.get("num_units") is None or _whole(origin["num_units"], 1))
+                and all(isinstance(word, str) and re.fullmatch(UNIT, word, re.ASCII) for word in words)
+            ):
+                raise TypeError
+            same = isinstance(dataset, dict) and dataset.get("id") == origin.get("dataset_id")
+            if same and not receipt.get("prior_releases"):
+                yield "The receipt began with a release of its data set, and lists no prior release."
+    except (TypeError, AttributeError):
+        yield "The public inputs are no list of them, or one does not say what it cost."
+
+
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
     """Everything that the accounting reads is there, of the right kind, and within bounds."""
     if receipt.get("adjacency") != "zero_out":
@@ -449,13 +624,10 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
         counted = "units of several images" if parallel else "images"
         yield f"The unit of privacy is {ascii(unit)}, but the public facts count {counted}: one of the two was edited."
     count = facts.get("num_units", facts.get("num_images"))
-    events = receipt.get("events")
-    yield from _check_events(events, count, parallel)
-    if _claims_version(receipt) > 2 and isinstance(events, list):
-        if _deals_places(
-            event for event in events if isinstance(event, dict) and isinstance(event.get("query"), dict)
-        ):
-            yield "Its groups follow from places: this version assigns units to groups by their ids."
+    events, strict = receipt.get("events"), _claims_version(receipt) > 2
+    yield from _check_events(events, count, parallel, facts, strict)
+    if strict and isinstance(events, list) and _deals_places(event for event in events if isinstance(event, dict)):
+        yield "Its groups follow from places: this version assigns units to groups by their ids."
     prior = receipt.get("prior_releases", [])
     if not isinstance(prior, list) or len(prior) > MOST_EVENTS or not all(isinstance(other, dict) for other in prior):
         yield "The receipt's prior releases are not a list of them."
@@ -469,16 +641,18 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
             yield "A prior release protects another unit: these do not add up."
         yield from (
             f"A prior release: {problem}"
-            for problem in _check_events(other.get("events"), other.get("num_images"), parallel)
+            for problem in _check_events(other.get("events"), other.get("num_images"), parallel, {}, strict)
         )
     if prior and not isinstance(receipt.get("dataset"), dict):
         yield "The receipt lists prior releases of no data set."
 
 
-def _check_events(events: Any, num_images: Any, parallel: bool) -> Iterator[str]:
+def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str, Any], strict: bool) -> Iterator[str]:
     if not isinstance(events, list) or not events or len(events) > MOST_EVENTS:
         yield f"The receipt needs from 1 to {MOST_EVENTS} events."
         return
+    if not _whole(num_images, 1):
+        yield "The number of units is no whole number above 0."
     total = 0
     wrong: dict[str, list[int]] = {}
     for number, event in enumerate(events):
@@ -487,6 +661,7 @@ def _check_events(events: Any, num_images: Any, parallel: bool) -> Iterator[str]
             total += event["steps_reserved"]
             if event.get("partition") not in ((None, "label") if parallel else (None,)):
                 problem = "it calls parts parallel that one unit can lie in together"
+            problem = problem or _wrong_query(event, facts, strict)
         if problem is not None:
             wrong.setdefault(problem, []).append(number)
     for problem, numbers in wrong.items():
@@ -494,10 +669,44 @@ def _check_events(events: Any, num_images: Any, parallel: bool) -> Iterator[str]
         yield f"Event {numbers[0]}{more} cannot be accounted: {problem}."
     if not wrong:
         yield from _check_turns([event for event in events if event["mechanism"] == BANDED])
+        numbers = [event.get("id") for event in events]
+        if strict and any(after <= before for before, after in itertools.pairwise(numbers)):
+            yield "The events are not numbered in the order in which they were asked."
     if len(_kinds([event for event in events if isinstance(event, dict)])) > MOST_KINDS:
         yield f"The events are of more than {MOST_KINDS} kinds."
     if total > MOST_STEPS:
         yield f"The events have more than {MOST_STEPS} steps."
+
+
+def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> str | None:
+    """Noise is counted against a question's sensitivity, which nothing that is clipped may exceed; and what an event
+    says of the release, the public facts say.
+
+    Args:
+        facts (`dict`): The public facts, as far as they are known.
+        strict (`bool`): Whether no such field may be missing: of a receipt from `claims_version` 3 on.
+    """
+    query = event.get("query", {})
+    if not isinstance(query, dict) or strict and not {"sensitivity", "clip_norm"} <= set(query):
+        return "it does not say its sensitivity, and what is clipped to which norm"
+    if strict and not {"partition", "truncated_batch_size"} <= set(event):
+        return "it does not say whether classes are parallel, or samples truncated"
+    if not _whole(query.get("noise_multiplicity", 1), 1):
+        return "its noise multiplicity is no whole number above 0"
+    sizes = [query[name] for name in ("sensitivity", "clip_norm", "normaliser") if name in query]
+    if not all(_between(size, 0, LARGEST_CLAIM) for size in sizes):
+        return "a sensitivity, clip norm or divisor must be a number above 0"
+    if "clip_norm" in query and query.get("sensitivity", query["clip_norm"]) < query["clip_norm"]:
+        return "its sensitivity lies below its clip norm, so that its noise is less than it says"
+    names = ("max_images_per_unit", *(("normaliser",) if event.get("stage") == "dp_sgd" else ()))
+    said = [name for name in names if name in facts and (strict or name in query)]
+    if any(query.get(name) != facts[name] for name in said):
+        return "it contradicts the public facts"
+    if event.get("partition") is not None and facts.get("class_names", ()) is None:
+        return "it calls classes parallel, and there are none"
+    if strict and not (_whole(event.get("id"), 0) and _is_text(event.get("stage")) and event["stage"]):
+        return "it has no number or no name"
+    return None
 
 
 def _check_turns(events: list[dict[str, Any]]) -> Iterator[str]:
@@ -553,7 +762,9 @@ def _wrong_bands(event: dict[str, Any]) -> str | None:
     key, seed = query.get("group_key"), query.get("permutation_seed")
     by_key = isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS and seed is None
     by_seed = key is None and isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
-    return None if by_key or by_seed else "it does not say by which public key ids are assigned to groups"
+    if not by_key and not by_seed:
+        return "it does not say by which public key ids are assigned to groups"
+    return "groups that take turns are not parallel" if event.get("partition") is not None else None
 
 
 def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
@@ -562,7 +773,7 @@ def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
     sigma, q, cap, steps, executed = values
     if not _between(sigma, *NOISE):
         return f"a noise multiplier must lie between {NOISE[0]:g} and {NOISE[1]:g}"
-    if not (_between(q, 0, 1) or q == 1):
+    if not (_between(q, 0, 1) or q == 1 and not isinstance(q, bool)):
         return "a sampling probability must lie above 0 and not above 1"
     if not _whole(steps, 1) or not _whole(executed, 0) or executed > steps:
         return "steps must be whole, and no more executed than reserved"
@@ -609,8 +820,11 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
         return
     unknown = sorted(set(stated) - {"pld"})
-    if unknown and any(event["truncated_batch_size"] is not None for event in receipt["events"]):
+    if unknown and any(event.get("truncated_batch_size") is not None for event in receipt["events"]):
         yield f"Only PLD can count truncated Poisson samples, but the receipt claims epsilon by {unknown[0].upper()}."
+        return
+    if _claims_version(receipt) > 2 and not _accountants_of(receipt) <= set(stated):
+        yield "The receipt does not claim epsilon by the accountants that its version claims it by."
         return
     numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
     if "rdp" in stated and not (numbers and 0 < len(orders) <= MOST_ORDERS):
@@ -630,6 +844,12 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     if main > target + _rounding(receipt):
         yield f"The claimed epsilon {main:.8g} exceeds the receipt's own target {target:.8g}."
     yield from _check_dataset(receipt)
+
+
+def _accountants_of(receipt: dict[str, Any]) -> set[str]:
+    """Those by which the library claims epsilon: PLD, RDP where it can count the events, and the run's own."""
+    truncated = any(event.get("truncated_batch_size") is not None for event in receipt["events"])
+    return {"pld", receipt["accountant"], *([] if truncated else ["rdp"])}
 
 
 def _compare(found: str, computed: float, claim: float, interval: float, slack: float) -> Iterator[str]:
@@ -721,9 +941,24 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
     interval, slack = grid_of(receipt, together["events"], interval)
     computed = epsilon(together, interval=interval)
     yield from _compare(f"All releases together cost epsilon {computed:.8g}", computed, claim, interval, slack)
+    if _claims_version(receipt) > 2:
+        yield from _check_promises(receipt, dataset, target)
     if target is not None and claim > target + _rounding(receipt):
         yield f"Epsilon of all releases, {claim:.8g}, exceeds the data set's own bound {target:.8g}."
     yield from _check_bounds(dataset.get("bounds", []), together, interval, computed, _rounding(receipt))
+
+
+def _check_promises(receipt: dict[str, Any], dataset: dict[str, Any], target: Any) -> Iterator[str]:
+    """The bound that is named is the smallest of those that hold at the release's delta, and the release has a
+    name."""
+    if not _is_text(dataset.get("release_id")) or not isinstance(dataset.get("bounds"), list):
+        yield "The receipt does not name its release of the data set, or the bounds that were promised."
+        return
+    here = [bound["target_epsilon"] for bound in dataset["bounds"]
+            if isinstance(bound, dict) and _between(bound.get("delta"), 0, 1) and bound["delta"] <= receipt["delta"]
+            and _between(bound.get("target_epsilon"), 0, LARGEST_CLAIM)]  # fmt: skip
+    if target != min(here, default=None):
+        yield "The data set's own bound is not the smallest of those that were promised."
 
 
 def counted_together(receipt: dict[str, Any]) -> list[dict[str, Any]]:
@@ -849,13 +1084,14 @@ def _rounded_up(epsilon: float) -> str:
 
 
 def card_agrees(folder: str | Path, receipt: dict[str, Any]) -> bool:
-    """Whether the card says `guarantee`, however its lines are broken. It lies outside the hashes, and may say more
-    besides."""
+    """Whether the card says `guarantee`, however its lines are broken, and no other epsilon in such words. It lies
+    outside the hashes, and may say more besides."""
     try:
         card = _content(Path(folder, CARD_NAME)).decode("utf-8", errors="replace")
     except (OSError, ValueError):
         return False
-    return " ".join(guarantee(receipt).split()) in " ".join(card.split())
+    words, said = " ".join(guarantee(receipt).split()), " ".join(card.split())
+    return words in said and set(PAIR.findall(said)) <= set(PAIR.findall(words))
 
 
 def _printable(text: str) -> str:
@@ -899,6 +1135,7 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"Consistent within {slack:.2g}: dp_accounting {theirs} computed the claims, and {here} is here."
     yield from (f"KNOWN FAULT: {fault}" for fault in known_faults(receipt))
+    yield from _about_others(receipt)
     if "derived_from" in receipt:
         parent = receipt["derived_from"][:16]
         yield f"Computed from the release with receipt {parent}... alone, by its word: both cost this epsilon once."
@@ -906,6 +1143,23 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         if file["name"].endswith(".py"):
             known = "known code, published by diffusers_dp" if file["sha256"] in PIPELINES else UNKNOWN_CODE
             yield f"{_printable(file['name'])} is {known}; `trust_remote_code=True` runs it on your machine."
+
+
+def _about_others(receipt: dict[str, Any]) -> Iterator[str]:
+    """A line for each input with an epsilon of its own, and for each prior release of another number of units."""
+    unit, dataset = receipt.get("unit_of_privacy", "record"), receipt.get("dataset") or {}
+    for origin in priced_inputs(receipt):
+        number, its_unit, its_id = (origin.get(name) for name in ("num_units", "unit_of_privacy", "dataset_id"))
+        whose = "" if number is None else f" for one of its {number:,} {its_unit or 'unit'}s"
+        price = f"Began with a release of epsilon {origin['epsilon']:.4f} at delta {origin['delta']:.4g}{whose}"
+        if its_id is not None and its_id == dataset.get("id"):
+            yield f"{price}: it is of data set {its_id}, whose sum should count it."
+        else:
+            yield f"{price}: for an image in both, the two add up."
+    number = about_delta(receipt)[1]
+    for prior in receipt.get("prior_releases", []):
+        if prior["num_images"] != number:
+            yield f"A prior release is of {prior['num_images']:,} {unit}s, and this one of {number:,}: {ADDED}."
 
 
 def known_faults(receipt: dict[str, Any]) -> Iterator[str]:

@@ -22,6 +22,7 @@ Papers: DP-LDM (Liu et al. 2024), DP-LoRA (Tsai et al. 2024), DP-SAPF (arXiv 260
 """
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
@@ -50,7 +51,8 @@ def train(run: "LatentRun[LatentConfig]") -> None:
     config, targets = run.config, run.config.targets
     if isinstance(config, DPSAPFConfig):
         saliency = run.saliency(config.times, config.seed)
-        chosen = run.ask_latents(config.saliency_query, saliency)
+        question = replace(config.saliency_query, base_sha256=run.base.origin["files_sha256"])
+        chosen = run.ask_latents(question, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
     # 4. DP-SGD on the latents, and the release.

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import torch
 
     from diffusers_dp.models.variations import CandidateGenerator
-    from diffusers_dp.queries.mean_features import Embedding
+    from diffusers_dp.queries.perceptual import PerceptualFeatures
+    from diffusers_dp.queries.votes import PooledPixels
     from diffusers_dp.runs.run import TrainingRun
 
     Run = TrainingRun[PrivateEvolutionConfig]
@@ -71,7 +72,9 @@ def train(run: "Run") -> None:
         run.release_derived(release, pipeline, facts)
 
 
-def evolve(run: "Run", proposer: "CandidateGenerator", embed: "Embedding") -> "tuple[torch.Tensor, torch.Tensor]":
+def evolve(
+    run: "Run", proposer: "CandidateGenerator", embed: "PerceptualFeatures | PooledPixels"
+) -> "tuple[torch.Tensor, torch.Tensor]":
     """The children of the last generation, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`."""
     from diffusers_dp.queries.votes import NearestCandidates
     from diffusers_dp.runs.evolution import Population
@@ -81,7 +84,7 @@ def evolve(run: "Run", proposer: "CandidateGenerator", embed: "Embedding") -> "t
     generations = list(zip(config.votes, config.strengths, strict=True))
     for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):
         seen = population.embedded(embed, config.lookahead, strength, run.processes.device)
-        question = replace(query, candidates_sha256=population.sha256)
+        question = replace(query, candidates_sha256=population.sha256, embedding=embed.facts)
         votes = run.ask(question, NearestCandidates(embed, seen, config.num_votes))
         last = query.generation == len(config.votes)
         number = (config.images_per_class or config.candidates_per_class) if last else config.candidates_per_class

@@ -24,6 +24,7 @@ from .ledger_row import BANDED, NON_PRIVATE, LedgerRow
 
 
 SCHEMA_VERSION = 2
+CHOICE = "classifier_selection"  # of `evaluate --selection private`: its stage, and its name among the releases
 
 _HEADER = {
     "release_id",
@@ -78,6 +79,7 @@ class LedgerFile:
     """
 
     def __init__(self, path: Path | None, header: dict[str, Any], others: Sequence[Release] = ()) -> None:
+        beside = path
         path = None if path is None else path.resolve()  # so that a rewrite does not replace a link
         self.path, self.header = path, header
         self.rows: list[dict[str, Any]] = []
@@ -85,7 +87,7 @@ class LedgerFile:
         self._journal: Journal | None = None if path is None else Journal(path)
         self._lines: list[dict[str, Any]] = []
         self._lock: TextIO | None = None
-        if path is None or self._journal is None:
+        if path is None or beside is None or self._journal is None:
             return
         if header["dataset_id"] is not None:
             self._lock = _hold(path)
@@ -93,6 +95,7 @@ class LedgerFile:
             with _usable(path):
                 self._lines = self._journal.read()
             releases = _releases(self._lines, path, header["dataset_id"])
+            releases += _choices_beside(beside, header["dataset_id"])
             _check_units(releases, header["unit_of_privacy"], path)
             own = [release for release in releases if release.header["release_id"] == header["release_id"]]
             for release in own:
@@ -150,9 +153,20 @@ def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_priv
     """
     with _usable(path):
         lines = Journal(path).read(repair=False)
-    releases = _releases(lines, path, dataset_id)
+    releases = [*_releases(lines, path, dataset_id), *_choices_beside(path, dataset_id)]
     _check_units(releases, unit_of_privacy, path)
     return [release for release in releases if release.header["release_id"] != release_id]
+
+
+def _choices_beside(path: Path, dataset_id: str | None) -> list[Release]:
+    """What `evaluate --selection private` of earlier versions asked of a data set's images: it is in a file of its
+    own, beside the data set's ledger, and counts as any release."""
+    if dataset_id is None:
+        return []
+    name = f"{dataset_id}.validation"
+    beside = path.with_name(f"{name}.jsonl")
+    releases = _releases(Journal(beside).read(repair=False), beside, name) if beside.exists() else []
+    return [release for release in releases if release.header["release_id"] == CHOICE]
 
 
 def bounds_of(headers: Iterable[dict[str, Any]]) -> list[Bound]:

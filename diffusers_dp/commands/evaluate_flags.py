@@ -3,6 +3,7 @@
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from ..accounting.ledger_file import check_dataset_id
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
 from ..methods.grey_values import parse_range
+from ..verify import UNIT
 from . import sample
 
 
@@ -50,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key_column", help="As in training: images are left out by their key.")
     parser.add_argument("--image_column", default="image", help="Column of the images, in --real and --images.")
     parser.add_argument("--label_column", help="Column of the classes, in --real and --images; unset: 'label'.")
+    parser.add_argument(
+        "--unit_column", help="Column of --real that tells whose an image is, as in training; unset: each is a unit."
+    )
     parser.add_argument("--class_names", help="The label set, comma-separated; unset: that of the ClassLabel.")
     parser.add_argument("--public_images", metavar="DATASET", help="Public images: is the model closer to them?")
     parser.add_argument("--public_image_column", default="image", help="Column of --public_images, split train.")
@@ -96,13 +101,11 @@ def _add_utility_arguments(parser: argparse.ArgumentParser) -> None:
         default="synthetic",
         help="Images that choose a classifier's epoch; private: real ones.",
     )
-    parser.add_argument("--selection_epsilon", type=float, help="Budget of the validation images.")
+    parser.add_argument("--selection_epsilon", type=float, help="Budget of that choice.")
     parser.add_argument("--selection_delta", type=float, help="Unset: 1 / (n ln n) of n validation images.")
+    parser.add_argument("--dataset_id", help="Name of the data set of --real, as in training: one ledger counts both.")
     parser.add_argument(
-        "--dataset_id", help="Name of the data set of --real, as in training: its validation images have one ledger."
-    )
-    parser.add_argument(
-        "--ledger_dir", type=Path, metavar="DIR", help="Private folder of that ledger, the same for every evaluation."
+        "--ledger_dir", type=Path, metavar="DIR", help="Private folder of that ledger, as in training."
     )
     parser.add_argument("--model_selection", action="store_true", help="Does a ranking of models hold on real images?")
     parser.add_argument("--reference", action="store_true", help="Train the classifiers on real images as well.")
@@ -184,10 +187,13 @@ def _check_selection(args: argparse.Namespace) -> None:
     for name in ("dataset_id", "ledger_dir"):
         if getattr(args, name) is None:
             raise UsageError(
-                "--selection private needs --dataset_id and --ledger_dir, the same for every evaluation with these "
-                f"validation images: else their budget could be spent again; give --{name}."
+                "--selection private needs --dataset_id and --ledger_dir, those of training with these images: else "
+                f"nobody adds up what they cost together; give --{name}."
             )
     check_dataset_id(args.dataset_id)
+    unit = args.unit_column
+    if unit is not None and (unit == "image" or not re.fullmatch(UNIT, unit, re.ASCII)):
+        raise UsageError(f"--unit_column '{unit}' cannot name a unit; give the one of training, such as patient_id.")
     if args.selection_delta is not None and not 0 < args.selection_delta < 1:
         raise UsageError(
             f"--selection_delta is {args.selection_delta:g}; give a number between 0 and 1, both excluded."
@@ -200,8 +206,8 @@ def _check_selection(args: argparse.Namespace) -> None:
 
 
 def validation_ledger(args: argparse.Namespace) -> Path:
-    """Of the validation images alone, beside the training images' `NAME.jsonl`: other people are in it."""
-    return Path(args.ledger_dir).expanduser() / f"{args.dataset_id}.validation.jsonl"
+    """That of the data set, which counts its trainings too."""
+    return Path(args.ledger_dir).expanduser() / f"{args.dataset_id}.jsonl"
 
 
 def check_utility_sizes(sizes: Sequence[int] | None, num_images: int) -> None:

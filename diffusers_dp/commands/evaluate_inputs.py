@@ -32,10 +32,9 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
 
     counted = {"counted": args.real_is_public}
     columns = {"image_column": args.image_column, "label_column": args.label_column, "class_names": args.class_names}
+    real = {**columns, **counted, "unit_column": args.unit_column, "key_column": args.key_column}
     sources = {
-        "real": Source(
-            "--real", args.real, **columns, **counted, unit_column=args.unit_column, key_column=args.key_column
-        ),
+        "real": Source("--real", args.real, **real),
         "test": Source("--real", args.real, **columns, **counted, split_flag="--test_split"),
     }
     if args.images is not None:
@@ -134,6 +133,7 @@ def read_real(
             )
     if args.validation_size:
         if args.selection == "private":
+            check_unit(facts, args.unit_column)
             warnings += check_disjoint(facts, len(train) + train.origin["unreadable"], args.validation_size)
             print(warnings[-1])  # before anything is spent
         sets["real training"], validation = validation_split(train, args.validation_size)
@@ -167,6 +167,22 @@ def stand_in(release: sample.Drawing, shape: "Shape") -> "ImageSet":
     return ImageSet(images, np.empty(0, np.int64), tuple(sample.class_names(release.pipeline)))
 
 
+def check_unit(facts: dict[str, Any] | None, unit_column: str | None) -> None:
+    """Raises `UsageError` where the release protects another unit than the private choice would.
+
+    Args:
+        facts (`dict`, *optional*): What `release_facts` returned.
+    """
+    unit = unit_column or "image"
+    if facts is not None and facts["unit_of_privacy"] != unit:
+        theirs = facts["unit_of_privacy"]
+        remedy = "leave --unit_column out" if theirs == "image" else f"give --unit_column {theirs}"
+        raise UsageError(
+            f"--selection private would protect one {unit}, and the release protects one {theirs}: these do not add "
+            f"up; {remedy}."
+        )
+
+
 def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_size: int) -> list[str]:
     """That the generator was not trained on the validation images, as far as its receipt tells: training leaves out
     the same ones.
@@ -185,7 +201,7 @@ def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_siz
     if trained_on is None:
         return [
             f"No receipt tells whether the generator was trained without the {validation_size} validation images; if "
-            "not, people in them are protected neither by its epsilon nor by that of the private choice alone."
+            "not, its epsilon and that of the private choice add up for people in them."
         ]
     if trained_on + validation_size != split_size:
         raise UsageError(

@@ -166,17 +166,24 @@ def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
     common = theirs & public
     if any(holds_many for _, holds_many in common) or (common and common in (theirs, public)):
         raise UsageError(
-            f"{_flag(data)} holds data files of the sensitive images, under another name; name data that is public "
-            "and other."
+            f"{public_flag(data)} holds data files of the sensitive images, under another name; name data that is "
+            "public and other."
         )
 
 
-def _flag(data: DataSource) -> str:
+def public_files(data: DataSource) -> list[Path | str]:
+    """The data files of public images, see `ImageSource.files`. Raises `UsageError` as `check_public_images`."""
+    with _public_flags():
+        return open_source(data).files()
+
+
+def public_flag(data: DataSource) -> str:
+    """The flag that names public images."""
     return "--public_data_dir" if data.train_data_dir is not None else "--public_dataset_name"
 
 
 def _no_images(data: DataSource) -> str:
-    return f"{_flag(data)} holds no image that can be read; name another."
+    return f"{public_flag(data)} holds no image that can be read; name another."
 
 
 @contextmanager

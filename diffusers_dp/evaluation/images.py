@@ -46,6 +46,7 @@ class ImageSet:
             N.
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
         capacity (`int`, *optional*): Public upper bound on the number of images, if others are held out.
+        unit_of_privacy (`str`, defaults to `"image"`): Name of a unit.
     """
 
     images: np.ndarray
@@ -56,6 +57,14 @@ class ImageSet:
     num_declared: int | None = None
     ids: np.ndarray | None = None
     capacity: int | None = None
+    unit_of_privacy: str = "image"
+
+    @property
+    def units(self) -> np.ndarray | None:
+        """Number of each image's unit, int64 `[N]`, where a unit is not an image."""
+        if self.unit_of_privacy == "image" or self.ids is None:
+            return None
+        return np.unique(self.ids.view(np.uint8).reshape(len(self.ids), -1), axis=0, return_inverse=True)[1]
 
     @property
     def public_size(self) -> int:
@@ -67,9 +76,9 @@ class ImageSet:
 
     def subset(self, index: np.ndarray) -> "ImageSet":
         """Selects the images at `index`, in that order."""
-        every = (self.labels, self.positions, self.ids)
-        labels, positions, ids = (None if each is None else each[index] for each in every)
-        return ImageSet(self.images[index], labels, self.class_names, self.origin, positions, ids=ids)
+        arrays = {name: getattr(self, name) for name in ("labels", "positions", "ids")}
+        chosen: dict[str, Any] = {name: None if array is None else array[index] for name, array in arrays.items()}
+        return replace(self, images=self.images[index], num_declared=None, **chosen)
 
 
 @dataclass(frozen=True)
@@ -119,8 +128,8 @@ class Source:
     def load(
         self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None, seed: int = 0
     ) -> ImageSet:
-        """Loads all readable images, with their labels if there are any; an image without its label counts as
-        unreadable.
+        """Loads all readable images, with their labels if there are any. An image without its label or its id counts
+        as unreadable.
 
         Args:
             split (`str`): Name of the split; `train` or `test` for the embedded digits.
@@ -171,7 +180,11 @@ class Source:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         array = None if names is None else np.array(labels, dtype=np.int64)
         declared = position + 1 if limit is None else None
-        return ImageSet(np.stack(images), array, names, origin, np.array(positions), declared, digests_of(ids))
+        unit = self.unit_column or "image"
+        return ImageSet(
+            np.stack(images), array, names, origin, np.array(positions), declared, digests_of(ids),
+            unit_of_privacy=unit,
+        )  # fmt: skip
 
     @property
     def _most_pixels(self) -> int:
@@ -372,6 +385,7 @@ def fingerprint(images: ImageSet) -> str:
     somebody who has an image can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())
     digest.update(np.ascontiguousarray(images.images).tobytes())
-    if images.labels is not None:
-        digest.update(np.ascontiguousarray(images.labels).tobytes())
+    for array in (images.labels, images.ids):
+        if array is not None:
+            digest.update(array.tobytes())
     return digest.hexdigest()

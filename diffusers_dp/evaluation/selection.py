@@ -2,7 +2,8 @@
 """Choice of a classifier's epoch: on synthetic images, at no cost, or privately on real validation images.
 
 The published tables choose on real validation images without noise (DPImageBench mentions Report Noisy Max only in the
-text). Their results were thus tuned on sensitive images without accounting. Here the private choice has a ledger.
+text). Their results were thus tuned on sensitive images without accounting. Here the private choice is a release of
+the data set in its ledger.
 """
 
 import math
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from ..accounting.ledger import LedgerRow, PrivacyLedger
+from ..accounting.ledger_file import CHOICE, Release, other_releases
 from ..errors import UsageError
 from ..files.sealed_folder import open_sealed
 from ..privacy.sensitive import SensitiveImages
@@ -27,12 +29,9 @@ from .images import ImageSet
 # The first 55,000 of 60,000 synthetic images, in a fixed shuffle, are for training, the rest for validation.
 TRAIN_SHARE = (55_000, 60_000)
 SHUFFLE_SEED = 0
-STAGE = "classifier_selection"
-DISJOINT = (
-    "The validation images must not be among those that the generator was trained on: then nobody is in both, and "
-    "this epsilon, of the validation images, and the release's, of the training images, protect different people and "
-    "do not add up. It counts what is in one ledger: for another --dataset_id or --ledger_dir of the same images "
-    "nobody adds up."
+ONE_SUM = (
+    "The question is counted in one sum with all releases of the data set that --dataset_id names, by their ledger, "
+    "and receipts of later releases list it. Nobody adds up what another --dataset_id or --ledger_dir holds."
 )
 
 # Map from images of uint8, shape [n, C, H, W], to classes of int64, shape [n].
@@ -74,7 +73,7 @@ class ChoiceQuery(Query):
         candidates (`int`): Number of candidates.
     """
 
-    name = STAGE
+    name = CHOICE
     title = "choice of a classifier"
     by_label = False
 
@@ -127,35 +126,28 @@ def choose_privately(
     Args:
         groups (sequence of sequences of `Predictor`): Groups of candidates. Leave out groups of one, because their
             candidate costs privacy, too.
-        validation (`ImageSet`): Labelled real images, disjoint from the generator's training images. Their declared
-            number is public; unreadable images count for no candidate.
-        epsilon, delta (`float`): Budget of the validation images.
-        ledger_path (`Path`, *optional*): Of the validation images' own ledger, `NAME.jsonl`, locked while it is
-            written; in memory by default.
+        validation (`ImageSet`): Labelled real images. Their declared number is public; unreadable images count for no
+            candidate.
+        epsilon, delta (`float`): Budget of the choice.
+        ledger_path (`Path`, *optional*): Ledger of the data set, `NAME.jsonl`, locked while it is written; in memory
+            by default.
         question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the
             same call has again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger.
             Without it none is kept.
 
     Raises:
-        UsageError: There are no labels or no candidates, or the validation images were asked before: one choice uses
-            the whole budget.
-        IntegrityError: The ledger was written for another budget or other validation images.
+        UsageError: There are no labels or no candidates; or as `check_choice`.
+        IntegrityError: The ledger was written for another budget or other validation images; or as `check_choice`.
     """
     candidates = [predictor for group in groups for predictor in group]
     if not candidates or not all(groups):
         raise UsageError("There is no epoch to choose from; leave out --selection private.")
-    refuse_second_choice(ledger_path, question)
-    shape = validation.images.shape[1:]
-    ledger = PrivacyLedger(
-        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=validation.public_size,
-        public_facts={"image_shape": list(shape), "use": "validation images, disjoint from the training images"},
-        dataset_id=None if ledger_path is None else Path(ledger_path).stem,
-        release_id=None if ledger_path is None else STAGE,
-    )  # fmt: skip
+    check_choice(validation, epsilon=epsilon, delta=delta, ledger_path=ledger_path, question=question)
+    ledger = _ledger(validation, epsilon=epsilon, delta=delta, path=ledger_path)
     try:
-        refuse_second_choice(ledger_path, question)  # checked again under the lock
+        _refuse_second_choice(ledger_path, validation.unit_of_privacy, question)  # checked again under the lock
         noise_multiplier = ledger.rows[0]["noise_multiplier"] if ledger.rows else ledger.calibrate(1.0, 1)
-        row = LedgerRow(STAGE, "gaussian", noise_multiplier)
+        row = LedgerRow(CHOICE, "gaussian", noise_multiplier)
         asked = {"asked": question, "candidates": len(candidates)}
         answers = None if ledger_path is None or question is None else _answers(ledger_path)
 
@@ -170,8 +162,9 @@ def choose_privately(
         answer = stored["noisy_counts"]
         facts = {
             "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier,
-            "sensitivity": sensitivity_of(len(candidates)),
-            "candidates": len(candidates), "num_validation_images": validation.public_size, "statement": DISJOINT,
+            "sensitivity": sensitivity_of(len(candidates)), "unit_of_privacy": validation.unit_of_privacy,
+            "epsilon_of_all_releases": ledger.epsilon_of_all_releases(),
+            "candidates": len(candidates), "num_validation_images": validation.public_size, "statement": ONE_SUM,
         }  # fmt: skip
     finally:
         ledger.close()
@@ -194,25 +187,66 @@ def _answers(ledger_path: Path | str) -> NoisyAnswers:
     return NoisyAnswers(folder)
 
 
-def refuse_second_choice(ledger_path: Path | str | None, question: str | None = None) -> None:
-    """Refuses a second choice before classifiers are trained in vain.
-
-    Args:
-        question (`str`, *optional*): See `choose_privately`.
+def check_choice(
+    validation: ImageSet,
+    *,
+    epsilon: float,
+    delta: float,
+    ledger_path: Path | str | None = None,
+    question: str | None = None,
+) -> None:
+    """Refuses a choice that cannot be, before classifiers are trained in vain. See `choose_privately` for arguments.
 
     Raises:
-        UsageError: The validation images have already answered another question.
-        IntegrityError: The stored answer is damaged.
+        UsageError: The validation images have already answered another question, or the releases of the data set
+            leave nothing of a bound.
+        IntegrityError: They protect another unit, or the ledger or the stored answer is damaged.
     """
-    if ledger_path is None or not Path(ledger_path).is_file() or len(Path(ledger_path).read_text().splitlines()) < 2:
+    if ledger_path is None or _refuse_second_choice(ledger_path, validation.unit_of_privacy, question):
         return
-    kept = Path(ledger_path).with_suffix("") / STAGE
+    others = _releases(ledger_path, validation.unit_of_privacy)
+    _ledger(validation, epsilon=epsilon, delta=delta, others=others).calibrate(1.0, 1)
+
+
+def _ledger(
+    validation: ImageSet,
+    *,
+    epsilon: float,
+    delta: float,
+    path: Path | str | None = None,
+    others: Sequence[Release] = (),
+) -> PrivacyLedger:
+    """At `path`, or in memory beside the other releases."""
+    dataset_id = None if path is None else Path(path).stem
+    return PrivacyLedger(
+        path, target_epsilon=epsilon, target_delta=delta, num_images=validation.public_size,
+        public_facts={"image_shape": list(validation.images.shape[1:]), "use": "choice of classifiers' epochs"},
+        unit_of_privacy=validation.unit_of_privacy, dataset_id=dataset_id,
+        release_id=None if dataset_id is None else CHOICE, others=others,
+    )  # fmt: skip
+
+
+def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[Release]:
+    """All of the data set, a choice among them."""
+    path = Path(ledger_path)
+    return other_releases(path, dataset_id=path.stem, release_id="", unit_of_privacy=unit_of_privacy)
+
+
+def _refuse_second_choice(ledger_path: Path | str | None, unit_of_privacy: str, question: str | None) -> bool:
+    """Whether the validation images have answered this question. Raises `UsageError` where it was another one."""
+    if ledger_path is None:
+        return False
+    found = _releases(ledger_path, unit_of_privacy)
+    if not any(release.header["release_id"] == CHOICE and release.rows for release in found):
+        return False
+    kept = Path(ledger_path).with_suffix("") / CHOICE
     asked = open_sealed(kept)[0]["question"]["asked"] if kept.is_dir() else None
     if question is None or asked != question:
         raise UsageError(
             "The validation images have answered before, and one choice takes their whole budget: choose on synthetic "
-            f"images, with --selection synthetic. (Their ledger is {ledger_path}.)"
+            f"images, with --selection synthetic. (The ledger of their data set is {ledger_path}.)"
         )
+    return True
 
 
 def sensitivity_of(num_candidates: int) -> float:
@@ -225,9 +259,11 @@ def _door_to(images: ImageSet, ledger: PrivacyLedger) -> SensitiveImages:
     name."""
     labels = labels_of(images)
     names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
+    units = None if images.units is None else np.unique(images.units, return_inverse=True)[1]
     return SensitiveImages(
         images.images, labels, num_images=images.public_size, capacity=images.capacity,
-        image_shape=images.images.shape[1:], ledger=ledger, class_names=names,
+        image_shape=images.images.shape[1:], ledger=ledger, class_names=names, units=units,
+        num_units=images.public_size,
     )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ The numbers come from real test images without any accounting, so they are priva
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..files.canonical import canonical_json
 from .classifiers import Classifier, build_classifier, labels_of
 from .images import ImageSet, fingerprint
 from .measurement import Measurement
-from .selection import choose_privately, refuse_second_choice, split_for_training
+from .selection import check_choice, choose_privately, split_for_training
 
 
 PER_CENT = 100.0
@@ -152,7 +153,7 @@ def measure_utility(
             str(device),
         ]
         question = _question(synthetic, trainings, selection)
-        refuse_second_choice(selection.ledger_path, question)
+        _of_flags(check_choice, selection, question)
     fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
     common = {
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
@@ -229,16 +230,20 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | Non
     """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
-    try:
-        choice = choose_privately(
-            groups, selection.validation,
-            epsilon=selection.epsilon, delta=selection.delta, ledger_path=selection.ledger_path, question=question,
-        )  # fmt: skip
-    except UsageError as error:  # the ledger's messages name the flags of training
-        raise UsageError(str(error).replace("target_", "selection_")) from None
+    choice = _of_flags(partial(choose_privately, groups), selection, question)
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
     return {**choice.facts, "repetition": FRESH_NOISE}
+
+
+def _of_flags(ask: Callable[..., Any], selection: PrivateSelection, question: str | None) -> Any:
+    try:
+        return ask(
+            selection.validation, epsilon=selection.epsilon, delta=selection.delta,
+            ledger_path=selection.ledger_path, question=question,
+        )  # fmt: skip
+    except UsageError as error:  # the ledger speaks of the flags of training
+        raise UsageError(str(error).replace("target_", "selection_")) from None
 
 
 @dataclass(frozen=True)

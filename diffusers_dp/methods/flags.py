@@ -161,6 +161,14 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return folder / f"{self.dataset_id or 'ledger'}.jsonl"
 
     @property
+    def books(self) -> dict[str, Any]:
+        """Where the run's questions are counted, as `runs.prior_release` takes it."""
+        return {
+            "private": Path(self.output_dir, "private"), "ledger_path": self.ledger_path,
+            "dataset_id": self.dataset_id, "unit_of_privacy": self.unit_of_privacy,
+        }  # fmt: skip
+
+    @property
     def hub_name(self) -> str:
         """`--hub_model_id` with its default filled in."""
         return self.hub_model_id or Path(self.output_dir).resolve().name

@@ -151,6 +151,9 @@ class SemanticFlags:
         "Folder or Hub id of a public image classifier of transformers (safetensors), whose classes are those of the "
         "public images; unset: the model learns from all of them.",
     )
+    semantic_resolution: int | None = flag(
+        None, "Side length that images are resized to for it; unset: their own.", rare=True
+    )
     semantic_classes_per_class: int = flag(5, "Public classes that stand for each sensitive one.", rare=True)
     semantic_noise_multiplier: float = flag(50.0, "Noise multiplier of the question which those are.", rare=True)
 
@@ -166,7 +169,8 @@ class PublicConfig(PublicFlags, LearnsPublicImages, DiffusionConfig):
         if network is None:
             return None
         return SemanticQuery(
-            classifier=PublicClassifier(network, self.image_shape), flags="semantic",
+            classifier=PublicClassifier(network, self.image_shape, getattr(self, "semantic_resolution")),
+            flags="semantic",
             classes_per_class=getattr(self, "semantic_classes_per_class"),
             noise_multiplier=getattr(self, "semantic_noise_multiplier"),
         )  # fmt: skip

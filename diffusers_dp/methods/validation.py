@@ -10,7 +10,7 @@ from pathlib import Path
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..randomness.timestep_mixture import TimestepMixture
-from ..verify import ACCOUNTANTS, WITHOUT, without_guarantee
+from ..verify import ACCOUNTANTS, UNIT, WITHOUT, without_guarantee
 from .data_checks import validate_data
 from .flag_groups import (
     AUGMENTATIONS,
@@ -94,6 +94,7 @@ _AT_LEAST = {
     "images_per_class": 1,
     "embedding_pool": 1,
     "embedding_resolution": 1,
+    "semantic_resolution": 1,
     "public_margin": 0,
     "generator_inference_steps": 1,
     "lora_rank": 1,
@@ -447,7 +448,7 @@ def _validate_units(config: TrainingConfig) -> None:
         return
     if config.dataset_name is None:
         raise UsageError("--unit_column needs --dataset_name, for only a dataset has columns.")
-    if config.unit_column == "image" or not re.fullmatch(r"[\w .-]{1,100}", config.unit_column, re.ASCII):
+    if config.unit_column == "image" or not re.fullmatch(UNIT, config.unit_column, re.ASCII):
         raise UsageError(
             f"--unit_column '{config.unit_column}' cannot name a unit; call the column what it tells apart, such as "
             "patient_id."

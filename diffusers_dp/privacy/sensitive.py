@@ -109,9 +109,10 @@ class SensitiveImages:
         self._capacity = self._places = capacity  # of images, and of units
         self._units: torch.Tensor | None = None
         if units is not None:
-            if num_units is None or len(units) and units.max() >= self.processes.share_size(num_units):
+            held_out = capacity - num_images
+            if num_units is None or len(units) and units.max() >= self.processes.share_size(num_units + held_out):
                 raise UsageError("There are more units than --num_train_units declares; raise --num_train_units.")
-            self.num_units = self._places = num_units
+            self.num_units, self._places = num_units, num_units + held_out
             self._units = tensor_of(units)
         elif len(images) > self.processes.share_size(capacity):
             raise ValueError("There are more images than the share of one process.")

@@ -74,9 +74,10 @@ class PerceptualFeatures:
 
     @property
     def facts(self) -> dict[str, Any]:
+        _, _, mean, std = self._loaded
         return {
-            "num_features": self.num_features, "layers": list(self.layers), "resolution": self.resolution,
-            "weights_sha256": self._sha256,
+            "num_features": self.num_features, "layers": list(self.layers),
+            **network_facts(self.network, self._sha256, mean, std, self.resolution),
         }  # fmt: skip
 
     @property
@@ -86,14 +87,9 @@ class PerceptualFeatures:
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1, or 0 if all outputs are 0."""
         import torch
-        import torch.nn.functional as F
 
         network, channels, mean, std = self._loaded
-        seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
-        if self.resolution is not None:
-            size = (self.resolution, self.resolution)
-            seen = F.interpolate(seen, size=size, mode="bilinear", align_corners=False, antialias=True)
-        seen = (seen - mean.to(images.device)) / std.to(images.device)
+        seen = as_expected(images, channels, mean, std, self.resolution)
         outputs: list[torch.Tensor] = []
         hooks = [layer.register_forward_hook(_keep(outputs)) for layer in self._modules]
         try:
@@ -143,6 +139,36 @@ class PerceptualFeatures:
         if self.image_shape[0] not in (1, channels):
             raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
         return network, channels, *preprocessing_of(self.network, channels)
+
+
+def as_expected(
+    images: "torch.Tensor", channels: int, mean: "torch.Tensor", std: "torch.Tensor", resolution: int | None
+) -> "torch.Tensor":
+    """Images `[b, C, H, W]` in [0, 1] as a network takes them: grey ones repeated, resized, normalised."""
+    import torch.nn.functional as F
+
+    seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
+    if resolution is not None:
+        size = (resolution, resolution)
+        seen = F.interpolate(seen, size=size, mode="bilinear", align_corners=False, antialias=True)
+    return (seen - mean.to(images.device)) / std.to(images.device)
+
+
+def network_facts(
+    name: str, sha256: str, mean: "torch.Tensor", std: "torch.Tensor", resolution: int | None
+) -> dict[str, Any]:
+    """What decides what a network from elsewhere makes of an image, for the meaning of a question: JSON values.
+
+    Args:
+        name (`str`): Folder or Hub id; a folder is not told.
+        sha256 (`str`): Of its weights.
+        mean, std (`torch.Tensor`): As `preprocessing_of` returned them.
+        resolution (`int`, *optional*): Side length that images are resized to.
+    """
+    return {
+        "network": "local folder" if Path(name).expanduser().exists() else name, "weights_sha256": sha256,
+        "mean": mean.flatten().tolist(), "std": std.flatten().tolist(), "resolution": resolution,
+    }  # fmt: skip
 
 
 def network_origin(kind: str, name: str, sha256: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class MatrixSaliency(Query):
 
     Args:
         num_chosen (`int`): Number of matrices to choose.
+        base_sha256 (`str`, *optional*): Hash of the network's files; part of the meaning of a stored answer.
     """
 
     name: ClassVar[str] = "saliency"
@@ -27,6 +28,7 @@ class MatrixSaliency(Query):
     by_label: ClassVar[bool] = False
 
     num_chosen: int
+    base_sha256: str | None = None
 
     @property
     def clip_norm(self) -> float:
@@ -34,7 +36,7 @@ class MatrixSaliency(Query):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        return {"num_chosen": self.num_chosen}
+        return {"num_chosen": self.num_chosen, "base_sha256": self.base_sha256}
 
     def normaliser(self, num_units: int, num_classes: int) -> float:
         return float(num_units)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, first_line
-from .perceptual import hash_weights, load_network, network_origin, preprocessing_of
+from .perceptual import as_expected, hash_weights, load_network, network_facts, network_origin, preprocessing_of
 from .query import Query
 
 
@@ -30,6 +30,7 @@ class PublicClassifier:
     Args:
         network (`str`): Folder of `save_pretrained`, or Hub id. It must not have been trained on the sensitive images.
         image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey channels are repeated for RGB networks.
+        resolution (`int`, *optional*): Side length to which images are resized for the network; defaults to their own.
         flag (`str`): Flag of the network, for messages.
 
     Raises:
@@ -38,6 +39,7 @@ class PublicClassifier:
 
     network: str
     image_shape: tuple[int, ...]
+    resolution: int | None = None
     flag: str = "semantic_query_network"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -56,10 +58,15 @@ class PublicClassifier:
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to logits `[b, num_classes]`."""
         network, channels, mean, std = self._loaded
-        seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
-        seen = (seen - mean.to(images.device)) / std.to(images.device)
+        seen = as_expected(images, channels, mean, std, self.resolution)
         logits: torch.Tensor = network.to(images.device)(pixel_values=seen).logits
         return logits
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """JSON values that tell two classifiers apart, for stored answers."""
+        _, _, mean, std = self._loaded
+        return network_facts(self.network, self.sha256, mean, std, self.resolution)
 
     @cached_property
     def _loaded(self) -> Any:
@@ -70,13 +77,14 @@ class PublicClassifier:
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
             raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
+        sides = self.image_shape[1:] if self.resolution is None else (self.resolution, self.resolution)
         try:  # on a blank image, so that no error of sensitive images is caught
             with torch.no_grad():
-                network(pixel_values=torch.zeros(1, channels, *self.image_shape[1:]))
+                network(pixel_values=torch.zeros(1, channels, *sides))
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"--{self.flag} {self.network} does not accept images of {'x'.join(map(str, self.image_shape))} "
-                f"({first_line(error)}): give another."
+                f"--{self.flag} {self.network} does not accept images of {'x'.join(map(str, (channels, *sides)))} "
+                f"({first_line(error)}): give --semantic_resolution, or another network."
             ) from None
         return network, channels, *preprocessing_of(self.network, channels)
 
@@ -108,7 +116,7 @@ class SemanticQuery(Query):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        return {**self.facts, "weights_sha256": self.classifier.sha256}
+        return {**self.facts, **self.classifier.facts}
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:

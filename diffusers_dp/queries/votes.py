@@ -74,6 +74,7 @@ class Votes(Query):
         threshold (`float`): H, in standard deviations of the noise.
         image_shape (`tuple[int, int, int]`): (C, H, W), for the stand-in.
         candidates_sha256 (`str`, *optional*): Of the candidates, when they are known: a stored answer is about these.
+        embedding (`dict`, *optional*): What decides what is near, when it is known: JSON values. The same holds.
     """
 
     generation: int
@@ -82,6 +83,7 @@ class Votes(Query):
     threshold: float = 0.0
     image_shape: tuple[int, ...]
     candidates_sha256: str | None = None
+    embedding: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -101,7 +103,8 @@ class Votes(Query):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        return {**self.facts, "threshold": self.threshold, "candidates_sha256": self.candidates_sha256}
+        about = {"candidates_sha256": self.candidates_sha256, "embedding": self.embedding}
+        return {**self.facts, "threshold": self.threshold, **about}
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
         """`max(votes - H sigma, 0)`, `[classes, n]`."""
@@ -159,6 +162,11 @@ class PooledPixels:
 
     def __init__(self, size: int):
         self.size = size
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """JSON values that tell two embeddings apart, for stored answers."""
+        return {"pixels": self.size}
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Images `[b, C, H, W]` to `[b, D]`."""

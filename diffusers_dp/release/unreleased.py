@@ -3,7 +3,8 @@
 torch.
 
 Such a model is not a release: only that run's ledger records its share of the budget. Another run must not start from
-it as from a public model, unlike models trained on public images (`private/pretrained`).
+it as from a public model. A model that public images taught (`private/pretrained`) may be such a start, unless a noisy
+answer chose these images or they are a release.
 """
 
 from pathlib import Path
@@ -22,6 +23,8 @@ UNRELEASED, LEARNED = (
     "unreleased",
     "learned from noisy answers about sensitive images, and no receipt says what that cost",
 )
+#: What such a model says of itself.
+UNRELEASED_PRIVACY = {"status": UNRELEASED, "statement": LEARNED}
 
 
 def save_unreleased(model: "DPImagePipeline | FeatureGenerator", folder: Path, ledger: PrivacyLedger) -> None:
@@ -32,7 +35,7 @@ def save_unreleased(model: "DPImagePipeline | FeatureGenerator", folder: Path, l
         folder (`Path`): Folder within the run's private folder.
         ledger (`PrivacyLedger`): Ledger of the run; without guarantee, the statement says so.
     """
-    model.register_to_config(privacy={"status": UNRELEASED, "statement": LEARNED} if ledger.has_guarantee else PRIVACY)
+    model.register_to_config(privacy=UNRELEASED_PRIVACY if ledger.has_guarantee else PRIVACY)
     model.save_pretrained(folder)
 
 

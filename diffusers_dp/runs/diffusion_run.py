@@ -5,7 +5,6 @@ and DP-SGD."""
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -31,7 +30,7 @@ from .pretrained import (
     new_model,
     starting_point,
 )
-from .prior_release import refuse_the_same_images
+from .prior_release import cost_of_public_images, refuse_the_same_images
 from .run import TrainingRun
 from .warm_up import warm_up
 from .warm_up_images import MixedImages
@@ -57,6 +56,7 @@ class DiffusionRun(TrainingRun[Config]):
                 self.checkpoint,
                 sensitive=config.data,
                 public=config.public_training,
+                cost=lambda images: cost_of_public_images(images, self.facts, **config.books),
                 mix_public_images=getattr(config, "mix_public_images", False),
             )
         )
@@ -79,11 +79,14 @@ class DiffusionRun(TrainingRun[Config]):
     def pretrain(self) -> None:
         """Teaches the model the public images, where flags name some, and keeps what came of it in
         `private/pretrained`."""
+        query = getattr(self.config, "semantic_query", None)
         if self.public is None:
+            if query is not None:  # raises where the stored answer is that of another network
+                self.answers.get(self.plan.rows[query.name], self.ledger, **query.meaning)
             return
         self.learn_from(self._alike(self.public))
-        origin = self.public.origin
-        self.processes.on_first(lambda: keep_pretrained(self.folder.private, self.pipeline, origin))
+        origin, chosen = self.public.origin, query is not None
+        self.processes.on_first(lambda: keep_pretrained(self.folder.private, self.pipeline, origin, chosen=chosen))
         self.public = None
         self.done("public pre-training")
 
@@ -166,10 +169,7 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
     revision = getattr(config, "pretrained_model_revision", None)
     model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
     if model.receipt is not None:
-        refuse_the_same_images(
-            model.receipt, facts, f"{FLAG} {name}", private=Path(config.output_dir, "private"),
-            ledger_path=config.ledger_path, dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
-        )  # fmt: skip
+        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.books)
     if config.objective not in (None, model.objective):
         raise UsageError(
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; "

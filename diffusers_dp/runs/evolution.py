@@ -18,12 +18,13 @@ from ..models.variations import CandidateGenerator, PublicImageCandidates
 from ..queries.votes import PooledPixels, draw_parents, embed_all, hash_tensor
 from .diffusion_run import build_pipeline
 from .pretrained import FLAG, load_pretrained
-from .prior_release import refuse_the_same_images
+from .prior_release import cost_of_public_images, refuse_the_same_images
 
 
 if TYPE_CHECKING:
     from ..methods.private_evolution import PrivateEvolutionConfig
     from ..queries.mean_features import Embedding
+    from ..queries.perceptual import PerceptualFeatures
     from .run import TrainingRun
 
     Run = TrainingRun[PrivateEvolutionConfig]
@@ -123,7 +124,9 @@ class Population:
 
     def _meaning(self, number: int) -> dict[str, Any]:
         """What so many candidates of a class follow from, besides the candidates and the votes before."""
-        return {"number": number, **self.run.config.training_facts, **self.proposer.facts}
+        inputs = [{key: each[key] for key in each if key != "licence"} for each in self.proposer.public_inputs]
+        facts = {**self.run.config.training_facts, **self.proposer.facts}
+        return {"number": number, **facts, "public_inputs": inputs}
 
     def _generator(self, draw: int) -> torch.Generator:
         """Public numbers of this generation, the same whenever they are drawn."""
@@ -149,9 +152,12 @@ def proposer_of(run: "Run") -> CandidateGenerator:
         return pipeline_candidates(run)
     source = config.public_images
     assert source is not None
-    public = run.processes.on_first(
-        lambda: load_public_images(source, config.data, run.folder.private / "cache", training={})
-    )
+
+    def read() -> PublicImages:
+        cost = cost_of_public_images(source, facts, **config.books)
+        return load_public_images(source, config.data, run.folder.private / "cache", training=cost)
+
+    public = run.processes.on_first(read)
     operations = split_list(config.variations)
     said = {"variations": list(operations), "public_margin": config.public_margin}
     by_class = images_by_class(public, names, config.public_margin)
@@ -171,10 +177,7 @@ def pipeline_candidates(run: "Run") -> PipelineCandidates:
         revision=config.pretrained_model_revision,
     )  # fmt: skip
     if model.receipt is not None:
-        refuse_the_same_images(
-            model.receipt, facts, f"{FLAG} {name}", private=run.folder.private, ledger_path=config.ledger_path,
-            dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
-        )  # fmt: skip
+        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.books)
     pipeline = build_pipeline(model, facts).to(run.processes.device)
     pipeline.unet.eval()
     steps = config.generator_inference_steps
@@ -212,7 +215,7 @@ def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list
     return found
 
 
-def embedding_of(run: "Run") -> "tuple[Embedding, list[dict[str, Any]]]":
+def embedding_of(run: "Run") -> "tuple[PerceptualFeatures | PooledPixels, list[dict[str, Any]]]":
     """What `--embedding` names, and the origins of its weights."""
     network = run.config.perceptual
     if network is None:

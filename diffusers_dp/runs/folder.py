@@ -17,11 +17,13 @@ from ..files.file_modes import private_files
 from ..files.journal import replace_file, sync_folder
 from ..release.no_guarantee import FOLDER
 from ..verify import RECEIPT_NAME
+from .identity import IDENTITY_NAME
 
 
 logger = logging.getLogger(__name__)
 
 STATUS_FILE = "status.json"
+DERIVED = "model"  # folder of a second release, see `TrainingRun.release_derived`
 AUDIT_FILE = "audit.json"  # of `diffusers-dp audit`, which may come before a run
 
 
@@ -56,6 +58,7 @@ class RunFolder:
 
         Raises:
             UsageError: The folder holds another run, or something of somebody else's where a run puts its result.
+            IntegrityError: It holds a result, and nothing of the run that made it: going on would spend a new budget.
         """
         for folder, file in ((self.release, RECEIPT_NAME), (self.output_dir / FOLDER, "model_index.json")):
             if (
@@ -67,6 +70,13 @@ class RunFolder:
                     f"--output_dir {self.output_dir} holds {folder.name}, which no run made and this one would "
                     "replace: choose another folder."
                 )
+        results = (self.release, self.output_dir / DERIVED / self.release.name, self.output_dir / FOLDER)
+        result = next((folder for folder in results if folder.is_dir() and any(folder.iterdir())), None)
+        if resume and result is not None and not (self.private / IDENTITY_NAME).exists():
+            raise IntegrityError(
+                f"{result} shows that a run has spent its budget here, and {self.private.name}/{IDENTITY_NAME} is "
+                "missing: restore private/ from a backup, or choose another folder."
+            )
         made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
         if not resume and (not made or self.release.exists() or (self.output_dir / FOLDER).exists()):
             raise UsageError(
@@ -84,6 +94,7 @@ class RunFolder:
 
         Raises:
             UsageError: The folder holds another run, another process works in it, or it cannot be made.
+            IntegrityError: As [`refuse_another_run`].
         """
         made = self.refuse_another_run(resume=resume)
         try:

@@ -65,6 +65,28 @@ class RunIdentity:
                     )
         self.training_facts = facts
 
+    def refuse_other_inputs(self, now: list[dict[str, Any]]) -> None:
+        """For a run that goes on with DP-SGD: what it trained beside is what its receipt will name.
+
+        Args:
+            now (`list[dict]`): Origins of the weights and images that the flags name.
+
+        Raises:
+            UsageError: One has other weights, files or images than any that the run began with.
+        """
+        known = [_content(origin) for origin in self.public_inputs]
+        for origin in now:
+            if _content(origin) not in known:
+                raise UsageError(
+                    f"This run began with another {origin.get('kind')} than the flags name now: resume with the first "
+                    "one, or start another --output_dir."
+                )
+
+
+def _content(origin: dict[str, Any]) -> list[Any]:
+    """By which two inputs are told apart, whatever they are called or their card says."""
+    return [origin.get(f"{name}_sha256") for name in ("weights", "files", "images")]
+
 
 def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIdentity:
     """The identity of the run in a folder, or a new one where there is none yet; writes nothing.

@@ -29,7 +29,7 @@ from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
 from .dp_sgd import Trained
 from .pretrained import KEPT_NAME, ORIGIN_NAME, keep_pretrained, learned_or_public
-from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
+from .prior_release import cost_of_public_images, facts_of_release, receipt_of, refuse_the_same_images
 from .run import TrainingRun
 from .warm_up import warm_up
 from .warm_up_images import CentralImages
@@ -57,10 +57,7 @@ class LatentRun(TrainingRun[Config]):
         learned, self.public = self._public()
         receipt, cost = release_of(self.base, what), {}
         if receipt is not None:
-            refuse_the_same_images(
-                receipt, self.facts, what, private=self.folder.private, ledger_path=config.ledger_path,
-                dataset_id=config.dataset_id, unit_of_privacy=config.unit_of_privacy,
-            )  # fmt: skip
+            refuse_the_same_images(receipt, self.facts, what, **config.books)
             cost = facts_of_release(receipt)
         if not config.merges:
             refuse_no_adapters(self.base)
@@ -79,8 +76,13 @@ class LatentRun(TrainingRun[Config]):
         private, public = self.folder.private, self.config.public_training
         learned, images = self.processes.on_first(
             lambda: learned_or_public(
-                self.denoiser.network, private, self.checkpoint, sensitive=self.config.data, public=public
-            )
+                self.denoiser.network,
+                private,
+                self.checkpoint,
+                sensitive=self.config.data,
+                public=public,
+                cost=lambda images: cost_of_public_images(images, self.facts, **self.config.books),
+            )  # fmt: skip
         )
         if public is None and (private / KEPT_NAME).exists():
             raise UsageError("This run's network learned public images: resume with the flags of the first start.")
@@ -114,7 +116,7 @@ class LatentRun(TrainingRun[Config]):
         )  # fmt: skip
         private, pipeline = self.folder.private, self.base.pipeline
         origin = public.origin
-        self.processes.on_first(lambda: keep_pretrained(private, pipeline, origin))
+        self.processes.on_first(lambda: keep_pretrained(private, pipeline, origin, chosen=False))
         self.public = None
         self.done("public pre-training")
 

@@ -140,8 +140,10 @@ def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:
     # Without sensitive images a dry run looks for no public ones. A run that goes on may have learned from them.
     if public is not None and not config.data.declared_only and not resume:
         from ..data.public_images import check_public_images
+        from .prior_release import cost_of_public_images
 
         check_public_images(public)
+        cost_of_public_images(public, facts, **config.books)  # refuses a release of probably the same images
     plan = plan_run(config, facts)
     print(plan.table, flush=True)  # before torch is loaded, which takes seconds
     if config.push_to_hub:

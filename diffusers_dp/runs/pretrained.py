@@ -8,6 +8,7 @@ library knows.
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ from ..release.components import (
 )
 from ..release.hub import fetch_release
 from ..release.no_guarantee import refuse_without_guarantee
-from ..release.unreleased import refuse_unreleased
+from ..release.unreleased import UNRELEASED_PRIVACY, refuse_unreleased
 from ..verify import RECEIPT_NAME
 from .prior_release import facts_of_release, receipt_of
 
@@ -314,6 +315,7 @@ def starting_point(
     *,
     sensitive: DataSource,
     public: PublicTraining | None,
+    cost: Callable[[DataSource], dict[str, Any]],
     mix_public_images: bool,
 ) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
     """What training begins with: the model, with what an earlier start taught it, its origin, and the public images
@@ -325,13 +327,14 @@ def starting_point(
         checkpoint (`Path`, *optional*): Where DP-SGD goes on.
         sensitive (`DataSource`): The sensitive images, which public ones must not be.
         public (`PublicTraining`, *optional*): What the model learns from public images.
+        cost (`Callable`): Public images to what a release cost that they are, see `cost_of_public_images`.
         mix_public_images (`bool`): Whether it learns from them and from central images together.
 
     Raises:
         UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model
             public images alone.
     """
-    origin, images = learned_or_public(model.unet, private, checkpoint, sensitive=sensitive, public=public)
+    origin, images = learned_or_public(model.unet, private, checkpoint, sensitive=sensitive, public=public, cost=cost)
     if mix_public_images and checkpoint is None and origin is not None:
         raise UsageError(
             "--mix_public_images was not given at this run's first start, which has taught its model public images "
@@ -347,28 +350,36 @@ def learned_or_public(
     *,
     sensitive: DataSource,
     public: PublicTraining | None,
+    cost: Callable[[DataSource], dict[str, Any]],
 ) -> tuple[dict[str, Any] | None, PublicImages | None]:
     """The origin of what public images taught a network at an earlier start, which it gets, or the images that are to
     teach it. Arguments are those of `starting_point`."""
     origin = None if public is None else kept_pretrained(private, unet)
     if public is None or origin is not None or checkpoint is not None:
         return origin, None
-    return None, load_public_images(public.images, sensitive, private / "cache", training=public.facts)
+    facts = {**public.facts, **cost(public.images)}
+    return None, load_public_images(public.images, sensitive, private / "cache", training=facts)
 
 
-def keep_pretrained(private: Path, pipeline: DiffusionPipeline, origin: dict[str, Any]) -> None:
+def keep_pretrained(private: Path, pipeline: DiffusionPipeline, origin: dict[str, Any], *, chosen: bool) -> None:
     """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted
-    later goes on from there, and other runs may take it as their `--pretrained_model_name_or_path`.
+    later goes on from there. Other runs may take it as their `--pretrained_model_name_or_path`, unless it depends on
+    sensitive images: then it says so of itself.
 
     Args:
         private (`Path`): The run's private folder.
         pipeline (`DiffusionPipeline`): The model.
-        origin (`dict`): Of the images.
+        origin (`dict`): Of the images; those of a release have an epsilon.
+        chosen (`bool`): Whether a noisy answer chose among the images.
     """
-    shutil.rmtree(private / f".{KEPT_NAME}", ignore_errors=True)  # of a start that was interrupted here
-    pipeline.save_pretrained(private / f".{KEPT_NAME}")
-    (private / f".{KEPT_NAME}" / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
-    put_in_place(private / f".{KEPT_NAME}", private / KEPT_NAME)
+    folder = private / f".{KEPT_NAME}"
+    shutil.rmtree(folder, ignore_errors=True)  # of a start that was interrupted here
+    pipeline.save_pretrained(folder)
+    if chosen or "epsilon" in origin:
+        index = json.loads((folder / "model_index.json").read_bytes())
+        (folder / "model_index.json").write_text(canonical_json({**index, "privacy": UNRELEASED_PRIVACY}))
+    (folder / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
+    put_in_place(folder, private / KEPT_NAME)
 
 
 def kept_pretrained(private: Path, unet: UNet2DModel | UNet2DConditionModel) -> dict[str, Any] | None:

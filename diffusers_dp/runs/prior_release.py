@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A release of this library as the start of another run: what it cost is written down, and where both were probably
-trained on the same images, the one is refused unless one ledger adds both up. No torch."""
+"""A release of this library as the start of another run, a model or images: what it cost is written down, and where
+both were probably trained on the same images, the one is refused unless one ledger adds both up."""
 
 import json
 from collections import Counter
@@ -11,8 +11,11 @@ from typing import Any
 
 from ..accounting.ledger_file import Release, facts_of, other_releases
 from ..data.images import PublicFacts
+from ..data.public_images import public_files, public_flag
+from ..data.source import DataSource
 from ..errors import UsageError
-from ..verify import RECEIPT_NAME, Unreadable, read_receipt, settled_digest
+from ..release.hub import fetch_snapshot
+from ..verify import RECEIPT_NAME, RELEASED, Unreadable, priced_inputs, read_receipt, settled_digest
 from .identity import read_identity
 
 
@@ -35,23 +38,77 @@ def receipt_of(folder: Path, index: dict[str, Any], what: str) -> dict[str, Any]
     try:
         receipt = read_receipt(folder)
         float(receipt["claimed_epsilon"]["pld"]["epsilon"]), float(receipt["delta"]), dict(receipt["public_facts"])
+        dict(receipt.get("dataset") or {}), [float(each["epsilon"]) for each in priced_inputs(receipt)]
     except (Unreadable, KeyError, TypeError, ValueError):
         raise UsageError(
             f"{what} is a release whose {RECEIPT_NAME} is missing or damaged, so that nothing says what it cost; take "
-            "the release whole, or another model."
+            "the release whole, or begin with something else."
         ) from None
     return receipt
 
 
 def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
     """What the receipt of a run that begins with a release says of it: its epsilon (PLD) and delta, as it states them,
-    and the hash of its receipt, as its `model_index.json` has it."""
+    the hash of its receipt, as its `model_index.json` has it, whose epsilon that is, and what it began with that has
+    an epsilon."""
+    facts, dataset = receipt["public_facts"], receipt.get("dataset") or {}
+    left_out = ("began_with", "trained_on")  # they have places of their own
+    earlier = [{key: each[key] for key in each if key not in left_out} for each in priced_inputs(receipt)]
     return {
-        "kind": "release of diffusers_dp",
+        "kind": RELEASED,
         "epsilon": receipt["claimed_epsilon"]["pld"]["epsilon"],
         "delta": receipt["delta"],
         "receipt_sha256": settled_digest(receipt),
+        "unit_of_privacy": receipt.get("unit_of_privacy"),
+        "num_units": facts.get("num_units", facts.get("num_images")),
+        "class_names": facts.get("class_names"),
+        **({"dataset_id": dataset.get("id"), "release_id": dataset.get("release_id")} if dataset else {}),
+        **({"began_with": earlier} if earlier else {}),
     }
+
+
+def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) -> dict[str, Any]:
+    """What a release cost that public images are, or were drawn from, for their origin; empty where they are none.
+
+    The receipt is looked for in the folders of the data files and above them, and on the Hub in the repository. Copies
+    of the images without the receipt are not noticed.
+
+    Args:
+        data (`DataSource`): The public images.
+        facts (`PublicFacts`): Of this run's images.
+        books: As `refuse_the_same_images` takes them.
+
+    Raises:
+        UsageError: They are of several releases, or the receipt is damaged; or see `refuse_the_same_images`.
+    """
+    what = f"{public_flag(data)} {data.train_data_dir or data.dataset_name}"
+    folders = _folders_with_receipts(data)
+    if not folders:
+        return {}
+    receipts = {settled_digest(receipt): receipt for folder in folders if (receipt := receipt_of(folder, {}, what))}
+    if len(receipts) > 1:
+        raise UsageError(f"{what} holds images of {len(receipts)} releases; name one of them.")
+    (receipt,) = receipts.values()
+    refuse_the_same_images(receipt, facts, what, **books)
+    return facts_of_release(receipt)
+
+
+def _folders_with_receipts(data: DataSource) -> list[Path]:
+    """Those that hold a receipt among the folders of the data files and those above them."""
+    folders: set[Path] = set()
+    for file in public_files(data):
+        if isinstance(file, Path):
+            folders |= {file.absolute().parent, file.resolve().parent} if file.is_symlink() else {file.parent}
+        elif data.dataset_name is not None and not Path(data.dataset_name).exists():
+            snapshot = fetch_snapshot(
+                data.dataset_name, kind="public images", files=[f"*{RECEIPT_NAME}"], flag=public_flag(data),
+                repo_types=("dataset",),
+            )  # fmt: skip
+            folders |= {path.parent for path in snapshot.rglob(RECEIPT_NAME)}
+            break  # all others lie in the same repository
+    ways = {way for folder in folders for way in (folder.absolute(), folder.resolve())}
+    found = {folder for way in ways for folder in (way, *way.parents)}
+    return sorted(folder for folder in found if (folder / RECEIPT_NAME).exists())
 
 
 def refuse_the_same_images(
@@ -66,7 +123,7 @@ def refuse_the_same_images(
 ) -> None:
     """Refuses a release that has the number of units and the classes of this run, so that both were probably trained
     on the same images: the epsilon of an image in both is the sum, and this run's receipt would state its own part
-    alone.
+    alone. So is one that began with such a release, as far as its receipt tells.
 
     Under one `--dataset_id` the ledger of that data set adds the two up, and nothing is refused, if the ledger in
     `--ledger_dir` holds the release and those before it. Images in common in another number, or under other
@@ -82,29 +139,31 @@ def refuse_the_same_images(
     Raises:
         UsageError: They are, or the ledger of the data set does not hold the release.
     """
-    dataset = receipt.get("dataset")
-    if dataset_id is not None and isinstance(dataset, dict) and dataset.get("id") == dataset_id:
+    others: list[Release] = []
+    if dataset_id is not None:
         release_id = str(read_identity(private, dataset_id, ledger_path).release_id)
         others = other_releases(
             ledger_path, dataset_id=dataset_id, release_id=release_id, unit_of_privacy=unit_of_privacy
         )
-        if not _hold(others, receipt):
-            raise UsageError(
-                f"{what} is a release of --dataset_id {dataset_id}, but {ledger_path} does not hold all "
-                "questions that its receipt lists, so they would not be counted: give the --ledger_dir where it was "
-                "made."
-            )
-        return
-    theirs = receipt["public_facts"]
     classes = None if facts.class_names is None else list(facts.class_names)
-    number = theirs.get("num_units", theirs.get("num_images"))
-    if (number, theirs.get("class_names")) != (facts.num_units, classes):
-        return
-    raise UsageError(
-        f"{what} is a release trained on as many images of the "
-        "same classes, so probably on these, and its epsilon would not be counted; begin with another model, or make "
-        "both releases under one --dataset_id, which adds them up."
-    )
+    release = facts_of_release(receipt)
+    held = [found.header["release_id"] for found in others]
+    for origin in (release, *release.get("began_with", [])):
+        is_first = origin is release
+        named = f"{what} is a release" if is_first else f"{what} began with a release"
+        if dataset_id is not None and origin.get("dataset_id") == dataset_id:
+            if not (_hold(others, receipt) if is_first else origin.get("release_id") in held):
+                raise UsageError(
+                    f"{named} of --dataset_id {dataset_id}, but {ledger_path} does not hold all "
+                    "questions that its receipt lists, so they would not be counted: give the --ledger_dir where it "
+                    "was made."
+                )
+        elif (origin.get("num_units"), origin.get("class_names", ())) == (facts.num_units, classes):
+            raise UsageError(
+                f"{named} trained on as many images of the same classes, so probably on these, and its epsilon would "
+                "not be counted; begin with something else, or make both releases under one --dataset_id, which adds "
+                "them up."
+            )
 
 
 def _hold(releases: Sequence[Release], receipt: dict[str, Any]) -> bool:

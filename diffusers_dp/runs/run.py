@@ -33,7 +33,7 @@ from ..verify import receipt_digest
 from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
-from .folder import RunFolder
+from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
 from .plan import Plan, dp_sgd_row, new_ledger
 from .stages import StageTable
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ..queries.query import Finish
 
 Config = TypeVar("Config", bound=TrainingConfig)
-DERIVED = "model"  # folder of a second release, see `release_derived`
 
 
 class TrainingRun(Generic[Config]):
@@ -114,6 +113,8 @@ class TrainingRun(Generic[Config]):
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
             self.identity.public_inputs = public_inputs
+        else:
+            self.identity.refuse_other_inputs(public_inputs)
         processes.on_first(lambda: save_identity(private, self.identity))
         self.tracker = Tracker(config.tracker, private)
         processes.on_first(self.tracker.start)

@@ -14,8 +14,8 @@ import pytest
 from diffusers import UNet2DModel
 from safetensors.torch import load_file
 
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.commands.evaluate_inputs import check_disjoint
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.commands.evaluate_inputs import check_disjoint, check_unit
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
@@ -26,12 +26,13 @@ from diffusers_dp.runs.kept_states import kept_states, load_state
 from support.evaluating import FAST, PRIVATE, read, refused, run
 from support.flags import TINY
 from support.images import write_dataset
+from support.ledgers import row
 from support.releases import make_release
 from support.runs import load
 
 
 HOUSE = "private/unprotected/evaluation"
-LEDGER = "ledgers/digits.validation.jsonl"
+LEDGER = "ledgers/digits.jsonl"
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ class TestPrivateSelection:
         )
         facts = whole["protocol"]["private_selection"]
         assert small["protocol"]["private_selection"] == facts and facts["epsilon"] <= 8
-        assert "must not be among" in facts["statement"] and "drawn afresh" in facts["repetition"]
+        assert "in one sum with all releases" in facts["statement"] and "drawn afresh" in facts["repetition"]
         assert facts["statement"] in html.unescape((tmp_path / HOUSE / "report.html").read_text())
         sizes = [found["image_sets"][f"real {side}"]["num_images"] for side in ("training", "validation")]
         assert sum(sizes) == 200 and 40 < sizes[1] < 80  # each image by its own id; 60 is the divisor
@@ -126,7 +127,7 @@ class TestPrivateSelection:
             None, target_epsilon=10.0, target_delta=1e-5, num_images=trained_on, accountant="rdp",
             public_facts={"image_shape": [1, 8, 8]},
         )  # fmt: skip
-        ledger.executed(ledger.reserve(LedgerRow("dp_sgd", "gaussian", 2.0)), 1)
+        ledger.executed(ledger.reserve(row(2.0, name="dp_sgd")), 1)
         (tmp_path / "run").mkdir()
         release = make_release(tmp_path / "run", ledger=ledger)
         flags = [
@@ -147,6 +148,21 @@ class TestPrivateSelection:
             run(*flags)
             words = "trained on 140 images, as many as --validation_size 60 leaves"
             assert any(words in warning for warning in read(tmp_path / "run" / HOUSE)["warnings"])
+
+    @pytest.mark.parametrize(
+        ("unit", "column", "remedy"),
+        [
+            ("image", None, None), ("patient", "patient", None), ("patient", None, "give --unit_column patient"),
+            ("image", "patient", "leave --unit_column out"), ("patient", "slide", "give --unit_column patient"),
+        ],
+    )  # fmt: skip
+    def test_the_unit_is_that_of_the_release(self, unit, column, remedy):
+        if remedy is None:
+            check_unit({"unit_of_privacy": unit}, column)
+            check_unit(None, column)
+        else:
+            with pytest.raises(UsageError, match=f"these do not add up; {remedy}"):
+                check_unit({"unit_of_privacy": unit}, column)
 
     def test_labels_are_missing(self, data, tmp_path, capsys):
         bare = write_dataset(tmp_path / "bare", load_digits_split(train=True)[0][:40])

@@ -3,6 +3,7 @@
 checked."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -10,12 +11,14 @@ import dp_accounting
 import numpy as np
 import pytest
 import torch
+from dp_accounting.pld import PLDAccountant
 
-from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.errors import UsageError
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger_file import other_releases
+from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation import selection
-from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.evaluation.selection import choose_privately, split_for_training
+from diffusers_dp.evaluation.images import ImageSet, fingerprint
+from diffusers_dp.evaluation.selection import check_choice, choose_privately, split_for_training
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -236,10 +239,101 @@ def test_the_ledger_is_its_own_and_on_disk(tmp_path):
     choice = choose(ledger_path=path)
     header, row = map(json.loads, path.read_text().splitlines())
     assert header["target_epsilon"] == EPSILON and header["num_images"] == NUM_IMAGES
-    assert "disjoint" in header["public_facts"]["use"]
+    assert "choice" in header["public_facts"]["use"] and header["dataset_id"] == "ledger"
     assert row["stage"] == "classifier_selection" and row["mechanism"] == "gaussian" and row["state"] == "executed"
     assert row["noise_multiplier"] == choice.facts["noise_multiplier"]
     assert row["query"]["sensitivity"] == pytest.approx(math.sqrt(6))
+
+
+def train(path, release_id="0" * 16, sigma=4.0, **changes):
+    """A training of the data set, as its ledger has it."""
+    ledger = PrivacyLedger(
+        path, release_id=release_id, dataset_id=path.stem, target_delta=DELTA,
+        **{"target_epsilon": 3.0, "num_images": 100, **changes},
+    )  # fmt: skip
+    ledger.reserve(LedgerRow("dp_sgd", "gaussian", sigma))
+    ledger.close()
+    return ledger
+
+
+def sum_of(*sigmas):
+    """By dp_accounting alone."""
+    accountant = PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
+    for sigma in sigmas:
+        accountant.compose(dp_accounting.GaussianDpEvent(sigma))
+    return accountant.get_epsilon(DELTA)
+
+
+def test_a_choice_and_the_trainings_of_its_data_set_have_one_sum(tmp_path):
+    """Whichever comes first: each reads what the other wrote, in one file."""
+    path = tmp_path / "scans.jsonl"
+    train(path)
+    facts = choose(ledger_path=path).facts
+    assert facts["epsilon_of_all_releases"] == pytest.approx(sum_of(4.0, facts["noise_multiplier"]), abs=1e-3)
+    later = train(path, "1" * 16)
+    assert [(prior["num_images"], len(prior["events"])) for prior in later.prior_releases] == [(100, 1), (30, 1)]
+    assert later.epsilon_of_all_releases() == pytest.approx(sum_of(4.0, 4.0, facts["noise_multiplier"]), abs=1e-3)
+    assert [file.name for file in tmp_path.glob("*.jsonl")] == ["scans.jsonl"]
+
+
+def test_a_bound_of_the_data_set_holds_for_a_choice(tmp_path):
+    """It gets what is left of it, or is refused before classifiers are trained."""
+    path = tmp_path / "scans.jsonl"
+    train(path, dataset_epsilon=1.3)
+    facts = choose(ledger_path=path).facts
+    assert facts["epsilon"] < EPSILON and 1.29 < facts["epsilon_of_all_releases"] <= 1.3 + 1e-6
+    full = tmp_path / "full.jsonl"
+    train(full, dataset_epsilon=train(tmp_path / "alone.jsonl").epsilon_of_all_releases())
+    for check in (check_choice, functools.partial(choose_privately, GROUPS)):
+        with pytest.raises(UsageError, match="leaves nothing"):
+            check(validation(), epsilon=EPSILON, delta=DELTA, ledger_path=full)
+
+
+def test_what_an_earlier_version_wrote_beside_the_ledger_is_counted(tmp_path):
+    """`NAME.validation.jsonl`, which no training read."""
+    path, beside = tmp_path / "scans.jsonl", tmp_path / "scans.validation.jsonl"
+    sigma = choose(ledger_path=beside).facts["noise_multiplier"]
+    before = beside.read_bytes()
+    for ledger in (train(path), train(path, "1" * 16)):
+        assert ledger.prior_releases[-1]["num_images"] == NUM_IMAGES
+    assert ledger.epsilon_of_all_releases() == pytest.approx(sum_of(4.0, 4.0, sigma), abs=1e-3)
+    planned = other_releases(path, dataset_id="scans", release_id="none")
+    assert [release.header["num_images"] for release in planned] == [100, 100, 30]
+    with pytest.raises(UsageError, match="have answered before"):
+        choose(ledger_path=path)
+    assert beside.read_bytes() == before
+    with pytest.raises(IntegrityError, match="protects one image, and this one one patient_id"):
+        train(path, "2" * 16, unit_of_privacy="patient_id")
+    beside.write_bytes(before[:-20] + b"x" + before[-19:])
+    with pytest.raises(IntegrityError, match="scans.validation.jsonl"):
+        train(path, "3" * 16)
+
+
+def of_patients():
+    """Ten patients of three images each."""
+    return dataclasses.replace(validation(), units=np.arange(NUM_IMAGES) // 3, unit_of_privacy="patient_id")
+
+
+def test_a_choice_has_the_unit_of_the_trainings(tmp_path):
+    """All images of a patient move the sum by what one image would; other units are not added up."""
+    path = tmp_path / "scans.jsonl"
+    choice = choose(of_patients(), ledger_path=path, generator=Noiseless(bytes(16)))
+    header, row = map(json.loads, path.read_text().splitlines())
+    assert header["unit_of_privacy"] == "patient_id" and row["query"]["max_images_per_unit"] == 8
+    np.testing.assert_allclose(np.concatenate(choice.noisy_accuracies) * NUM_IMAGES * 3, COUNTS, atol=1e-4)
+    assert choice.facts["unit_of_privacy"] == "patient_id"
+    with pytest.raises(IntegrityError, match="these do not add up"):
+        train(path)
+    train(tmp_path / "images.jsonl")
+    for check in (check_choice, functools.partial(choose_privately, GROUPS)):
+        with pytest.raises(IntegrityError, match="these do not add up"):
+            check(of_patients(), epsilon=EPSILON, delta=DELTA, ledger_path=tmp_path / "images.jsonl")
+
+
+def test_subsets_keep_their_units():
+    part = of_patients().subset(np.array([1, 29]))
+    assert part.units.tolist() == [0, 9] and part.unit_of_privacy == "patient_id"
+    assert fingerprint(part) != fingerprint(dataclasses.replace(part, units=np.array([0, 0])))
 
 
 def test_a_second_choice_finds_nothing_left(tmp_path):
@@ -292,7 +386,8 @@ def test_a_choice_that_fails_stays_spent(tmp_path, monkeypatch):
 
 def test_it_says_whom_it_protects():
     facts = choose().facts
-    assert "must not be among those that the generator was trained on" in facts["statement"]
+    assert "counted in one sum with all releases of the data set" in facts["statement"]
+    assert facts["unit_of_privacy"] == "image"
     assert facts["num_validation_images"] == NUM_IMAGES and facts["delta"] == DELTA
     json.dumps(facts)
 

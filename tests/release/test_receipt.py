@@ -106,7 +106,9 @@ class TestClaims:
     )
     def test_the_verifier_computes_the_same_number(self, target, rows):
         """On the grid that the receipt states, whatever the order of the rows: to the last bit, on one machine."""
-        ledger = PrivacyLedger(None, target_epsilon=target, target_delta=1e-5, num_images=1000, dataset_id="digits")
+        ledger = PrivacyLedger(
+            None, target_epsilon=target, target_delta=1e-5, num_images=1000, dataset_id="digits", release_id="a"
+        )
         for mechanism, sigma, q, steps in rows:
             ledger.reserve(LedgerRow(mechanism, mechanism, sigma, q, steps))
         receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)

@@ -10,7 +10,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.models import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.unreleased import save_unreleased
-from diffusers_dp.runs.pretrained import keep_pretrained
+from diffusers_dp.runs.pretrained import keep_pretrained, kept_pretrained
 from support.ledgers import protected, unprotected
 from support.public_models import load, make_unet
 
@@ -35,8 +35,20 @@ def test_no_run_begins_with_what_noisy_answers_taught(ledger, tmp_path):
 
 
 def test_what_public_images_taught_is_public(tmp_path):
-    keep_pretrained(tmp_path, pipeline(), {"kind": "public images"})
+    keep_pretrained(tmp_path, pipeline(), {"kind": "public images"}, chosen=False)
     assert load(str(tmp_path / "pretrained")).origin["trained_on"] == {"kind": "public images"}
+
+
+@pytest.mark.parametrize(("origin", "chosen"), [({}, True), ({"epsilon": 1.0, "delta": 1e-5}, False)])
+def test_what_public_images_taught_may_depend_on_sensitive_ones(origin, chosen, tmp_path):
+    """A noisy answer chose the images (PrivImage), or they are a release. A run that goes on loads them all the
+    same."""
+    keep_pretrained(tmp_path, pipeline(), {"kind": "public images", **origin}, chosen=chosen)
+    DPImagePipeline.from_pretrained(tmp_path / "pretrained").save_pretrained(tmp_path / "copy")
+    for name in ("pretrained", "copy"):
+        with pytest.raises(UsageError, match="no receipt says what that cost; begin with"):
+            load(str(tmp_path / name))
+    assert kept_pretrained(tmp_path, make_unet()) == {"kind": "public images", **origin}
 
 
 @pytest.mark.parametrize("ledger", WORDS)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import DPDiffusionConfig
@@ -14,6 +14,7 @@ from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.identity import RunIdentity, save_identity
 from diffusers_dp.runs.pretrained import load_pretrained
 from diffusers_dp.verify import verify
+from support.ledgers import row
 from support.releases import make_release
 
 
@@ -30,7 +31,7 @@ def make_ledger(path, sigma=8.0, **changes):
         path, target_epsilon=50, target_delta=1e-5, num_images=1000, public_facts={"class_names": list(CLASSES)},
         **changes,
     )  # fmt: skip
-    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", sigma)), 1)
+    ledger.executed(ledger.reserve(row(sigma, name="frequency_features")), 1)
     return ledger
 
 

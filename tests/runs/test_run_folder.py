@@ -83,6 +83,29 @@ class TestRunFolder:
             RunFolder(tmp_path).create(resume=resume)
         assert names(tmp_path) == [result]
 
+    @pytest.mark.parametrize("result", ["release", "no_guarantee", "model/release"])
+    @pytest.mark.parametrize("left", [None, [], ["audit.json"], ["lock", "status.json"]])
+    def test_a_result_without_its_books_gets_no_second_budget(self, tmp_path, result, left):
+        """`private/` is gone or empty, and what it paid for is there."""
+        index = "privacy_receipt.json" if "release" in result else "model_index.json"
+        (tmp_path / result).mkdir(parents=True)
+        (tmp_path / result / index).write_text("{}")
+        for name in left or ():
+            (tmp_path / "private").mkdir(exist_ok=True)
+            (tmp_path / "private" / name).write_text("")
+        if left == []:
+            (tmp_path / "private").mkdir()
+        before = sorted(tmp_path.rglob("*"))
+        words = f"{result} shows that a run has spent its budget here, and private/run.json is missing: restore"
+        with pytest.raises(IntegrityError, match=words):
+            RunFolder(tmp_path).create(resume=True)
+        assert sorted(tmp_path.rglob("*")) == before
+        (tmp_path / "private").mkdir(exist_ok=True)
+        (tmp_path / "private" / "run.json").write_text("{}")
+        run = RunFolder(tmp_path)
+        run.create(resume=True)
+        run.close()
+
     def test_leftovers_are_told_from_what_is_somebody_else_s(self, tmp_path):
         for name in (".release-notes/mine.txt", ".release-a1b2c3d4/saved/x", ".release-e5f6a7b8/release/x"):
             (tmp_path / name).parent.mkdir(parents=True)

@@ -10,8 +10,13 @@ from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.accounting.unprotected_ledger import UnprotectedLedger
 
 
+#: What a door says of every question.
+SAID = {"sensitivity": 1.0, "clip_norm": 1.0}
+
+
 def row(sigma, q=1.0, steps=1, name="stage", **facts):
-    return LedgerRow(name, "gaussian" if q == 1 else "poisson_gaussian", sigma, q, steps, **facts)
+    mechanism = "gaussian" if q == 1 else "poisson_gaussian"
+    return LedgerRow(name, mechanism, sigma, q, steps, **{"query": SAID, **facts})
 
 
 def on_disk(folder, **changes):

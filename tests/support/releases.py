@@ -9,13 +9,14 @@ from diffusers import EDMDPMSolverMultistepScheduler, UNet2DModel
 from PIL import Image
 
 from diffusers_dp import verify
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.artefacts import PipelineArtefact
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.receipt import RunRecord
+from support.ledgers import row
 from support.models import unet_config
 
 
@@ -37,20 +38,20 @@ def make_ledger(folder):
         accountant="rdp",
         public_facts={"image_shape": [1, 8, 8]},
     )
-    ledger.executed(ledger.reserve(LedgerRow("frequency_features", "gaussian", 8.0)), 1)
+    ledger.executed(ledger.reserve(row(8.0, name="frequency_features")), 1)
     for _ in range(2):
-        ledger.executed(ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 2.0, 0.25, 20)), 20)
+        ledger.executed(ledger.reserve(row(2.0, 0.25, 20, "dp_sgd")), 20)
     return ledger
 
 
-def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None, scheduler=None, public_inputs=()):
+def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None, scheduler=None, **said):
     id2label = None if num_classes is None else {i: f"class {i}" for i in range(num_classes)}
     unet = unet or make_unet(num_classes, patch_size)
     scheduler = scheduler or EDMDPMSolverMultistepScheduler(sigma_data=0.577)
     pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=patch_size)
     record = RunRecord(
-        ledger=ledger or make_ledger(folder), method=METHODS["feta_pro"], public_inputs=public_inputs,
-        curriculum={"curriculum": "spatial,frequency"},
+        ledger=ledger or make_ledger(folder), method=METHODS["feta_pro"],
+        curriculum={"curriculum": "spatial,frequency"}, **said,
     )  # fmt: skip
     return build_release(folder, PipelineArtefact(pipeline, samples=Image.new("L", (16, 16))), record)
 
@@ -68,7 +69,10 @@ def reseal(release, change):
     content = canonical_json(receipt)
     (release / RECEIPT).write_text(content)
     index = json.loads((release / "model_index.json").read_text())
-    index["privacy"]["receipt_sha256"] = hashlib.sha256(content.encode()).hexdigest()
+    try:
+        index["privacy"]["receipt_sha256"] = verify.settled_digest(receipt)
+    except ValueError:  # it is larger than anybody reads
+        index["privacy"]["receipt_sha256"] = hashlib.sha256(content.encode()).hexdigest()
     index["privacy"] |= {field: receipt.get(field) for field in verify.PRIVACY_FIELDS}
     try:
         index["privacy"]["epsilon"] = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]

@@ -65,9 +65,9 @@ def test_from_public_images_to_release(method, script, flags, tmp_path, monkeypa
     """Public images first: what is kept for other runs was learned before the first question."""
     asked, keep = [], run_module.keep_pretrained
 
-    def watched(private, pipeline, origin):
-        asked.append((tmp_path / "run" / "private" / "ledger.jsonl").exists())
-        keep(private, pipeline, origin)
+    def watched(private, pipeline, origin, chosen):
+        asked.append((tmp_path / "run" / "private" / "ledger.jsonl").exists() or chosen)
+        keep(private, pipeline, origin, chosen=chosen)
 
     monkeypatch.setattr("diffusers_dp.runs.diffusion_run.keep_pretrained", watched)
     script.main([*flags, *write_public(tmp_path / "public", tuple("abcdef"))])
@@ -162,9 +162,9 @@ def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
     """The first start had no --mix_public_images and was interrupted after its pre-training: no images would be left
     to mix."""
     config = DPFETAConfig(public_data_dir="public", mix_public_images=True)
-    given = {"sensitive": config.data, "public": config.public_training, "mix_public_images": True}
+    given = {"sensitive": config.data, "public": config.public_training, "mix_public_images": True, "cost": dict}
     model = StartingModel(make_unet(), DDIMScheduler(), "ddpm", 1, None)
-    keep_pretrained(tmp_path, DPImagePipeline(model.unet, model.scheduler), {"kind": "public images"})
+    keep_pretrained(tmp_path, DPImagePipeline(model.unet, model.scheduler), {"kind": "public images"}, chosen=False)
     with pytest.raises(UsageError, match="--mix_public_images was not given at this run's first start"):
         starting_point(model, tmp_path, None, **given)
 
@@ -172,7 +172,7 @@ def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
 def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):
     """Diffusers would fill a missing layer with chance."""
     unet = make_unet()
-    keep_pretrained(tmp_path, DPImagePipeline(unet, DDIMScheduler()), {"kind": "public images"})
+    keep_pretrained(tmp_path, DPImagePipeline(unet, DDIMScheduler()), {"kind": "public images"}, chosen=False)
     assert kept_pretrained(tmp_path, make_unet()) == {"kind": "public images"}
     edit_weights(tmp_path / "pretrained", lambda tensors: tensors.pop("conv_in.bias"))
     with pytest.raises(IntegrityError, match="is damaged or of another model"):

@@ -68,6 +68,10 @@ def test_a_run_asks_once_before_it_learns(method, flags, tmp_path, monkeypatch):
     receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
     assert {origin["kind"] for origin in receipt["public_inputs"]} == {"public images", "semantic query network"}
     assert verify.report(tmp_path / "run" / "release") == 0
+    if method == "dp_diffusion":  # what was learned depends on the answer
+        second = [*flags[: flags.index("--public_data_dir")], "--output_dir", str(tmp_path / "second")]
+        with pytest.raises(UsageError, match="learned from noisy answers about sensitive images"):
+            script.main([*second, "--pretrained_model_name_or_path", str(tmp_path / "run" / "private" / "pretrained")])
 
 
 def test_what_does_not_fit_is_refused_before_it_is_asked(flags, tmp_path, monkeypatch):

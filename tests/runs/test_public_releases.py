@@ -1,0 +1,257 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Public images that are a release, or were drawn from one: they are inputs with an epsilon, counted or refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from diffusers_dp import verify
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.cli import main as cli
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.files.canonical import canonical_json
+from support.flags import NUM_IMAGES, TINY_RUN
+from support.ledgers import row
+from support.releases import RECEIPT, make_release
+from support.runs import PowerCut, cut_power_at, files, load, write_images, write_public
+
+
+CLASSES = ("left", "empty", "right")
+PRETRAINING = ["--objective", "edm", "--public_steps", "2", "--public_batch_size", "4"]
+EVOLUTION = (
+    "--candidates_per_class 4 --variation_strengths 0.5 --images_per_class 4 --skip_preflight --class_names "
+    f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1 --generator public_images"
+).split()
+
+
+def ledger_of(path=None, num_images=NUM_IMAGES, **changes):
+    ledger = PrivacyLedger(
+        path, target_epsilon=50, target_delta=1e-3, num_images=num_images, public_facts={"class_names": list(CLASSES)},
+        **changes,
+    )  # fmt: skip
+    ledger.executed(ledger.reserve(row(2.0, name="frequency_features")), 1)
+    return ledger
+
+
+def drawn_from(release, folder):
+    """What `diffusers-dp sample` writes."""
+    cli(["sample", str(release), "--num_images", "12", "--output_dir", str(folder), "--num_inference_steps", "1"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def drawn_once(tmp_path_factory):
+    return drawn_from(
+        make_release(tmp_path_factory.mktemp("run"), ledger=ledger_of()), tmp_path_factory.mktemp("drawn") / "images"
+    )
+
+
+@pytest.fixture
+def drawn(drawn_once, tmp_path):
+    return Path(shutil.copytree(drawn_once, tmp_path / "drawn"))
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return load("dp_diffusion", monkeypatch)
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return [*TINY_RUN, *PRETRAINING, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+
+
+def receipt_of(release):
+    return json.loads((release / RECEIPT).read_text())
+
+
+def linked(drawn, tmp_path):
+    """A folder of links to the files of a release."""
+    (tmp_path / "links").mkdir()
+    for file in (drawn / "data").iterdir():
+        (tmp_path / "links" / file.name).symlink_to(file)
+    return tmp_path / "links"
+
+
+PLACES = {
+    "the folder": lambda drawn, tmp_path: drawn,
+    "what lies in it": lambda drawn, tmp_path: drawn / "data",
+    "a folder that holds it": lambda drawn, tmp_path: drawn.rename(tmp_path / "all" / "drawn").parent,
+    "links to its files": linked,
+    "a link to it": lambda drawn, tmp_path: (tmp_path / "link").symlink_to(drawn / "data") or tmp_path / "link",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_drawn_images_of_the_same_images_are_refused(place, drawn, script, flags, tmp_path):
+    """As a model that drew them is: their epsilon would not be in the receipt."""
+    (tmp_path / "all").mkdir()
+    name = PLACES[place](drawn, tmp_path)
+    with pytest.raises(UsageError, match="^--public_dataset_name .* so probably on these.*--dataset_id, which"):
+        script.main([*flags, "--public_dataset_name", str(name)])
+    assert not (tmp_path / "run").exists(), "nothing is left behind"
+
+
+def test_drawn_images_in_folders_of_classes_are_refused(drawn, script, flags, tmp_path):
+    """Who draws them for `--public_data_dir` leaves the receipt where it was, above or beside them."""
+    shutil.rmtree(drawn / "data")
+    for number in range(6):
+        (drawn / "pictures" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 40 * number).save(drawn / "pictures" / "ab"[number % 2] / f"{number}.png")
+    with pytest.raises(UsageError, match="^--public_data_dir .* so probably on these"):
+        script.main([*flags, "--public_data_dir", str(drawn / "pictures")])
+
+
+def test_a_release_of_images_is_refused_too(tmp_path, monkeypatch, flags, script):
+    """Private Evolution's data set, in DP-SGD's pre-training and as the candidates of another evolution."""
+    evolution = load("pe", monkeypatch)
+    own = write_images(tmp_path / "others")
+    evolution.main([
+        *EVOLUTION, *own, *write_public(tmp_path / "public", CLASSES)[:2], "--output_dir", str(tmp_path / "pe"),
+    ])  # fmt: skip
+    name = ["--public_dataset_name", str(tmp_path / "pe" / "release")]
+    for main, given in ((script.main, flags), (evolution.main, [*EVOLUTION, *own])):
+        with pytest.raises(UsageError, match="^--public_dataset_name .* so probably on these"):
+            main([*given, *name, "--output_dir", str(tmp_path / "second")])
+        assert not (tmp_path / "second").exists()
+    with pytest.raises(UsageError, match="so probably on these"):
+        script.main([*flags, "--public_dataset_name", str(tmp_path / "pe"), "--dataset_id", "a", "--ledger_dir", "b"])
+
+
+def test_of_other_images_they_are_an_input_with_an_epsilon(tmp_path, script, flags, capsys):
+    """The receipt says their epsilon and no longer that they were made without the sensitive images; `verify` says
+    it."""
+    drawn = drawn_from(make_release(tmp_path, ledger=ledger_of(num_images=50)), tmp_path / "drawn")
+    script.main([*flags, "--public_dataset_name", str(drawn)])
+    receipt, first = receipt_of(tmp_path / "run" / "release"), receipt_of(drawn)
+    (origin,) = receipt["public_inputs"]
+    assert origin["kind"] == "release of diffusers_dp" and origin["num_images"] == 12 and origin["steps"] == 2
+    assert origin["epsilon"] == first["claimed_epsilon"]["pld"]["epsilon"] and origin["delta"] == first["delta"]
+    assert origin["receipt_sha256"] == verify.settled_digest(first) and origin["num_units"] == 50
+    assert "made without the sensitive images" not in json.dumps(receipt["assumptions"])
+    capsys.readouterr()
+    assert verify.report(tmp_path / "run" / "release") == 0
+    said = capsys.readouterr().out
+    assert f"Began with a release of epsilon {origin['epsilon']:.4f} at delta 0.001 for one of its 50 images" in said
+    assert "for an image in both, the two add up" in said
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_under_one_data_set_they_are_counted_or_refused(held, tmp_path, script, flags, capsys):
+    ledgers = tmp_path / "ledgers"
+    ledger = ledger_of(ledgers / "scans.jsonl", dataset_id="scans", release_id="0" * 16)
+    ledger.close()
+    drawn = drawn_from(make_release(tmp_path, ledger=ledger), tmp_path / "drawn")
+    if not held:
+        ledgers = tmp_path / "elsewhere"
+    given = [*flags, "--public_dataset_name", str(drawn), "--dataset_id", "scans", "--ledger_dir", str(ledgers)]
+    given += ["--target_delta", "0.001"]
+    if not held:
+        with pytest.raises(UsageError, match="does not hold all questions that its receipt lists"):
+            script.main(given)
+        assert not (tmp_path / "run").exists()
+        return
+    script.main(given)
+    receipt = receipt_of(tmp_path / "run" / "release")
+    assert [len(prior["events"]) for prior in receipt["prior_releases"]] == [1]
+    assert receipt["public_inputs"][0]["dataset_id"] == "scans" == receipt["dataset"]["id"]
+    assert (
+        receipt["dataset"]["epsilon_of_all_releases"]["pld"] > receipt_of(drawn)["claimed_epsilon"]["pld"]["epsilon"]
+    )
+    assert verify.report(tmp_path / "run" / "release") == 0
+    assert "it is of data set scans, whose sum should count it" in capsys.readouterr().out
+
+
+def test_a_damaged_receipt_says_nothing_of_what_they_cost(drawn, script, flags, tmp_path):
+    (drawn / RECEIPT).write_text("{")
+    with pytest.raises(UsageError, match="missing or damaged, so that nothing says what it cost"):
+        script.main([*flags, "--public_dataset_name", str(drawn)])
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_releases_at_once_are_refused(tmp_path, script, flags):
+    for number in (50, 60):
+        (tmp_path / str(number)).mkdir()
+        release = make_release(tmp_path / str(number), ledger=ledger_of(num_images=number))
+        drawn_from(release, tmp_path / "public" / f"train-{number}")
+    with pytest.raises(UsageError, match="--public_dataset_name .* holds images of 2 releases; name one"):
+        script.main([*flags, "--public_dataset_name", str(tmp_path / "public")])
+
+
+def test_what_they_taught_is_no_public_model(tmp_path, script, flags):
+    """`private/pretrained` of such a run would carry their epsilon into another run, where nobody counts it."""
+    drawn = drawn_from(make_release(tmp_path, ledger=ledger_of(num_images=50)), tmp_path / "drawn")
+    script.main([*flags, "--public_dataset_name", str(drawn)])
+    given = [*flags[: len(TINY_RUN)], *flags[flags.index("--train_data_dir") :][:2]]
+    with pytest.raises(UsageError, match="and no receipt says what that cost"):
+        script.main([
+            *given, "--pretrained_model_name_or_path", str(tmp_path / "run" / "private" / "pretrained"),
+            "--output_dir", str(tmp_path / "second"),
+        ])  # fmt: skip
+
+
+def test_a_resumed_run_still_knows_what_they_cost(tmp_path, script, flags, monkeypatch):
+    """Stopped after the pre-training; the images are gone meanwhile."""
+    drawn = drawn_from(make_release(tmp_path, ledger=ledger_of(num_images=50)), tmp_path / "drawn")
+    given = [*flags, "--public_dataset_name", str(drawn)]
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        cut_power_at(patch, script, 3)
+        script.main(given)
+    shutil.rmtree(drawn)
+    script.main([*given, "--resume_from_checkpoint", "latest"])
+    assert receipt_of(tmp_path / "run" / "release")["public_inputs"][0]["epsilon"] > 0
+
+
+@pytest.mark.parametrize(("middle", "last"), [("model", "model"), ("model", "images"), ("images", "images")])
+def test_what_a_release_began_with_is_not_forgotten(middle, last, tmp_path, script, flags):
+    """A release of other images in between: the first one of the same images is refused all the same."""
+    first = make_release(tmp_path, ledger=ledger_of())
+    origin = {
+        "kind": "release of diffusers_dp", "name": "local folder", "epsilon": 2.0, "delta": 1e-3,
+        "receipt_sha256": verify.settled_digest(receipt_of(first)), "unit_of_privacy": "image",
+        "num_units": NUM_IMAGES, "class_names": list(CLASSES),
+    }  # fmt: skip
+    inputs = [origin] if middle == "model" else [{"kind": "public images", "name": "a", "trained_on": origin}]
+    (tmp_path / "b").mkdir()
+    second = make_release(tmp_path / "b", ledger=ledger_of(num_images=50), public_inputs=inputs)
+    if last == "model":
+        given = [*flags[: len(TINY_RUN)], *flags[flags.index("--train_data_dir") :]]
+        given += ["--pretrained_model_name_or_path", str(second)]
+    else:
+        given = [*flags, "--public_dataset_name", str(drawn_from(second, tmp_path / "drawn"))]
+    with pytest.raises(UsageError, match="began with a release .* so probably on these"):
+        script.main(given)
+    others = [*given, *write_images(tmp_path / "fewer", "absent"), "--num_train_images", str(NUM_IMAGES - 1)]
+    script.main(others)
+    (found,) = receipt_of(tmp_path / "run" / "release")["public_inputs"]
+    assert [each["epsilon"] for each in found["began_with"]] == [2.0]
+
+
+def test_a_data_set_on_the_hub_is_looked_at_for_a_receipt(drawn, hub, tmp_path, monkeypatch, script, flags):
+    """The receipt is fetched, whatever `datasets` reads; the images themselves are not needed for that."""
+    from diffusers_dp.runs import prior_release
+
+    hub.repositories["datasets/someone/drawn"] = {
+        name: (drawn / name).read_bytes() for name in sorted(files(drawn)) if name != "README.md"
+    }
+    shard = "hf://datasets/someone/drawn@main/data/train-00000-of-00001.parquet"
+    monkeypatch.setattr(prior_release, "public_files", lambda data: [shard])
+    monkeypatch.setattr("diffusers_dp.data.public_images.check_public_images", lambda data: None)
+    with pytest.raises(UsageError, match="^--public_dataset_name someone/drawn .* so probably on these"):
+        script.main([*flags, "--public_dataset_name", "someone/drawn"])
+    with pytest.raises(UsageError, match="--public_dataset_name someone/nothing .* the Hub has no dataset"):
+        script.main([*flags, "--public_dataset_name", "someone/nothing"])
+
+
+def test_a_release_that_is_edited_counts_as_damaged(drawn, script, flags):
+    """Types that are no receipt's do not end in a traceback."""
+    receipt = receipt_of(drawn)
+    spoilt = [("public_inputs", 7), ("public_facts", None), ("dataset", "a"), ("public_inputs", [{"epsilon": "a"}])]
+    for name, value in spoilt:
+        (drawn / RECEIPT).write_text(canonical_json({**receipt, name: value}))
+        with pytest.raises((UsageError, IntegrityError)):
+            script.main([*flags, "--public_dataset_name", str(drawn)])
