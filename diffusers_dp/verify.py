@@ -78,6 +78,17 @@ def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for release in (receipt, *receipt.get("prior_releases", [])) for event in release["events"]]
 
 
+ADAPTERS, LONGEST_TEXT = "DPLatentAdapters", 10_000  # a class of `model_index.json`, letters of a prompt or a name
+#: Fields of `model_index.json` that this library writes, and whether a value can be one.
+INDEX_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "base": lambda value: isinstance(value, dict),
+    "class_prompts": lambda value: value is None or are_texts(value),
+    "class_names": lambda value: value is None or are_texts(value),
+    "id2label": lambda value: value is None or isinstance(value, dict) and are_texts(list(value.values())),
+    "image_shape": lambda value: isinstance(value, list) and len(value) == 3 and all(_whole(n, 1) for n in value),
+    **{name: lambda value: _whole(value, 1) for name in ("num_images", "num_shards", "patch_size")},
+}
+
 #: Faults of earlier versions: the claims version that mended it, whether it touches a receipt of a lower version, and
 #: one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
 KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = ()
@@ -227,9 +238,30 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
         elif _digest(found[name]) != stated[name]:
             yield f"{name} is not the file that the receipt describes: its hash differs."
     yield from _check_model_index(folder, receipt)
+    yield from check_index(folder)
     base = base_of(folder)
     if base is not None:
         yield from check_reference(base)
+
+
+def check_index(folder: str | Path) -> Iterator[str]:
+    """What `model_index.json` says of a release is of the types that this library writes."""
+    try:
+        index = _json(Path(folder, "model_index.json"))
+    except (OSError, ValueError):
+        return
+    if not isinstance(index, dict):
+        return
+    wrong = [name for name, is_right in INDEX_FIELDS.items() if name in index and not is_right(index[name])]
+    if index.get("_class_name") == ADAPTERS and "base" not in index:
+        wrong.append("base")
+    if wrong:
+        yield f"model_index.json says {', '.join(wrong)} in a way that no release does."
+
+
+def are_texts(value: Any) -> bool:
+    """Whether it is a list of texts of bounded length."""
+    return isinstance(value, list) and all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in value)
 
 
 def base_of(folder: str | Path) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.strange_files import read_bounded
-from ..verify import CARD_NAME, SIGNATURE_NAME
+from ..verify import ADAPTERS, CARD_NAME, SIGNATURE_NAME
 from .receipt import RECEIPT_NAME
 
 
@@ -47,7 +47,7 @@ def dataset_index(release: str | Path) -> dict[str, Any] | None:
 
 
 #: Of adapters by reference, see `latent_artefacts`, in Diffusers' own format.
-ADAPTERS, LORA_FILE = "DPLatentAdapters", "pytorch_lora_weights.safetensors"
+LORA_FILE = "pytorch_lora_weights.safetensors"
 ADAPTER_FILES = ("model_index.json", "samples.png", LORA_FILE)
 #: Of a whole latent pipeline: what these classes of Diffusers save of what is used of them, and nothing executable.
 LATENT_PIPELINES = ("StableDiffusionPipeline", "StableDiffusion3Pipeline", "DiTPipeline")
