@@ -225,6 +225,8 @@ class Drawing:
         """Makes the file of these images, there whole or not at all. Raises `UsageError` where the disk is full."""
         try:
             write_shard(shard[0], self.pipeline, shard[1], self.flags, self.bar)
+        except BrokenPipeError:  # of who reads the bar
+            raise
         except OSError as error:
             raise UsageError(
                 f"--output_dir {shard[0].parents[1]} cannot be written ({error.strerror}): make room, the same "
