@@ -9,11 +9,12 @@ from importlib import import_module
 from types import ModuleType
 
 from . import __version__
-from .distributed.launcher import leave, let_threads_sleep
+from .distributed.launcher import leave, let_threads_sleep, nobody_reads
 from .errors import DiffusersDPError, Interrupted, UsageError
 from .methods.command_line import Help, OneSentence
 
 
+CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 COMMANDS = {
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
     "completion": "Print what makes a shell complete commands and flags.",
@@ -43,6 +44,10 @@ def main(argv: list[str] | None = None) -> None:
         if not error.is_told:
             print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
+    except BrokenPipeError:
+        if not nobody_reads():
+            raise
+        code = CLOSED_PIPE
     except KeyboardInterrupt:
         _say_once("interrupted: what is finished stays, and the same command goes on from there.")
         code = 130

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
+from ..files.strange_files import regular_size
 from .drawing import to_png
 
 
@@ -22,7 +23,7 @@ def samples_of(folder: Path) -> bytes | None:
     """Returns a PNG of the first rows, or `None` if the release has no picture that can be shown."""
     try:
         path = folder / NAME
-        if path.stat().st_size > MOST_BYTES:
+        if regular_size(path) > MOST_BYTES:
             return None
         with Image.open(path, formats=("PNG",)) as image:
             if image.width * image.height > MOST_PIXELS:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from ..distributed.worker_pool import WorkerPool, lead
-from ..errors import UsageError
+from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
+from ..release.components import WRONG
 from ..release.dataset_card import CARD_NAME, dataset_card
 from ..release.hub import fetch_release, load_model
 from ..release.image_tables import PARAMETERS_NAME
@@ -224,6 +225,8 @@ class Drawing:
         """Makes the file of these images, there whole or not at all. Raises `UsageError` where the disk is full."""
         try:
             write_shard(shard[0], self.pipeline, shard[1], self.flags, self.bar)
+        except BrokenPipeError:  # of who reads the bar
+            raise
         except OSError as error:
             raise UsageError(
                 f"--output_dir {shard[0].parents[1]} cannot be written ({error.strerror}): make room, the same "
@@ -326,8 +329,8 @@ def begin(drawing: Drawing, output: Path) -> None:
 
 
 def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags, bar: Any = None) -> list[Any]:
-    """The images of these numbers, as PIL makes them. Raises `UsageError` where the memory is too small for a
-    batch."""
+    """The images of these numbers, as PIL makes them. Raises `UsageError` where the memory is too small for a batch,
+    `IntegrityError` where a latent release cannot draw."""
     from ..distributed.memory import is_out_of_memory
 
     images: list[Any] = []
@@ -343,9 +346,11 @@ def draw_images(pipeline: "DPImagePipeline", indices: range, flags: DrawingFlags
                 guidance_scale=flags.guidance_scale,
                 **flags.sampler,
             ).images
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, *WRONG) as error:
             if not is_out_of_memory(error):
-                raise
+                if not hasattr(pipeline, "decode"):  # else parts of a stranger's that do not fit each other
+                    raise
+                raise IntegrityError(f"The release cannot draw: {type(error).__name__} in its files.") from None
             raise UsageError(
                 f"--batch_size {flags.batch_size} takes more memory than there is; give a smaller one, the same "
                 "command goes on."

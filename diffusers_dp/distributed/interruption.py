@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from ..errors import DiffusersDPError, Interrupted, UsageError
+from .launcher import nobody_reads
 
 
 GO_ON = "resume with the same command and --resume_from_checkpoint latest."
@@ -53,13 +54,16 @@ def in_one_sentence() -> Iterator[None]:
     """Reports a lack of disk space or memory in one sentence, which does not reveal how much was requested.
 
     Raises:
-        UsageError: A file could not be written because the disk is full; or memory ran out.
+        UsageError: A file could not be written, for the disk is full; or memory was too short.
+        Interrupted: Whoever read the standard output is gone.
     """
     try:
         yield
     except (DiffusersDPError, Interrupted):
         raise
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and nobody_reads():
+            raise Interrupted(f"stopped by a closed pipe, to which this was printed: {GO_ON}") from error
         number = _disk_error(error)
         if number is not None:
             raise UsageError(

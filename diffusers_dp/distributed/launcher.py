@@ -2,6 +2,7 @@
 """Environment variables of launchers, and the choice of the process that reports an error. No torch."""
 
 import os
+import select
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -34,14 +35,26 @@ def let_threads_sleep() -> None:
 
 
 def leave(code: int) -> None:
-    """Ends this process with an exit code; returns if it is 0 and nothing can hide it. Torch's threads can abort the
-    interpreter's shutdown; a launcher would then stop the run or hide the exit code."""
+    """Ends this process with that exit code; returns where it is 0 and nothing can hide it. Torch's threads can abort
+    the interpreter's end: a launcher would end the run for it, or hide the exit code."""
+    if nobody_reads():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter tries again at its end
     if number_of(RANKS, 0) > 0 or (code and number_of(SIZES, 1) > 1):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     if code:
         sys.exit(code)
+
+
+def nobody_reads() -> bool:
+    """Whether the standard output is a pipe that was closed at its other end."""
+    try:
+        asked = select.poll()
+        asked.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in asked.poll(0))
+    except (AttributeError, OSError, ValueError):  # no such call, or no such file
+        return False
 
 
 def tell(error: DiffusersDPError | Interrupted) -> None:

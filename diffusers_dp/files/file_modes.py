@@ -7,6 +7,7 @@ The umask also covers other libraries, and processes that are started meanwhile.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 _ordinary: int | None = None  # the user's umask, within `private_files`
@@ -23,6 +24,15 @@ def private_files() -> Iterator[None]:
     finally:
         os.umask(before)
         _ordinary = outer
+
+
+def give_ordinary_modes(folder: Path) -> None:
+    """All in a folder, and itself, gets the mode that the umask gives new files and folders: some libraries write
+    what only its owner can read."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
 
 
 @contextmanager

@@ -237,7 +237,7 @@ def _read_yaml(path: str, method: str) -> dict[Any, Any]:
 
     try:
         recipe = yaml.safe_load(find_recipe(path, method).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: of other bytes, or of a null byte in the name
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UsageError(f"--config {path} cannot be read ({reason}); give the path of a recipe.") from None
     except yaml.YAMLError as error:

@@ -23,7 +23,6 @@ LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
 #: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
 DEFAULT_RESOLUTION = 32
 DIGITS_RESOLUTION = 8
-LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 
 
 def flag(default: Any, text: str, *, rare: bool = False) -> Any:

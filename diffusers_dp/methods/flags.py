@@ -106,6 +106,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return ()
 
     @property
+    def made_by_class(self) -> tuple[str, ...]:
+        """Flags of numbers of images of each class that are made and kept in memory."""
+        return ()
+
+    @property
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the training, by flags. A run that goes on keeps them."""
         return {}

@@ -170,6 +170,10 @@ class PrivateEvolutionConfig(
         return self.public_source(shape, self.max_image_pixels, self.declared_range)
 
     @property
+    def made_by_class(self) -> tuple[str, ...]:
+        return ("candidates_per_class", "images_per_class")
+
+    @property
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the evolution."""
         names = (
@@ -187,6 +191,10 @@ class PrivateEvolutionConfig(
         for name in split_list(self.variations):
             if name not in VARIATION_NAMES:
                 raise UsageError(f"--variations '{name}' is unknown; give some of {', '.join(VARIATION_NAMES)}.")
+        if self.generator == "public_images" and not split_list(self.variations):
+            raise UsageError(
+                f"--variations '{self.variations}' names no change; give some of {', '.join(VARIATION_NAMES)}."
+            )
         if not self.strengths or not all(0 <= strength <= 1 for strength in self.strengths):
             raise UsageError(
                 f"--variation_strengths is '{self.variation_strengths}'; give a number from 0 to 1 for each "

@@ -48,6 +48,10 @@ class PSGConfig(PSGFlags, DPSGDConfig):
     ema_decay: float = flag(0.0, "")
 
     @property
+    def made_by_class(self) -> tuple[str, ...]:
+        return ("images_per_class",)
+
+    @property
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the synthetic images."""
         names = (

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The recipes that come with the package, and what `--config` names: one of them, or a file."""
 
+import os
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +26,7 @@ def find_recipe(given: str, method: str) -> Path:
     """
     if not _is_name(given):
         shipped = _recipes() / f"{given}.yaml"
-        return shipped if shipped.is_file() and not Path(given).is_file() else Path(given)
+        return shipped if os.path.isfile(shipped) and not os.path.isfile(given) else Path(given)
     names = recipes_of(method)
     if given not in names:
         raise UsageError(
@@ -51,5 +52,5 @@ def _recipes() -> Path:
 
 def _is_name(given: str) -> bool:
     """Whether it has neither a separator nor a suffix of YAML, and is no file in the current folder."""
-    path = Path(given)
-    return path.name == given and path.suffix not in (".yaml", ".yml") and not path.is_file()
+    path = Path(given)  # whose `is_file` raises where a name is too long
+    return path.name == given and path.suffix not in (".yaml", ".yml") and not os.path.isfile(path)

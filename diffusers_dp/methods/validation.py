@@ -10,11 +10,11 @@ from pathlib import Path
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..randomness.timestep_mixture import TimestepMixture
-from ..verify import ACCOUNTANTS, UNIT, WITHOUT, without_guarantee
+from ..verify import ACCOUNTANTS, WITHOUT, without_guarantee
+from .bounds import check_counts, check_finite, check_places
 from .data_checks import validate_data
 from .flag_groups import (
     AUGMENTATIONS,
-    LARGEST_SEED,
     LR_SCHEDULERS,
     OBJECTIVES,
     TRACKERS,
@@ -160,6 +160,9 @@ def validate(config: TrainingConfig) -> None:
     Raises:
         `UsageError`: One sentence that names the flag and the remedy.
     """
+    flags = {flag.name: getattr(config, flag.name) for flag in fields(config)}
+    check_places(flags)
+    check_counts(flags)
     for name, least in _AT_LEAST.items():
         value = getattr(config, name, None)
         if value is not None and value < least:
@@ -191,8 +194,6 @@ def validate(config: TrainingConfig) -> None:
         if given and without_guarantee(Path(given)):
             raise UsageError(f"--{name} {given} was {WITHOUT}, and no run begins with that; give another.")
     _validate_sum_of_shares(config)
-    if config.seed > LARGEST_SEED:
-        raise UsageError(f"--seed is {config.seed}; give an integer of at most {LARGEST_SEED}.")
     if not config.push_to_hub and (config.hub_model_id is not None or config.hub_private_repo):
         name = "hub_private_repo" if config.hub_model_id is None else "hub_model_id"
         raise UsageError(f"--{name} has no effect without --push_to_hub; give both, or neither.")
@@ -215,6 +216,7 @@ def validate(config: TrainingConfig) -> None:
         _validate_dp_sgd(config)
     if isinstance(config, DiffusionConfig):
         _validate_rows(config)
+    check_finite(flags)  # of those that nothing above knows a closer bound for
     config.check()
 
 

@@ -68,9 +68,14 @@ class PerceptualFeatures:
     @property
     def is_here(self) -> bool:
         from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
 
-        here = Path(self.network).expanduser().is_dir()
-        return here or isinstance(try_to_load_from_cache(self.network, "config.json"), str)
+        if Path(self.network).expanduser().is_dir():
+            return True
+        try:
+            return isinstance(try_to_load_from_cache(self.network, "config.json"), str)
+        except HFValidationError:  # whoever loads it says so
+            return False
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -201,13 +206,12 @@ def load_network(name: str, flag: str, kind: str = "AutoModel") -> Any:
     """
     import torch
     import transformers
-    from safetensors import SafetensorError
 
     try:
         network, report = getattr(transformers, kind).from_pretrained(
             name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+    except Exception as error:  # of files that are none, or of a package that they ask for
         raise UsageError(
             f"--{flag} {name} cannot be loaded ({first_line(error)}): give a folder or a Hub id with safetensors "
             "weights of a vision network of transformers."
@@ -246,7 +250,11 @@ def preprocessing_of(name: str, channels: int) -> "tuple[torch.Tensor, torch.Ten
     from transformers.utils import cached_file
 
     path = cached_file(name, PREPROCESSOR, _raise_exceptions_for_missing_entries=False)
-    said = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-    found = [said.get(key, [0.5] * channels) for key in ("image_mean", "image_std")]
-    mean, std = (numbers if len(numbers) == channels else [0.5] * channels for numbers in found)
-    return torch.tensor(mean).view(1, -1, 1, 1), torch.tensor(std).view(1, -1, 1, 1)
+    half = [torch.full((1, channels, 1, 1), 0.5)] * 2
+    try:
+        said = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+        found = [torch.tensor(said[key], dtype=torch.float32) for key in ("image_mean", "image_std")]
+    except (ValueError, TypeError, KeyError, RuntimeError):
+        found = half
+    mean, std = (own.view(1, -1, 1, 1) if own.shape == (channels,) else other for own, other in zip(found, half))
+    return mean, std

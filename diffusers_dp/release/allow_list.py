@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.strange_files import read_bounded
-from ..verify import CARD_NAME, SIGNATURE_NAME
+from ..verify import ADAPTERS, CARD_NAME, SIGNATURE_NAME
 from .receipt import RECEIPT_NAME
 
 
@@ -46,8 +46,8 @@ def dataset_index(release: str | Path) -> dict[str, Any] | None:
     return index if type(shards) is int and 0 < shards <= MOST_SHARDS else None
 
 
-#: Class name and file of adapters by reference (see `latent_artefacts`), in Diffusers' format.
-ADAPTERS, LORA_FILE = "DPLatentAdapters", "pytorch_lora_weights.safetensors"
+#: Of adapters by reference, see `latent_artefacts`, in Diffusers' own format.
+LORA_FILE = "pytorch_lora_weights.safetensors"
 ADAPTER_FILES = ("model_index.json", "samples.png", LORA_FILE)
 #: Pipelines that can be released whole: the used components as Diffusers saves them, and nothing executable.
 LATENT_PIPELINES = ("StableDiffusionPipeline", "StableDiffusion3Pipeline", "DiTPipeline")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
-from ..files.file_modes import public_files
+from ..files.file_modes import give_ordinary_modes, public_files
 from ..files.journal import put_in_place, remove_leftovers, replace_file
 from ..randomness.private_generator import RNG_FACTS
 from .artefacts import Artefact, write_text
@@ -53,6 +53,7 @@ def build_release(output_dir: str | Path, artefact: Artefact, record: RunRecord)
         artefact.state_privacy(release, privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest()))
         write_text(release / "README.md", f"{artefact.card(receipt)}\n")
 
+        give_ordinary_modes(release)
         put_in_place(release, output_dir / "release")
     return output_dir / "release"
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
 from ..files.strange_files import read_bounded, regular_size
-from ..verify import check_reference
-from .allow_list import ADAPTERS, COMPONENT_FILES, LATENT_PIPELINES
+from ..verify import ADAPTERS, are_texts, check_reference
+from .allow_list import COMPONENT_FILES, LATENT_PIPELINES
 
 
 if TYPE_CHECKING:
@@ -110,6 +110,21 @@ def latent_classes(folder: Path, most_classes: int = MOST_CLASSES) -> tuple[str,
         raise IntegrityError(f"'{folder}' is not opened: {error}.") from None
 
 
+def class_prompts(folder: Path) -> list[str] | None:
+    """The prompts of a latent model's classes; `None` where their names are.
+
+    Raises:
+        IntegrityError: They are none.
+    """
+    try:
+        prompts = read_json(Path(folder) / "model_index.json").get("class_prompts")
+        if prompts is not None and not are_texts(prompts):
+            raise WrongModel("its class_prompts are no list of texts")
+    except WrongModel as error:
+        raise IntegrityError(f"'{folder}' is not opened: {error}.") from None
+    return prompts
+
+
 def named_base(name: str, folder: Path) -> dict[str, Any] | None:
     """What adapters name as their base, whose commit and hashes are of the right kind; `None` of another release.
 
@@ -156,19 +171,26 @@ def check_model(name: str, components: Components) -> None:
         scheduler = next(kind for kind in classes if kind.__name__ == components.scheduler).from_config(
             components.scheduler_config
         )
-        scheduler.set_timesteps(min(2, scheduler.config.num_train_timesteps))
-        sample = torch.ones(1, 1, 2, 2) * scheduler.init_noise_sigma
-        for step in scheduler.timesteps:
-            output = scheduler.scale_model_input(sample, step)
-            sample = scheduler.step(output, step, sample).prev_sample
-        if not torch.isfinite(sample).all():
-            raise WrongModel("the noise levels of its scheduler are no numbers")
+        try_scheduler(scheduler)
     except WrongModel as error:
         raise IntegrityError(f"'{name}' is not opened: {error}.") from None
     except WRONG as error:
         raise IntegrityError(
             f"'{name}' is not opened: its configuration describes no model that can draw ({type(error).__name__})."
         ) from None
+
+
+def try_scheduler(scheduler: Any) -> None:
+    """Draws a tiny image of ones. Raises `WrongModel`, or one of `WRONG`, where the scheduler cannot."""
+    import torch
+
+    scheduler.set_timesteps(min(2, scheduler.config.num_train_timesteps))
+    sample = torch.ones(1, 1, 2, 2) * scheduler.init_noise_sigma
+    for step in scheduler.timesteps:
+        output = scheduler.scale_model_input(sample, step)
+        sample = scheduler.step(output, step, sample).prev_sample
+    if not torch.isfinite(sample).all():
+        raise WrongModel("the noise levels of its scheduler are no numbers")
 
 
 def build_empty(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "UNet2DModel":
@@ -251,7 +273,7 @@ def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> N
     widest = max((side for shape in shapes.values() for side in shape), default=0)
     for key, value in config.items():
         most = LARGEST_SIDE if key == "sample_size" else widest
-        for number in _numbers(value):
+        for number in numbers_in(value):
             if not abs(number) <= most:  # NaN is not
                 raise WrongModel(
                     f"{key} in unet/config.json is {_short(number)}, and its weights have room for {most}"
@@ -265,7 +287,7 @@ def check_schedule(config: dict[str, Any]) -> None:
     """Checks that every number in a scheduler's configuration is finite and small enough to compute with. Raises
     `WrongModel`."""
     for key, value in config.items():
-        for number in _numbers(value):
+        for number in numbers_in(value):
             if not abs(number) <= MOST_NOISE_LEVELS:
                 raise WrongModel(f"{key} of its scheduler is {_short(number)}, and {MOST_NOISE_LEVELS:,} is the most")
 
@@ -281,9 +303,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Reads the shape of each tensor from the header of a safetensors file. The tensors must fill the file, so its
-    size bounds them.
+def read_shapes(path: Path, kinds: dict[str, int] = BYTES) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a safetensors file, from its header alone. They fill the file, so that its size
+    bounds them.
+
+    Args:
+        path (`Path`): Of the file.
+        kinds (`dict[str, int]`): Types that its tensors may have, and the bytes of each number.
 
     Raises:
         WrongModel: The file is not a safetensors file, or has too many tensors.
@@ -300,7 +326,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         place = 0
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             start, end = entry["data_offsets"]
-            if start != place or end - start != BYTES[entry["dtype"]] * math.prod(shapes[name]):
+            if start != place or end - start != kinds[entry["dtype"]] * math.prod(shapes[name]):
                 raise ValueError
             place = end
         if not all(whole(side) for shape in shapes.values() for side in shape) or place != size - 8 - length:
@@ -336,8 +362,8 @@ def _refuse_other_files(folder: Path) -> None:
                 raise WrongModel(f"it holds {name[:LONGEST_NAME]}, which no release has")
 
 
-def _numbers(value: Any) -> list[int | float]:
-    """Collects the numbers in a JSON value, at any depth."""
+def numbers_in(value: Any) -> list[int | float]:
+    """Those in a value of JSON, however deep."""
     found: list[int | float] = []
     waiting = [value]
     while waiting:

@@ -23,7 +23,7 @@ from ..verify import (
     verify,
 )
 from .allow_list import dataset_index
-from .components import check_components, check_model, is_latent
+from .components import WRONG, check_components, check_model, is_latent
 from .image_tables import load_images
 
 
@@ -217,6 +217,10 @@ def load_verified(
         return DPImagePipeline.from_pretrained(folder, **{**arguments, "use_safetensors": True})
     except SafetensorError:
         raise IntegrityError(f"'{release}' was not loaded: its weights are damaged.") from None
+    except WRONG as error:
+        if arguments:  # of the caller, who wants to see what is wrong with them
+            raise
+        raise IntegrityError(f"'{release}' was not loaded: {type(error).__name__} in its files.") from None
 
 
 def load_model(release: str | Path, require_dp: bool = True, *, base: str | Path | None = None) -> "DPImagePipeline":

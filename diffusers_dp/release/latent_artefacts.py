@@ -18,8 +18,18 @@ from ..models.latent_denoiser import LatentDenoiser
 from ..models.latent_pipeline import LatentImagePipeline
 from .allow_list import ADAPTER_FILES, ADAPTERS, LORA_FILE, files_of
 from .artefacts import IMAGES_PER_CLASS, model_card, sample_grid, write_text
-from .components import latent_classes, named_base, read_json
+from .components import (
+    LARGEST_SIDE,
+    WRONG,
+    WrongModel,
+    class_prompts,
+    latent_classes,
+    named_base,
+    read_shapes,
+    try_scheduler,
+)
 from .latent_base import KINDS, LatentBase, drawing_pipeline, load_base, referenced_base
+from .latent_checks import first_reason
 
 
 class LatentArtefact:
@@ -108,15 +118,21 @@ def load_latent(release: Path, base: str | Path | None = None) -> LatentImagePip
         IntegrityError: The adapters do not fit the base, or the base is another one.
         UsageError: The base is not available.
     """
-    names = latent_classes(release)
-    labels, index = None if names is None else dict(enumerate(names)), read_json(release / "model_index.json")
-    reference = named_base(str(release), release)
+    names, reference = latent_classes(release), named_base(str(release), release)
+    labels, prompts = None if names is None else dict(enumerate(names)), class_prompts(release)
     if reference is None:
         found = load_base(str(release), flag="the release")
-        return drawing_pipeline(found, labels, index.get("class_prompts"))
-    found = referenced_base(reference, base)
-    load_adapters(found, release / LORA_FILE)
-    return drawing_pipeline(found, labels, index.get("class_prompts"))
+    else:
+        found = referenced_base(reference, base)
+        load_adapters(found, release / LORA_FILE)
+    try:
+        drawing = drawing_pipeline(found, labels, prompts)
+        try_scheduler(drawing.scheduler)
+        if max(drawing.image_shape[1:]) > LARGEST_SIDE:
+            raise ValueError(f"its images have more than {LARGEST_SIDE} pixels a side")
+    except (*WRONG, WrongModel) as error:
+        raise IntegrityError(f"'{release}' is not opened: it cannot draw ({first_reason(error)}).") from None
+    return drawing
 
 
 def load_adapters(base: LatentBase, path: Path) -> None:
@@ -127,18 +143,23 @@ def load_adapters(base: LatentBase, path: Path) -> None:
     if importlib.util.find_spec("peft") is None:
         raise UsageError("Adapters need a package: pip install diffusers_dp[lora].")
     try:
+        shapes = read_shapes(path)
+        if not all(len(shape) in (2, 4) for shape in shapes.values()):
+            raise ValueError("some are no matrices")
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         prefix = f"{base.network_name}."
         if not tensors or not all(name.startswith(prefix) for name in tensors):
             raise ValueError("they are of another network")
+        if not all(each.isfinite().all() for each in tensors.values()):
+            raise ValueError("some are no numbers")
         base.network.load_lora_adapter(tensors, prefix=base.network_name)
         loaded = sum(1 for name, _ in base.network.named_parameters() if "lora_" in name)
-        if loaded != sum("lora_" in name for name in tensors):
-            raise ValueError("some have no layer in the base")
+        if not loaded == sum("lora_" in name for name in tensors) == len(tensors):
+            raise ValueError("some have no layer in the base, or no partner")
         base.network.fuse_lora()
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise IntegrityError(f"{path} are no adapters of this base ({str(error).splitlines()[0]}).") from None
+    except (*WRONG, WrongModel, SafetensorError) as error:
+        raise IntegrityError(f"{path} are no adapters of this base ({first_reason(error)}).") from None
 
 
 def refuse_no_adapters(base: LatentBase) -> None:

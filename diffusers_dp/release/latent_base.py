@@ -6,7 +6,6 @@ No code of theirs is run: components are known classes of Diffusers and transfor
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -24,19 +23,22 @@ from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_
 from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
 from ..verify import BASE_FILE, RECEIPT_NAME, check_base
-from .components import WRONG, WrongModel, read_json
+from .components import WrongModel, read_json
 from .hub import fetch_release, fetch_snapshot
+from .latent_checks import (
+    TEXT_ENCODERS,
+    TOKENIZERS,
+    WRONG_COMPONENT,
+    check_component,
+    check_loaded,
+    first_reason,
+)
 
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All files that are fetched for a component.
 FILES = ("*.json", "*.txt", "*.model", WEIGHTS, "diffusion_pytorch_model-*-of-*.safetensors", "model.safetensors",
          "model-*-of-*.safetensors")  # fmt: skip
-TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
-TOKENIZERS = ("CLIPTokenizer", "CLIPTokenizerFast", "T5Tokenizer", "T5TokenizerFast")
-LAYER_COUNTS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_hidden_layers",
-                "num_decoder_layers", "num_single_layers")  # fmt: skip
-MOST_POSITIONS = 2**29  # SD3.5 has 2**28
 DDPM_STEPS = (
     "DDIMScheduler", "DDPMScheduler", "DPMSolverMultistepScheduler", "EulerAncestralDiscreteScheduler",
     "EulerDiscreteScheduler", "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
@@ -193,13 +195,16 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
     used = _used_files(folder, components)
     for component in components:
         _refuse_without_weights(folder, component, index[component][1], f"{flag} {name}")
-        _refuse_larger(folder, component, index[component][1], f"{flag} {name}")
+        try:
+            check_component(folder, component, index[component][1])
+        except WRONG_COMPONENT as error:
+            raise UsageError(
+                f"{flag} {name} is not taken ({component}: {first_reason(error)}); choose another."
+            ) from None
     levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
     for each, _ in levels:
         each.set_verbosity_error()
         each.disable_progress_bar()
-    from safetensors import SafetensorError
-
     try:
         given: dict[str, Any] = {
             key: None for key in index if isinstance(index[key], list) and key[0] != "_" and key not in components
@@ -207,8 +212,9 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
         for component in (KINDS[kind][1], "vae"):
             given[component] = _whole(folder, component, index[component][1], f"{flag} {name}")
         pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
-    except (*WRONG, SafetensorError) as error:
-        raise UsageError(f"{flag} {name} could not be loaded ({first_line(error)}); choose another.") from None
+        check_loaded(pipeline)
+    except WRONG_COMPONENT as error:
+        raise UsageError(f"{flag} {name} could not be loaded ({first_reason(error)}); choose another.") from None
     finally:
         for each, level in levels:
             each.set_verbosity(level)
@@ -296,51 +302,6 @@ def _refuse_without_weights(folder: Path, component: str, kind: str, named: str)
         raise UsageError(
             f"{named} has no safetensors in {component}/, and pickles are not loaded; save it again with safetensors."
         )
-
-
-def _refuse_larger(folder: Path, component: str, kind: str, named: str) -> None:
-    """Refuses a configuration with more weights than the files contain, because a small one may describe any number.
-    Raises `UsageError`."""
-    import diffusers
-    import transformers
-    from safetensors import SafetensorError, safe_open
-
-    shapes: dict[str, list[int]] = {}
-    try:
-        for path in (folder / component).glob("*.safetensors"):
-            with safe_open(path, "pt") as file:
-                shapes.update({key: file.get_slice(key).get_shape() for key in file.keys()})  # noqa: SIM118
-        if not shapes:  # the component has no weights
-            return
-        config = read_json(folder / component / "config.json")
-        if max(map(_layers, config.items())) > len(shapes) or _positions(config) > MOST_POSITIONS:
-            raise WrongModel("it has more layers or positions than weights")
-        with torch.device("meta"):
-            if kind in TEXT_ENCODERS:
-                model = getattr(transformers, kind)(getattr(transformers, kind).config_class.from_dict(config))
-            else:
-                model = getattr(diffusers, kind).from_config(config)
-        if sum(weight.numel() for weight in model.parameters()) > 2 * sum(map(math.prod, shapes.values())):
-            raise WrongModel("its configuration describes more weights than there are")
-    except (*WRONG, WrongModel, SafetensorError) as error:
-        raise UsageError(f"{named} is not taken ({component}: {first_line(error)}); choose another.") from None
-
-
-def _layers(entry: tuple[str, Any]) -> int:
-    key, value = entry
-    counts = value if isinstance(value, list) else [value]
-    is_count = key in LAYER_COUNTS and all(type(count) is int for count in counts)
-    return sum(counts) if is_count else 0
-
-
-def _positions(config: dict[str, Any]) -> int:
-    """Counts the numbers in a transformer's table of positions, which is computed from the configuration."""
-    sides = [config.get(key) for key in ("sample_size", "pos_embed_max_size")]
-    side, heads, width = (
-        max((value for value in values if type(value) is int), default=1)
-        for values in (sides, [config.get("num_attention_heads")], [config.get("attention_head_dim")])
-    )
-    return side**2 * heads * width
 
 
 def _whole(folder: Path, component: str, kind: str, named: str) -> Any:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeGuard
@@ -139,10 +139,28 @@ class RunFolder:
             yield
         except BaseException:  # also Ctrl-C while images are read
             if self._made:
-                self.close()
-                _remove_all_but_an_audit(self.private)
-                self._remove_made_folders()
+                self._discard()
             raise
+
+    @contextmanager
+    def discarded_on_refusal(self, has_asked: Callable[[], bool]) -> Iterator[None]:
+        """The same for a flag that is refused later, where no question was asked yet. What was interrupted stays, and
+        can be resumed.
+
+        Args:
+            has_asked (`Callable`): Whether the ledger holds a row.
+        """
+        try:
+            yield
+        except UsageError:
+            if self._made and not has_asked():
+                self._discard()
+            raise
+
+    def _discard(self) -> None:
+        self.close()
+        _remove_all_but_an_audit(self.private)
+        self._remove_made_folders()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

@@ -85,7 +85,9 @@ def run_method(
     folder = RunFolder(config.output_dir)
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():
-        method(run_of(config)(config, facts, plan, processes, folder, opened, tried))
+        run = run_of(config)(config, facts, plan, processes, folder, opened)
+        with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):
+            method(run)
 
 
 def how_long(

@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import Bound, Release, other_releases
 from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
 from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
+from ..methods.bounds import check_images
 from ..methods.config import DPSGDConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
 from ..queries.query import Query
 from ..randomness.band_coefficients import Workload, noise_of_a_step
@@ -155,6 +158,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
+    _refuse_too_many_images(config, facts)
     rest = _queries_of_the_rest(config)
     for asked in config.queries:
         if asked.name not in {query.name for query in rest}:
@@ -436,6 +440,16 @@ def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
             f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each "
             "class."
         )
+
+
+def _refuse_too_many_images(config: TrainingConfig, facts: PublicFacts) -> None:
+    """Before the first question: what comes of the answers is made after it."""
+    free = None if config.dry_run else psutil.virtual_memory().available
+    classes, values = len(facts.class_names or ("",)), math.prod(facts.image_shape)
+    for names, number in ((config.made_by_class, classes), (config.drawn_by_class, 1)):
+        for name in names:
+            if getattr(config, name) is not None:
+                check_images(name, getattr(config, name), number, values, free)
 
 
 def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:

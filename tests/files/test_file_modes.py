@@ -14,6 +14,8 @@ import pytest
 from diffusers_dp.files.file_modes import private_files, public_files
 from diffusers_dp.files.output_files import write_json
 from support.flags import FOLDER
+from support.latent_releases import latent_release
+from support.latents import stable_diffusion
 
 
 @pytest.fixture(params=[0, 0o022, 0o027], ids=oct)
@@ -98,3 +100,15 @@ def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
     assert readable_by_others(private) == readable_by_others(ledgers) == []
     assert {mode(path) for path in (run / "release").rglob("*") if path.is_file()} == {0o666 & ~umask}
     assert {mode(path) for path in (run.parent, run, run / "release", run / "release" / "unet")} == {0o777 & ~umask}
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077], ids=oct, indirect=True)
+@pytest.mark.parametrize("merge", [True, False])
+def test_the_weights_of_a_release_follow_the_umask(tmp_path, umask, merge):
+    """safetensors writes files that only their owner can read, and a temporary folder is one."""
+    base = stable_diffusion(tmp_path / "base")
+    with private_files():
+        release = latent_release(tmp_path / "run", base, merge)
+    inside = list(release.rglob("*"))
+    assert {mode(path) for path in inside if path.is_file()} == {0o666 & ~umask}
+    assert {mode(path) for path in (release, *inside) if path.is_dir()} == {0o777 & ~umask}

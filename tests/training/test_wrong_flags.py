@@ -1,0 +1,175 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Flags that cannot be are refused before the first question: nothing is spent, and no `private/` is left."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from diffusers_dp import cli
+from diffusers_dp.errors import Interrupted, UsageError
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.runs.run import TrainingRun
+from support.flags import NUM_IMAGES, TINY_RUN
+from support.runs import load, write_images, write_public
+
+
+PE = (
+    "--candidates_per_class 6 --variation_strengths 0.5,0.2 --images_per_class 4 --skip_preflight --class_names "
+    f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1"
+).split()
+PSG = (
+    "--images_per_class 2 --classifier_width 8 --max_train_steps 2 --train_batch_size 8 --skip_preflight "
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--target_epsilon 1"
+).split()
+
+
+@pytest.fixture
+def nothing_asked(monkeypatch):
+    """Fails where a question reaches the images."""
+    for name in ("noisy_sum", "noisy_gradient"):
+        monkeypatch.setattr(SensitiveImages, name, lambda *_, **__: pytest.fail("the images were asked"))
+
+
+def refused(script, flags, tmp_path, said):
+    with pytest.raises(UsageError, match=said) as refusal:
+        script.main([*flags, "--output_dir", str(tmp_path / "run")])
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 1_000
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--vote_threshold", "inf"], "--vote_threshold is inf"),
+        (["--vote_threshold", "nan"], "--vote_threshold is nan"),
+        (["--generator", "public_images", "--variations", ","], "--variations ',' names no change"),
+        (["--images_per_class", "1000000000"], "--images_per_class"),
+        (["--images_per_class", "9000000"], "--images_per_class 9000000 .* 3 classes"),
+        (["--candidates_per_class", "9000000"], "--candidates_per_class 9000000"),
+        (["--variation_strengths", "nan"], "--variation_strengths"),
+        (["--num_inference_steps", "100000"], "--num_inference_steps"),
+        (["--generator_inference_steps", "1000000"], "--generator_inference_steps"),
+        (["--embedding", "network", "--embedding_network", "/nonexistent"], "--embedding_network /nonexistent"),
+        (["--font_dir", "/nonexistent"], "--font_dir /nonexistent"),
+        (["--resolution", "100000"], "--resolution is 100000"),
+    ],
+)
+def test_private_evolution_asks_nothing(given, said, nothing_asked, tmp_path, monkeypatch):
+    public = write_public(tmp_path / "public", ("left", "right", "empty"))[:2] if "public_images" in given else []
+    refused(load("pe", monkeypatch), [*PE, *public, *write_images(tmp_path / "images"), *given], tmp_path, said)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--images_per_class", "1000000000"], "--images_per_class"),
+        (["--images_per_class", "9000000"], "--images_per_class 9000000 .* 3 classes"),
+        (["--learning_rate", "inf"], "--learning_rate is inf"),
+        (["--ema_decay", "nan"], "--ema_decay is nan"),
+        (["--max_train_steps", "100000000000"], "--max_train_steps"),
+    ],
+)
+def test_private_set_generation_asks_nothing(given, said, nothing_asked, tmp_path, monkeypatch):
+    refused(load("psg", monkeypatch), [*PSG, *write_images(tmp_path / "images"), *given], tmp_path, said)
+
+
+def test_more_images_than_there_is_memory_for(nothing_asked, tmp_path, monkeypatch):
+    """A plan may be made on another machine than the run."""
+    flags = [*PE, *write_images(tmp_path / "images"), "--images_per_class", "100000"]
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Free", (), {"available": 10_000_000}))
+    refused(load("pe", monkeypatch), flags, tmp_path, "--images_per_class 100000 .* memory")
+    load("pe", monkeypatch).main([*flags, "--dry_run"])
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_every_number_is_finite_and_bounded(method):
+    """Of all methods and flags, but for epsilon, where infinity is the word for no guarantee."""
+    from dataclasses import fields
+    from typing import get_type_hints
+
+    hints = get_type_hints(CONFIGS[method])
+    own = {"dp_merf": (), "pe": ("--generator", "text")}.get(method, ())
+    for flag in fields(CONFIGS[method]):
+        kinds = str(hints[flag.name])
+        for value in ("nan", "inf", "-inf", "1e300") if "float" in kinds else ():
+            if (flag.name, value) != ("target_epsilon", "inf"):
+                with pytest.raises(UsageError) as refusal:
+                    load_config([*own, "--dry_run", f"--{flag.name}={value}"], CONFIGS[method])
+                assert f"--{flag.name}" in str(refusal.value), flag.name
+        if "int" in kinds and flag.name not in ("num_train_images", "num_train_units"):
+            with pytest.raises(UsageError) as refusal:
+                load_config([*own, "--dry_run", f"--{flag.name}={10**30}"], CONFIGS[method])
+            assert f"--{flag.name}" in str(refusal.value), flag.name
+
+
+@pytest.mark.parametrize("method", ["feta_pro", "dp_mepf", "pe", "dp_diffusion", "dp_lora"])
+@pytest.mark.parametrize("name", ["a" * 300, "b/" * 3000, "a\0b"])
+def test_a_name_that_no_file_can_have(method, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for flag in (
+        "output_dir", "config", "ledger_dir", "train_data_dir", "dataset_name", "public_data_dir", "feature_network",
+        "public_dataset_name", "embedding_network", "font_dir", "pretrained_model_name_or_path",
+        "resume_from_checkpoint",
+    ):  # fmt: skip
+        if not hasattr(CONFIGS[method], flag):
+            continue
+        more = ["--class_names", "a,b"] if flag == "train_data_dir" else []
+        more += ["--dataset_id", "x"] if flag == "ledger_dir" else []
+        with pytest.raises(UsageError) as refusal:
+            load(method, monkeypatch).main([f"--{flag}={name}", *more])
+        assert f"--{flag}" in str(refusal.value) and "\n" not in str(refusal.value)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_nobody_may_look_into(tmp_path, monkeypatch):
+    (tmp_path / "loop").symlink_to("loop")
+    for method in ("feta_pro", "pe"):
+        with pytest.raises(UsageError, match="--output_dir .*loop"):
+            load(method, monkeypatch).main(["--output_dir", str(tmp_path / "loop" / "run")])
+
+
+def test_a_feature_network_that_is_nowhere(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "dp_mepf", "--feature_network", "/nonexistent", "--output_dir", str(tmp_path / "run")])
+    assert ended.value.code == 2 and "--feature_network /nonexistent" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", [
+    ["methods"], ["completion"], ["plan", "--num_train_images", "1000", "--class_names", "a,b", "--no_timing"],
+    ["train", "feta_pro", "--dry_run"],
+])  # fmt: skip
+def test_a_closed_pipe_is_no_traceback(command, tmp_path):
+    """As with `| head -0`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "diffusers_dp", *command], stdout=writing, stderr=subprocess.PIPE, text=True,
+        cwd=tmp_path,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.returncode in (75, 141), done.stderr
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr and "--output_dir" not in done.stderr
+
+
+def test_a_run_whose_terminal_went_away_is_resumed(tmp_path, monkeypatch):
+    """What it spent stays, and its folder is not blamed."""
+    script = load("dpdm", monkeypatch)
+    flags = [*TINY_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    reading, writing = os.pipe()
+    os.close(reading)
+    closed = io.TextIOWrapper(io.FileIO(writing, "w"), write_through=True)
+    publish = TrainingRun._publish
+    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="closed pipe"):
+        patch.setattr(TrainingRun, "_publish", lambda *own: (patch.setattr(sys, "stdout", closed), publish(*own)))
+        script.main(flags)
+    state = json.loads((tmp_path / "run" / "private" / "status.json").read_text())
+    assert state["exit_code"] == 75 and "--resume_from_checkpoint latest" in state["message"]
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
