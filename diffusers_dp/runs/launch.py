@@ -85,7 +85,7 @@ def run_method(
     folder = RunFolder(config.output_dir)
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():
-        run = run_of(config)(config, facts, plan, processes, folder, opened)
+        run = run_of(config)(config, facts, plan, processes, folder, opened, tried)
         with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):
             method(run)
 
