@@ -6,10 +6,13 @@ that a model of this library can have, and the sizes that its weights have room 
 alone.
 """
 
+import contextlib
 import json
 import math
 import os
 import stat
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,6 +251,23 @@ def check_schedule(config: dict[str, Any]) -> None:
         for number in _numbers(value):
             if not abs(number) <= MOST_NOISE_LEVELS:
                 raise WrongModel(f"{key} of its scheduler is {_short(number)}, and {MOST_NOISE_LEVELS:,} is the most")
+
+
+@contextlib.contextmanager
+def these_alone(folder: Path, files: Sequence[str]) -> Iterator[Path]:
+    """A temporary folder of links to these files. Diffusers and transformers read what they find: an index of shards
+    or an adapter beside the weights would replace them.
+
+    Args:
+        folder (`Path`): Where the files are.
+        files (sequence of `str`): Their names below it.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in files:
+            link = Path(temporary, name)
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to((folder / name).resolve())
+        yield Path(temporary)
 
 
 def read_json(path: Path) -> dict[str, Any]:

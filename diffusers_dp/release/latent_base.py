@@ -24,7 +24,7 @@ from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_
 from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
 from ..verify import BASE_FILE, RECEIPT_NAME, check_base
-from .components import WRONG, WrongModel, read_json
+from .components import WRONG, WrongModel, read_json, these_alone
 from .hub import fetch_release
 
 
@@ -32,6 +32,8 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All that is fetched of a component.
 FILES = ("*.json", "*.txt", "*.model", WEIGHTS, "diffusion_pytorch_model-*-of-*.safetensors", "model.safetensors",
          "model-*-of-*.safetensors")  # fmt: skip
+#: What transformers would put onto a text encoder by itself. It is no part of a base.
+ADAPTER = "adapter_config.json"
 TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
 TOKENIZERS = ("CLIPTokenizer", "CLIPTokenizerFast", "T5Tokenizer", "T5TokenizerFast")
 LAYER_COUNTS = ("layers_per_block", "transformer_layers_per_block", "num_layers", "num_hidden_layers",
@@ -172,13 +174,21 @@ class LatentBase:
         return {"tokens": self.pipeline.encode_prompt(texts, "cpu", 1, False)[0].float()}
 
 
-def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrained_model_name_or_path") -> LatentBase:
-    """Fetches a latent pipeline, and loads what of it is used.
+def load_base(
+    name: str,
+    revision: str | None = None,
+    *,
+    flag: str = "--pretrained_model_name_or_path",
+    stated: Sequence[str] | None = None,
+) -> LatentBase:
+    """Fetches a latent pipeline, and loads what of it is used: the files whose hashes `LatentBase.files` has, and no
+    other file of the folder.
 
     Args:
         name (`str`): Folder of `save_pretrained`, or Hub id.
         revision (`str`, *optional*): Branch, tag or commit on the Hub; the reference always names the commit.
         flag (`str`): That named it, for messages.
+        stated (sequence of `str`, *optional*): Names of the files that are loaded; unset: all that are of use.
 
     Raises:
         UsageError: There is none, it is of another kind, or its weights are not safetensors or not whole.
@@ -190,29 +200,9 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
         kind, components = _components(index)
     except WrongModel as error:
         raise UsageError(f"{flag} {name} is not taken: {error}; choose a pipeline of {', '.join(KINDS)}.") from None
-    used = _used_files(folder, components)
-    for component in components:
-        _refuse_without_weights(folder, component, index[component][1], f"{flag} {name}")
-        _refuse_larger(folder, component, index[component][1], f"{flag} {name}")
-    levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
-    for each, _ in levels:
-        each.set_verbosity_error()
-        each.disable_progress_bar()
-    from safetensors import SafetensorError
-
-    try:
-        given: dict[str, Any] = {
-            key: None for key in index if isinstance(index[key], list) and key[0] != "_" and key not in components
-        }
-        for component in (KINDS[kind][1], "vae"):
-            given[component] = _whole(folder, component, index[component][1], f"{flag} {name}")
-        pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
-    except (*WRONG, SafetensorError) as error:
-        raise UsageError(f"{flag} {name} could not be loaded ({first_line(error)}); choose another.") from None
-    finally:
-        for each, level in levels:
-            each.set_verbosity(level)
-            each.enable_progress_bar()
+    used = [file for file in _used_files(folder, components) if stated is None or file in stated]
+    with these_alone(folder, used) as place:
+        pipeline = _load(place, index, kind, components, f"{flag} {name}")
     for component in pipeline.components.values():
         if isinstance(component, torch.nn.Module):
             component.float().eval().requires_grad_(False)
@@ -225,6 +215,32 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
         kind, pipeline, "local folder" if local else name, None if local else folder.name,
         files, licence_of(ModelCard, folder / "README.md"), folder,
     )  # fmt: skip
+
+
+def _load(folder: Path, index: dict[str, Any], kind: str, components: list[str], named: str) -> Any:
+    """The pipeline, of a folder that holds nothing but the files of `LatentBase.files`. Raises `UsageError`."""
+    for component in components:
+        _refuse_without_weights(folder, component, index[component][1], named)
+        _refuse_larger(folder, component, index[component][1], named)
+    levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
+    for each, _ in levels:
+        each.set_verbosity_error()
+        each.disable_progress_bar()
+    from safetensors import SafetensorError
+
+    try:
+        given: dict[str, Any] = {
+            key: None for key in index if isinstance(index[key], list) and key[0] != "_" and key not in components
+        }
+        for component in (KINDS[kind][1], "vae"):
+            given[component] = _whole(folder, component, index[component][1], named)
+        return KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
+    except (*WRONG, SafetensorError) as error:
+        raise UsageError(f"{named} could not be loaded ({first_line(error)}); choose another.") from None
+    finally:
+        for each, level in levels:
+            each.set_verbosity(level)
+            each.enable_progress_bar()
 
 
 def referenced_base(reference: dict[str, Any], given: str | Path | None) -> LatentBase:
@@ -241,16 +257,15 @@ def referenced_base(reference: dict[str, Any], given: str | Path | None) -> Late
     name, revision = reference.get("name"), reference.get("revision")
     if given is None and revision is None:
         raise UsageError("This release is adapters of a base that lay in a folder; give that folder (`base`, --base).")
-    place = str(given or name)
+    place, stated = str(given or name), [file["name"] for file in reference["files"]]
     if given is None:
-        patterns = [file["name"] for file in reference["files"]]
-        folder = fetch_release(place, revision, kind="the base", files=patterns)
+        folder = fetch_release(place, revision, kind="the base", files=stated)
     else:
         folder = Path(given)
     problem = next(check_base(folder, reference), None)
     if problem is not None:
         raise IntegrityError(f"'{place}' is not the base of this release: {problem}")
-    return load_base(str(folder), flag="the base")
+    return load_base(str(folder), flag="the base", stated=stated)
 
 
 def drawing_pipeline(
@@ -286,7 +301,8 @@ def _used_files(folder: Path, components: list[str]) -> list[str]:
     names = ["model_index.json"]
     for component in components:
         inside = sorted(path.name for path in (folder / component).glob("*") if path.is_file())
-        names += [f"{component}/{name}" for name in inside if any(fnmatch(name, pattern) for pattern in FILES)]
+        wanted = [name for name in inside if any(fnmatch(name, pattern) for pattern in FILES) and name != ADAPTER]
+        names += [f"{component}/{name}" for name in wanted]
     return [name for name in names if BASE_FILE.fullmatch(name)]
 
 
@@ -296,6 +312,13 @@ def _refuse_without_weights(folder: Path, component: str, kind: str, named: str)
         raise UsageError(
             f"{named} has no safetensors in {component}/, and pickles are not loaded; save it again with safetensors."
         )
+    for path in (folder / component).glob("*.safetensors.index.json"):
+        try:
+            shards = {path.parent / str(shard) for shard in read_json(path)["weight_map"].values()}
+        except (WrongModel, LookupError, AttributeError):
+            shards = {path.parent}
+        if not shards <= set(path.parent.iterdir()):
+            raise UsageError(f"{named}: {component}/{path.name} names weights that are not beside it; choose another.")
 
 
 def _refuse_larger(folder: Path, component: str, kind: str, named: str) -> None:
