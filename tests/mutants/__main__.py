@@ -7,6 +7,7 @@ Each verdict is written to `build/mutants.jsonl` as it comes. A second call on t
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ PRELOADED = (
     "scipy.stats", "hypothesis.strategies",
 )  # fmt: skip
 PATIENCE = 1500  # seconds
+VERDICTS = "build/mutants.jsonl"  # below the repository
 
 
 class CannotPlant(Exception):
@@ -61,40 +63,41 @@ def main(argv: list[str] | None = None, faults: Iterable[Fault] = FAULTS) -> int
     faults = [fault for fault in faults if args.only in fault.name]
     if not faults:
         parser.error(f"no fault's name contains {args.only!r}")
-    for fault in faults:
-        planted(fault, args.root)  # all that cannot be planted is said before anything runs
-
     with tempfile.TemporaryDirectory() as folder:
-        copy = copy_of(args.root, Path(folder))
-        verdicts = Verdicts(args.root / "build" / "mutants.jsonl", hash_of(copy), fresh=args.fresh)
-        left = [fault for fault in faults if verdicts.of(fault) is None]
-        tests = sorted({test for fault in left for test in fault.tests if verdicts.of(test) is None})
-        decided = len(faults) - len(left)
-        print(f"{len(faults)} faults, {decided} of them decided before (--fresh forgets that), {len(left)} left.")
-        if tests:
-            print(f"First, {len(tests)} tests on an unchanged copy.", flush=True)
+        whole = copy_of(args.root, Path(folder))  # an edit of the repository during this call touches no verdict
+        for fault in faults:
+            planted(fault, whole)  # all that cannot be planted is said before anything runs
+        return judge(faults, whole, args.jobs, Verdicts(args.root / VERDICTS, hash_of(whole), fresh=args.fresh))
+
+
+def judge(faults: list[Fault], whole: Path, jobs: int, verdicts: "Verdicts") -> int:
+    left = [fault for fault in faults if verdicts.of(fault) is None]
+    tests = sorted({test for fault in left for test in fault.tests if verdicts.of(test) is None})
+    decided = len(faults) - len(left)
+    print(f"{len(faults)} faults, {decided} of them decided before (--fresh forgets that), {len(left)} left.")
+    if tests:
+        print(f"First, {len(tests)} tests on an unchanged copy.", flush=True)
+        with another(whole) as copy:
             code, output = run_tests(copy, tests)
-            if code != 0:
-                print(output, "The tests must pass before faults are planted.", sep="\n")
-                return 1
-            for test in tests:
-                verdicts.keep(test, passes=True)
+        if code != 0:
+            print(output, "The tests must pass before faults are planted.", sep="\n")
+            return 1
+        for test in tests:
+            verdicts.keep(test, passes=True)
     width, digits = max(len(fault.name) for fault in faults), len(str(len(faults)))
     print(f"{'':{2 * digits + 1}}  {'fault':<{width}}  {'seconds':>7}  caught by", flush=True)
     survivors = []
-    with ThreadPoolExecutor(args.jobs) as pool:
-        asked = {pool.submit(timed, fault, args.root): fault for fault in left}
+    with ThreadPoolExecutor(jobs) as pool:
+        asked = {pool.submit(timed, fault, whole): fault for fault in left}
         try:
             for number, fault in enumerate(decided_in_turn(faults, left, asked, verdicts), 1):
                 found = verdicts.of(fault)
-                caught_by, seconds = found["caught_by"] or "NOTHING", found["seconds"]
-                print(
-                    f"{number:>{digits}}/{len(faults)}  {fault.name:<{width}}  {seconds:>7.0f}  {caught_by}",
-                    flush=True,
-                )
+                place, caught_by = f"{number:>{digits}}/{len(faults)}", found["caught_by"] or "NOTHING"
+                print(f"{place}  {fault.name:<{width}}  {found['seconds']:>7.0f}  {caught_by}", flush=True)
                 survivors += [] if found["caught_by"] else [fault.name]
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+    print(f"{sum(verdicts.of(fault)['seconds'] for fault in faults) / 60:.0f} minutes of tests, over all calls.")
     if survivors:
         print(f"{len(survivors)} of {len(faults)} survive: {'; '.join(survivors)}.")
     else:
@@ -104,7 +107,7 @@ def main(argv: list[str] | None = None, faults: Iterable[Fault] = FAULTS) -> int
 
 def decided_in_turn(
     faults: Iterable[Fault], left: Iterable[Fault], asked: dict[Any, Fault], verdicts: "Verdicts"
-) -> Iterable[Fault]:
+) -> Iterator[Fault]:
     """Those decided before, and then each of the others when it is, which is written down first."""
     yield from (fault for fault in faults if fault not in left)
     for future in as_completed(asked):
@@ -157,16 +160,15 @@ def hash_of(copy: Path) -> str:
     return digest.hexdigest()
 
 
-def timed(fault: Fault, root: Path) -> tuple[str | None, float]:
+def timed(fault: Fault, whole: Path) -> tuple[str | None, float]:
     start = time.perf_counter()
-    return catch(fault, root), time.perf_counter() - start
+    return catch(fault, whole), time.perf_counter() - start
 
 
-def catch(fault: Fault, root: Path) -> str | None:
+def catch(fault: Fault, whole: Path) -> str | None:
     """The first test that fails with the fault: one of those that are named for it, or else any of the suite."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = copy_of(root, Path(folder))
-        (copy / fault.file).write_text(planted(fault, root), encoding="utf-8")
+    with another(whole) as copy:
+        (copy / fault.file).write_text(planted(fault, whole), encoding="utf-8")
         for tests in (fault.tests, ()):
             code, output = run_tests(copy, tests)
             failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", output, re.MULTILINE)
@@ -204,8 +206,15 @@ def copy_of(root: Path, folder: Path) -> Path:
             shutil.copyfile(root / name, folder / name)
     for name in BESIDE:
         if (folder / name).exists():
-            (folder / "diffusers_dp" / name).symlink_to(folder / name)
+            (folder / "diffusers_dp" / name).symlink_to(Path("..", name))
     return folder
+
+
+@contextlib.contextmanager
+def another(whole: Path) -> Iterator[Path]:
+    """A copy of the copy, for as long as it is needed."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(shutil.copytree(whole, folder, symlinks=True, dirs_exist_ok=True))
 
 
 def run_tests(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
