@@ -5,8 +5,11 @@ A model index may name any installed class, and a small configuration may descri
 allows the classes of this library's models, and sizes that fit the weights. Only `check_model` loads torch.
 """
 
+import contextlib
 import json
 import math
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,6 +293,23 @@ def check_schedule(config: dict[str, Any]) -> None:
         for number in numbers_in(value):
             if not abs(number) <= MOST_NOISE_LEVELS:
                 raise WrongModel(f"{key} of its scheduler is {_short(number)}, and {MOST_NOISE_LEVELS:,} is the most")
+
+
+@contextlib.contextmanager
+def these_alone(folder: Path, files: Sequence[str]) -> Iterator[Path]:
+    """A temporary folder of links to these files. Diffusers and transformers read what they find: an index of shards
+    or an adapter beside the weights would replace them.
+
+    Args:
+        folder (`Path`): Where the files are.
+        files (sequence of `str`): Their names below it.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in files:
+            link = Path(temporary, name)
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to((folder / name).resolve())
+        yield Path(temporary)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_
 from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
 from ..verify import BASE_FILE, RECEIPT_NAME, check_base
-from .components import WrongModel, read_json
+from .components import WrongModel, read_json, these_alone
 from .hub import fetch_release, fetch_snapshot
 from .latent_checks import (
     TEXT_ENCODERS,
@@ -39,6 +39,8 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All files that are fetched for a component.
 FILES = ("*.json", "*.txt", "*.model", WEIGHTS, "diffusion_pytorch_model-*-of-*.safetensors", "model.safetensors",
          "model-*-of-*.safetensors")  # fmt: skip
+#: File that transformers would load onto a text encoder by itself. It is no part of a base.
+ADAPTER = "adapter_config.json"
 DDPM_STEPS = (
     "DDIMScheduler", "DDPMScheduler", "DPMSolverMultistepScheduler", "EulerAncestralDiscreteScheduler",
     "EulerDiscreteScheduler", "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
@@ -174,13 +176,21 @@ class LatentBase:
         return {"tokens": self.pipeline.encode_prompt(texts, "cpu", 1, False)[0].float()}
 
 
-def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrained_model_name_or_path") -> LatentBase:
-    """Fetches a latent pipeline and loads its used components.
+def load_base(
+    name: str,
+    revision: str | None = None,
+    *,
+    flag: str = "--pretrained_model_name_or_path",
+    stated: Sequence[str] | None = None,
+) -> LatentBase:
+    """Fetches a latent pipeline and loads its used components: the files whose hashes `LatentBase.files` has, and no
+    other file of the folder.
 
     Args:
         name (`str`): Folder of `save_pretrained`, or Hub id.
         revision (`str`, *optional*): Branch, tag or commit on the Hub; the reference always names the commit.
         flag (`str`): Flag that named it, for messages.
+        stated (sequence of `str`, *optional*): Names of the files to load; defaults to all used files.
 
     Raises:
         UsageError: The pipeline does not exist, has an unknown kind, or its weights are not safetensors or incomplete.
@@ -192,33 +202,9 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
         kind, components = _components(index)
     except WrongModel as error:
         raise UsageError(f"{flag} {name} is not taken: {error}; choose a pipeline of {', '.join(KINDS)}.") from None
-    used = _used_files(folder, components)
-    for component in components:
-        _refuse_without_weights(folder, component, index[component][1], f"{flag} {name}")
-        try:
-            check_component(folder, component, index[component][1])
-        except WRONG_COMPONENT as error:
-            raise UsageError(
-                f"{flag} {name} is not taken ({component}: {first_reason(error)}); choose another."
-            ) from None
-    levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
-    for each, _ in levels:
-        each.set_verbosity_error()
-        each.disable_progress_bar()
-    try:
-        given: dict[str, Any] = {
-            key: None for key in index if isinstance(index[key], list) and key[0] != "_" and key not in components
-        }
-        for component in (KINDS[kind][1], "vae"):
-            given[component] = _whole(folder, component, index[component][1], f"{flag} {name}")
-        pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
-        check_loaded(pipeline)
-    except WRONG_COMPONENT as error:
-        raise UsageError(f"{flag} {name} could not be loaded ({first_reason(error)}); choose another.") from None
-    finally:
-        for each, level in levels:
-            each.set_verbosity(level)
-            each.enable_progress_bar()
+    used = [file for file in _used_files(folder, components) if stated is None or file in stated]
+    with these_alone(folder, used) as place:
+        pipeline = _load(place, index, kind, components, f"{flag} {name}")
     for component in pipeline.components.values():
         if isinstance(component, torch.nn.Module):
             component.float().eval().requires_grad_(False)
@@ -231,6 +217,35 @@ def load_base(name: str, revision: str | None = None, *, flag: str = "--pretrain
         kind, pipeline, "local folder" if local else name, None if local else folder.name,
         files, licence_of(ModelCard, folder / "README.md"), folder,
     )  # fmt: skip
+
+
+def _load(folder: Path, index: dict[str, Any], kind: str, components: list[str], named: str) -> Any:
+    """Loads the pipeline of a folder that holds only the files of `LatentBase.files`. Raises `UsageError`."""
+    for component in components:
+        _refuse_without_weights(folder, component, index[component][1], named)
+        try:
+            check_component(folder, component, index[component][1])
+        except WRONG_COMPONENT as error:
+            raise UsageError(f"{named} is not taken ({component}: {first_reason(error)}); choose another.") from None
+    levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
+    for each, _ in levels:
+        each.set_verbosity_error()
+        each.disable_progress_bar()
+    try:
+        given: dict[str, Any] = {
+            key: None for key in index if isinstance(index[key], list) and key[0] != "_" and key not in components
+        }
+        for component in (KINDS[kind][1], "vae"):
+            given[component] = _whole(folder, component, index[component][1], named)
+        pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
+        check_loaded(pipeline)
+        return pipeline
+    except WRONG_COMPONENT as error:
+        raise UsageError(f"{named} could not be loaded ({first_reason(error)}); choose another.") from None
+    finally:
+        for each, level in levels:
+            each.set_verbosity(level)
+            each.enable_progress_bar()
 
 
 def referenced_base(reference: dict[str, Any], given: str | Path | None) -> LatentBase:
@@ -247,16 +262,15 @@ def referenced_base(reference: dict[str, Any], given: str | Path | None) -> Late
     name, revision = reference.get("name"), reference.get("revision")
     if given is None and revision is None:
         raise UsageError("This release is adapters of a base that lay in a folder; give that folder (`base`, --base).")
-    place = str(given or name)
+    place, stated = str(given or name), [file["name"] for file in reference["files"]]
     if given is None:  # whatever lies here under that name
-        patterns = [file["name"] for file in reference["files"]]
-        folder = fetch_snapshot(place, revision, kind="the base", files=patterns, flag="the base")
+        folder = fetch_snapshot(place, revision, kind="the base", files=stated, flag="the base")
     else:
         folder = Path(given)
     problem = next(check_base(folder, reference), None)
     if problem is not None:
         raise IntegrityError(f"'{place}' is not the base of this release: {problem}")
-    return load_base(str(folder), flag="the base")
+    return load_base(str(folder), flag="the base", stated=stated)
 
 
 def drawing_pipeline(
@@ -292,7 +306,8 @@ def _used_files(folder: Path, components: list[str]) -> list[str]:
     names = ["model_index.json"]
     for component in components:
         inside = sorted(path.name for path in (folder / component).glob("*") if path.is_file())
-        names += [f"{component}/{name}" for name in inside if any(fnmatch(name, pattern) for pattern in FILES)]
+        wanted = [name for name in inside if any(fnmatch(name, pattern) for pattern in FILES) and name != ADAPTER]
+        names += [f"{component}/{name}" for name in wanted]
     return [name for name in names if BASE_FILE.fullmatch(name)]
 
 
@@ -302,6 +317,13 @@ def _refuse_without_weights(folder: Path, component: str, kind: str, named: str)
         raise UsageError(
             f"{named} has no safetensors in {component}/, and pickles are not loaded; save it again with safetensors."
         )
+    for path in (folder / component).glob("*.safetensors.index.json"):
+        try:
+            shards = {path.parent / str(shard) for shard in read_json(path)["weight_map"].values()}
+        except (WrongModel, LookupError, AttributeError):
+            shards = {path.parent}
+        if not shards <= set(path.parent.iterdir()):
+            raise UsageError(f"{named}: {component}/{path.name} names weights that are not beside it; choose another.")
 
 
 def _whole(folder: Path, component: str, kind: str, named: str) -> Any:

@@ -46,6 +46,7 @@ from ..release.components import (
     component,
     read_json,
     read_shapes,
+    these_alone,
 )
 from ..release.hub import fetch_release
 from ..release.no_guarantee import refuse_without_guarantee
@@ -263,9 +264,10 @@ def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, 
         check_class_name(config, (UNET,), "its config.json")
         check_sizes(config, shapes)
         build_empty(config, shapes)
-        unet, loading = UNet2DModel.from_pretrained(
-            place, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
-        )
+        with these_alone(place, ("config.json", WEIGHTS)) as alone:
+            unet, loading = UNet2DModel.from_pretrained(
+                alone, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+            )
     except (*WRONG, WrongModel, SafetensorError) as error:
         reason = first_line(error)
         raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None

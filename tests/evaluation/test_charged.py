@@ -16,6 +16,7 @@ from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.evaluation import charged, networks
 from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images
 from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
@@ -310,6 +311,20 @@ def test_an_answer_is_asked_for_once(pipeline, tmp_path):
     first = evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path)
     assert first and evaluate(pipeline, door(images, labels, ledger=ledger), tmp_path) == first
     assert len(ledger.rows) == 1
+
+
+@pytest.mark.parametrize("unreadable", [0, 15])
+def test_what_is_published_is_a_share_of_the_declared_number(unreadable, pipeline, tmp_path):
+    """Who cannot be read counts as wrong; how many they are, no number tells."""
+    images, labels = digits(number=40)
+    asked = door(images, labels, readable=np.arange(40) >= unreadable)
+    asked._generator = Noiseless()
+    found = evaluate(pipeline, asked, tmp_path)
+    (answer,) = (open_sealed(folder)[1]["answer"]["answer"] for folder in tmp_path.iterdir())
+    right, whole = float(answer[:, :4].trace()), float(answer[:, :4].sum())
+    assert whole == pytest.approx(40 - unreadable, abs=0.01) and right > 1
+    published = [each for each in found if each["metric"] == "accuracy" and "class" not in each["protocol"]]
+    assert [each["value"] for each in published] == [pytest.approx(100 * right / 40)]
 
 
 def test_the_answer_about_an_earlier_state_is_not_given_for_a_later_one(pipeline, tmp_path, capsys):

@@ -5,6 +5,7 @@ answer for what."""
 from .faults_of_bands import BANDS
 from .faults_of_books import DATA_SETS, LEDGER_FAULTS, RELEASED
 from .faults_of_crashes import CRASHES
+from .faults_of_doors import ONE_DOOR, STATED_FILES, UNSEEN
 from .faults_of_embeddings import EMBEDDINGS
 from .faults_of_evaluation import EVALUATION
 from .faults_of_gans import GANS
@@ -50,4 +51,7 @@ FAULTS = (
     *WITHOUT_GUARANTEE,
     *PROCESSES,
     *CRASHES,
+    *ONE_DOOR,
+    *STATED_FILES,
+    *UNSEEN,
 )

@@ -73,8 +73,8 @@ PUBLIC_INPUTS = (
         "    if not (place / WEIGHTS).is_file():\n",
         "    if not list(place.glob('diffusion_pytorch_model.*')):\n",
         ("runs/test_pretrained.py::test_a_folder_that_is_no_such_pipeline_is_refused",),
-        "            place, use_safetensors=True, low_cpu_mem_usage=False, output",
-        "            place, use_safetensors=None, low_cpu_mem_usage=False, output",
+        "                alone, use_safetensors=True, low_cpu_mem_usage=False, output",
+        "                place, use_safetensors=None, low_cpu_mem_usage=False, output",
     ),
     Fault(
         "a release of the same images begins a run, and its epsilon is not counted",

@@ -20,8 +20,8 @@ from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs import dp_sgd
 from diffusers_dp.runs import run as run_module
 from support.doors import KEY, make_door, put
-from support.flags import FOLDER, NUM_IMAGES
-from support.runs import files
+from support.flags import FOLDER, NUM_IMAGES, RESUME, SHORT_RUN
+from support.runs import files, interrupted, load, write_images
 
 
 # What a run may leave in private/ but for the leaky log; tensors among it are noisy answers and what was made of them.
@@ -169,6 +169,19 @@ def test_a_leaky_log_is_asked_for_and_stays_in_its_place(script, tmp_path, image
     said = "".join(capfd.readouterr())
     assert not any(repr(line["loss"]) in text for line in lines for text in (said, *texts(run / "release").values()))
     assert LEAKY_OUTPUT in (run / "release" / "README.md").read_text()
+
+
+def test_a_leaky_log_of_an_earlier_start_stays_in_the_receipt(tmp_path, monkeypatch):
+    """What it wrote is there, whether the run that goes on keeps one or not."""
+    script = load("dpdm", monkeypatch)
+    flags = [*SHORT_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    interrupted(script, monkeypatch, [*flags, "--leaky_logs"], 3)
+    assert (tmp_path / "run" / "private" / "unprotected" / "dp_sgd.jsonl").stat().st_size > 0
+    script.main([*flags, *RESUME])
+    receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
+    assert receipt["leaky_outputs"] == [LEAKY_OUTPUT] and receipt["status"] == "proven_except_leaky_outputs"
+    assert verify.verify(tmp_path / "run" / "release")[1] == []
+    assert LEAKY_OUTPUT in (tmp_path / "run" / "release" / "README.md").read_text()
 
 
 def test_the_leaky_log_changes_no_gradient(tmp_path):

@@ -6,6 +6,7 @@ several processes.)
 No image can be read, so that what comes out is noise, from the real generator.
 """
 
+import contextlib
 import math
 import time
 
@@ -206,6 +207,26 @@ def test_torch_s_own_draws_of_a_loss_follow_the_entropy_of_the_operating_system(
     monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
     with sensitive._secret_torch_draws(torch.device("cpu")):
         assert torch.equal(torch.rand(5), wanted)
+
+
+def test_torch_s_own_draws_on_a_card_are_secret_and_leave_its_state_alone(monkeypatch):
+    """No card is here: the arguments say which generators are put back and which are seeded."""
+    asked, here = [], torch.manual_seed
+    card = torch.device("cuda")
+
+    @contextlib.contextmanager
+    def fork_rng(devices):
+        asked.append(("put back", devices))
+        yield
+        asked.append(("put back", "done"))
+
+    monkeypatch.setattr(torch.random, "fork_rng", fork_rng)
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: asked.append(("seeded", seed)) or here(seed))
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
+    with sensitive._secret_torch_draws(card):
+        asked.append("draws")
+    seed = int.from_bytes(bytes(range(8)), "little")
+    assert asked == [("put back", [card]), ("seeded", seed), "draws", ("put back", "done")]
 
 
 def test_a_card_that_seeds_itself_is_never_asked_for_less_noise_than_the_door_owes():

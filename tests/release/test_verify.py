@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from diffusers_dp import cli, verify
+from diffusers_dp import cli, load_verified, verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.errors import IntegrityError
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.registry import METHODS
 from support.ledgers import row
@@ -544,6 +545,26 @@ def test_a_hostile_folder_is_4(release, case, capsys):
         assert code == 0
     else:
         assert code == 4 and (said.out or said.err).count("\n") > 0 and "could not be checked" not in said.err
+
+
+@pytest.mark.parametrize("name", ["_class_name", "unet", "id2label", "privacy", "patch_size"])
+def test_an_index_that_says_one_thing_twice_is_no_index(release, name, capsys):
+    """Programs read the first or the last: one would load, or show, what another has not checked."""
+    text = (release / INDEX).read_text()
+    other = json.dumps({name: {"epsilon": 0.1} if name == "privacy" else "Other"})[1:-1]
+    (release / INDEX).write_text("{" + other + "," + text.lstrip()[1:])
+    assert json.loads((release / INDEX).read_text()) == json.loads(text)  # the last
+    assert verify.report(release) == 4 and INDEX in capsys.readouterr().out
+    with pytest.raises(IntegrityError):
+        load_verified(release)
+
+
+def test_a_statement_that_says_one_thing_twice_is_none(release):
+    text = (release / INDEX).read_text()
+    start = text.index("{", text.index('"privacy"'))
+    (release / INDEX).write_text(text[: start + 1] + '"epsilon":0.1,' + text[start + 1 :])
+    assert json.loads((release / INDEX).read_text()) == json.loads(text)
+    assert verify.report(release) == 4
 
 
 def test_a_folder_of_very_many_files_is_not_hashed(release, monkeypatch):

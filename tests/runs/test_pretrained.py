@@ -16,6 +16,7 @@ from diffusers import (
     PNDMScheduler,
     UNet2DModel,
 )
+from safetensors.torch import load_file, save_file
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.pipelines import DPImagePipeline
@@ -52,6 +53,17 @@ def test_a_pipeline_with_its_scheduler_and_origin(tmp_path, layout):
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "licence": "apache-2.0",
     }
+
+
+def test_an_index_beside_the_weights_replaces_none(tmp_path):
+    """The receipt has the hash of the weights, and of nothing that an index names."""
+    place = tmp_path / "model" / "unet"
+    name = save(tmp_path / "model")
+    others = {key: torch.zeros_like(value) for key, value in load_file(place / WEIGHTS).items()}
+    save_file(others, place / "others.safetensors", {"format": "pt"})
+    index = {"metadata": {}, "weight_map": dict.fromkeys(others, "others.safetensors")}
+    (place / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
+    assert torch.equal(outputs(load(name).unet), outputs(make_unet()))
 
 
 @pytest.mark.parametrize(

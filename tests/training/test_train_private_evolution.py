@@ -162,6 +162,32 @@ def test_a_missing_image_shows_in_private_alone(script, flags, tmp_path, capsys)
     assert seen[0] == seen[1] == seen[2] and seen[0][3] == [(3, 6)] * 2
 
 
+def test_images_follow_noisy_votes_alone(script, flags, tmp_path, monkeypatch):
+    """Given the noisy votes, no other number of the sensitive images reaches candidates or release: with others in
+    their place, all are the same to the bit."""
+    asked = []
+
+    def replayed(door, features, **options):
+        asked.append(noisy_sum(door, features, **options).shape)
+        return torch.randn(asked[-1], generator=torch.Generator().manual_seed(len(asked)))
+
+    noisy_sum = SensitiveImages.noisy_sum
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", replayed)
+    seen = []
+    for kind in ("as they are", "inverted"):
+        asked.clear()
+        given, run = write_images(tmp_path / kind), tmp_path / f"run, {kind}"
+        for path in sorted((tmp_path / kind).rglob("*.png")) if kind == "inverted" else ():
+            Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+        script.main([*flags, *given, *MODEL, "--output_dir", str(run)])
+        kept = [hash_tensor(open_sealed(run / "private" / f"candidates_{n}")[1]["kept"]["kept"]) for n in (1, 2, 3)]
+        drawn = load_verified(run / "release")
+        weights = (run / "model" / "release" / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()
+        seen.append((kept, [image.tobytes() for image in drawn["image"]], drawn["label"], weights))
+        assert len(asked) == 2
+    assert seen[0] == seen[1]
+
+
 def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monkeypatch):
     """It looks at nothing but the released images; its receipt names its parent, and has the parent's events once."""
     door = {}

@@ -61,7 +61,7 @@ def test_images_follow_noisy_gradients_alone(script, flags, tmp_path, monkeypatc
     torch.manual_seed(0)
     gradients = []
 
-    def replayed(door, model, *others, ledger, reserve_steps=1, **options):
+    def replayed(door, model, *others, **options):
         draws = torch.Generator().manual_seed(len(gradients))
         gradients.append({name: torch.randn(p.shape, generator=draws) for name, p in model.named_parameters()})
         return gradients[-1]
