@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--validation_size", type=int, default=0, help="Images of --train_split to leave out, as in training."
     )
     parser.add_argument("--unit_column", help="As in training: whole units are left out.")
+    parser.add_argument(
+        "--num_train_images", type=int, help="N, as declared for training; unset: as the receipt says, or the rest."
+    )
     parser.add_argument("--key_column", help="As in training: images are left out by their key.")
     parser.add_argument("--image_column", default="image", help="Column of the images, in --real and --images.")
     parser.add_argument("--label_column", help="Column of the classes, in --real and --images; unset: 'label'.")

@@ -134,9 +134,13 @@ def read_real(
     if args.validation_size:
         if args.selection == "private":
             check_unit(facts, args.unit_column)
-            warnings += check_disjoint(facts, len(train) + train.origin["unreadable"], args.validation_size)
+            column = args.unit_column or args.key_column
+            warnings += check_disjoint(facts, {"images": args.validation_size, "ids": train.ids_are, "column": column})
             print(warnings[-1])  # before anything is spent
-        sets["real training"], validation = validation_split(train, args.validation_size)
+        declared = args.num_train_images
+        if declared is None and facts is not None and facts["held_out"] is not None:
+            declared = facts["num_images"]
+        sets["real training"], validation = validation_split(train, args.validation_size, declared)
         if args.selection == "private":
             sets["real validation"] = validation
     if args.resize:
@@ -183,36 +187,37 @@ def check_unit(facts: dict[str, Any] | None, unit_column: str | None) -> None:
         )
 
 
-def check_disjoint(facts: dict[str, Any] | None, split_size: int, validation_size: int) -> list[str]:
-    """That the generator was not trained on the validation images, as far as its receipt tells: training leaves out
-    the same ones.
+def check_disjoint(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> list[str]:
+    """Checks that the generator was not trained on the validation images, as far as its receipt tells: training leaves
+    out the same ones.
 
     Args:
         facts (`dict`, *optional*): What `release_facts` returned.
-        split_size (`int`): Images in the split that the validation images are taken from.
+        held_out (`dict`): How many images are held out here, and by which ids, as a receipt states it.
 
     Returns:
         `list[str]`: What a reader has to know.
 
     Raises:
-        UsageError: It was trained on another number of images.
+        UsageError: Other images were held out, or none.
     """
-    trained_on = None if facts is None else facts["num_images"]
-    if trained_on is None:
+    number = held_out["images"]
+    if facts is None:
         return [
-            f"No receipt tells whether the generator was trained without the {validation_size} validation images; if "
-            "not, its epsilon and that of the private choice add up for people in them."
+            f"No receipt tells whether the generator was trained without the {number} validation images; if not, its "
+            "epsilon and that of the private choice add up for people in them."
         ]
-    if trained_on + validation_size != split_size:
+    if facts["held_out"] != held_out:
+        stated = facts["held_out"]
+        theirs = "none" if stated is None else f"{stated['images']} by their {stated['column'] or stated['ids']}"
         raise UsageError(
             "--selection private needs validation images that the generator was not trained on, and its receipt says "
-            f"{trained_on} images, which is not what --validation_size leaves of --train_split; train with the same "
-            "--validation_size, or choose with --selection synthetic."
+            f"that training held out {theirs}; give --validation_size, --unit_column and --key_column as in training, "
+            "or choose with --selection synthetic."
         )
     return [
-        f"The receipt says that the generator was trained on {trained_on} images, as many as --validation_size "
-        f"{validation_size} leaves of --train_split; that it was this data set is the word of whoever ran this "
-        "evaluation."
+        f"The receipt says that training held out the same {number} images; that it was this data set is the word of "
+        "whoever ran this evaluation."
     ]
 
 

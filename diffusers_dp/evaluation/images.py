@@ -47,6 +47,7 @@ class ImageSet:
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
         capacity (`int`, *optional*): Public upper bound on the number of images, if others are held out.
         unit_of_privacy (`str`, defaults to `"image"`): Name of a unit.
+        ids_are (`str`): What an id is, see `ImageSource.ids`.
     """
 
     images: np.ndarray
@@ -58,6 +59,7 @@ class ImageSet:
     ids: np.ndarray | None = None
     capacity: int | None = None
     unit_of_privacy: str = "image"
+    ids_are: str = "row"
 
     @property
     def units(self) -> np.ndarray | None:
@@ -143,7 +145,7 @@ class Source:
         Raises:
             UsageError: The data set, split or column does not exist, no image is readable, or one has another size.
         """
-        names, records = self._records(split, cache_dir)
+        names, records, ids_are = self._records(split, cache_dir)
         kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
         draws, readable, position, left = np.random.default_rng(seed), 0, -1, DECODED
         for position, (encoded, label, identifier) in enumerate(
@@ -183,7 +185,7 @@ class Source:
         unit = self.unit_column or "image"
         return ImageSet(
             np.stack(images), array, names, origin, np.array(positions), declared, digests_of(ids),
-            unit_of_privacy=unit,
+            unit_of_privacy=unit, ids_are=ids_are,
         )  # fmt: skip
 
     @property
@@ -196,14 +198,14 @@ class Source:
             "are compared; --resize makes it fit."
         )
 
-    def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record]]:
+    def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record], str]:
         if self.name is None:
             if split not in ("train", "test"):
                 raise UsageError(f"{self.split_flag} '{split}' does not exist; the embedded digits have: train, test.")
             pictures, labels = load_digits_split(train=split == "train")
             names = tuple("0123456789")
             rows = enumerate(zip(pictures, labels))
-            return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows)
+            return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows), "row"
         folder = folder_of(self.flag, self.name) if self.is_strange else Path(self.name).expanduser()
         loaded = open_images(self.name, folder) if os.path.isdir(folder) else None
         data = DataSource(
@@ -217,7 +219,7 @@ class Source:
         with self._own_flags():
             source = open_source(data) if loaded is None else DatasetSource(self.name, data, loaded)
             found = source.class_names()
-        return found, self._read(source, found, cache_dir)
+        return found, self._read(source, found, cache_dir), source.ids
 
     def _read(self, source: ImageSource, names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
         with self._own_flags():
@@ -298,7 +300,7 @@ def _shape_words(shape: Shape) -> str:
     return f"{shape[2]}x{shape[1]} pixels and {shape[0]} channel{'s' if shape[0] > 1 else ''}"
 
 
-def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
+def validation_split(images: ImageSet, size: int, num_train: int | None = None) -> tuple[ImageSet, ImageSet]:
     """Splits training and validation images as `--validation_size` does in training: by the ids of images or of whole
     units. The images held out here are therefore those on which a generator was not trained. (DPImageBench draws
     others, by torch's `random_split`.)
@@ -306,12 +308,19 @@ def validation_split(images: ImageSet, size: int) -> tuple[ImageSet, ImageSet]:
     Args:
         images (`ImageSet`): Whole split from `Source.load`.
         size (`int`): Value of `--validation_size`.
+        num_train (`int`, *optional*): N, as it was declared for training; defaults to what `size` leaves.
 
     Raises:
-        UsageError: One of the parts would be empty.
+        UsageError: One of the parts would be empty, or there are more images than declared.
     """
     assert images.ids is not None  # set by Source.load
-    capacity = len(images) + images.origin["unreadable"]
+    count = len(images) + images.origin["unreadable"]
+    capacity = count if num_train is None else num_train + size
+    if count > capacity:
+        raise UsageError(
+            f"--num_train_images {num_train} and --validation_size {size} are fewer than the {count} real images; "
+            "give those of training."
+        )
     if size >= capacity:
         raise UsageError(f"--validation_size {size} leaves none of the real images; lower it.")
     held_out = is_held_out(images.ids, size, capacity)

@@ -130,6 +130,7 @@ def release_facts(folder: Path) -> dict[str, Any] | None:
             "epsilon_by_pld": receipt["claimed_epsilon"]["pld"]["epsilon"],
             "num_images": receipt["public_facts"].get("num_images"),
             "unit_of_privacy": receipt["unit_of_privacy"],
+            "held_out": receipt["public_facts"].get("held_out"),
             "status": receipt["status"],
             "method": receipt["method"]["name"],
             "paid_for": [Measurement(**found).as_json() for found in receipt.get("evaluation", [])],

@@ -281,6 +281,8 @@ def new_ledger(
         public_facts["normaliser"] = sampling.normaliser
     if config.unit_column is not None:
         public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
+    if facts.held_out:  # evaluation holds out the same images
+        public_facts["held_out"] = {"images": facts.held_out, "ids": facts.ids, "column": config.data.id_column}
     if config.evaluation_reserve is not None:
         public_facts["evaluation_reserve"] = config.evaluation_reserve
     if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise

@@ -121,11 +121,18 @@ class TestPrivateSelection:
         assert "have answered before" in refused(capsys, *flags, "--seed", "1")
         assert len((tmp_path / LEDGER).read_text().splitlines()) == 2
 
-    @pytest.mark.parametrize(("trained_on", "refusal"), [(140, None), (200, "its receipt says 200 images")])
-    def test_the_receipt_must_leave_room_for_the_validation_images(self, data, tmp_path, capsys, trained_on, refusal):
+    @pytest.mark.parametrize(
+        ("held_out", "refusal"),
+        [
+            ({"images": 60, "ids": "row", "column": None}, None), (None, "training held out none"),
+            ({"images": 60, "ids": "column", "column": "key"}, "training held out 60 by their key"),
+            ({"images": 50, "ids": "row", "column": None}, "training held out 50 by their row"),
+        ],
+    )  # fmt: skip
+    def test_the_receipt_must_say_that_the_same_images_were_held_out(self, data, tmp_path, capsys, held_out, refusal):
         ledger = PrivacyLedger(
-            None, target_epsilon=10.0, target_delta=1e-5, num_images=trained_on, accountant="rdp",
-            public_facts={"image_shape": [1, 8, 8]},
+            None, target_epsilon=10.0, target_delta=1e-5, num_images=140, accountant="rdp",
+            public_facts={"image_shape": [1, 8, 8], **({} if held_out is None else {"held_out": held_out})},
         )  # fmt: skip
         ledger.executed(ledger.reserve(row(2.0, name="dp_sgd")), 1)
         (tmp_path / "run").mkdir()
@@ -146,7 +153,7 @@ class TestPrivateSelection:
             assert not (tmp_path / LEDGER).exists()
         else:
             run(*flags)
-            words = "trained on 140 images, as many as --validation_size 60 leaves"
+            words = "training held out the same 60 images"
             assert any(words in warning for warning in read(tmp_path / "run" / HOUSE)["warnings"])
 
     @pytest.mark.parametrize(

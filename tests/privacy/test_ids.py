@@ -13,6 +13,7 @@ from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.data.shares import share_of
 from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.images import Source, validation_split
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.bands import bands_of, numbered, taken
 from support.doors import Noiseless
@@ -306,3 +307,17 @@ def test_the_class_that_means_none_is_no_unit(tmp_path):
     name = save_parquet(tmp_path, columns, features)
     _, arrays = read(tmp_path, name, unit_column="patient", num_train_units=2)
     assert arrays.readable.sum() == COUNT - 2
+
+
+@pytest.mark.parametrize("declared", [30, 60])
+def test_evaluation_holds_out_what_training_did(tmp_path, declared):
+    """Whatever N is declared to be: the threshold is that of training."""
+    name = table(tmp_path, contents({3: BROKEN}))
+    facts, arrays = read(tmp_path, name, num_train_images=declared, validation_size=10)
+    found = Source("--real", name).load("train", SHAPE, resize=False, cache_dir=tmp_path / "other")
+    train, validation = validation_split(found, 10, facts.num_images)
+    assert train.images.tobytes() == arrays.images[arrays.readable].tobytes()
+    assert held_out(facts, arrays) - {4} == set(validation.images[:, 0, 0, 0].tolist())
+    assert (train.public_size, validation.public_size, validation.capacity) == (declared, 10, declared + 10)
+    with pytest.raises(UsageError, match="fewer than the 40 real images"):
+        validation_split(found, 10, 20)
