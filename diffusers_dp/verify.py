@@ -78,9 +78,39 @@ def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for release in (receipt, *receipt.get("prior_releases", [])) for event in release["events"]]
 
 
+#: Methods of the library that train with DP-SGD, as receipts name them: they always named the model to try.
+TRIED = (
+    "FETA-Pro", "DP-FETA", "DPDM", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "PSG", "DP-GAN", "PGE with DP-SGD",
+)  # fmt: skip
+
+
+def _began_from_a_folder(receipt: dict[str, Any]) -> bool:
+    """From a model whose files no commit of the Hub names."""
+    kinds = ("latent pipeline", "pre-trained model")
+    origins = [origin for origin in receipt.get("public_inputs") or [] if isinstance(origin, dict)]
+    return any(origin.get("kind") in kinds and origin.get("revision") is None for origin in origins)
+
+
+def _is_of_another_method(receipt: dict[str, Any]) -> bool:
+    """Of one that trains with DP-SGD, and is none of the library's."""
+    trains = any(event["stage"] == "dp_sgd" for event in receipt["events"])
+    return trains and (receipt.get("method") or {}).get("name") not in TRIED
+
+
 #: Faults of earlier versions: the claims version that mended it, whether it touches a receipt of a lower version, and
 #: one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
-KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = ()
+KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
+    (
+        3, _began_from_a_folder,
+        "Training began from a model in a folder. Files of that folder that the receipt does not name could replace "
+        "its weights (an index of shards, an adapter).",
+    ),
+    (
+        3, _is_of_another_method,
+        "The method is none of the library's own. Its model was tried before the training only if its script said "
+        "`build`: the sensitivity of each step is the trainer's word.",
+    ),
+)  # fmt: skip
 
 
 class Unreadable(Exception):
