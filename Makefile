@@ -1,6 +1,6 @@
 # make demo   train on scikit-learn's digits and release a model in runs/demo/release
 # make test   run the tests; test-slow runs the ones that take minutes
-# make mutants   plant faults in copies of the code, one by one, and fail if the tests let one pass
+# make mutants   plant faults in copies of the code, one by one, and fail if the tests let one pass; goes on where it stopped
 # make audit-deps   known vulnerabilities of what is installed (needs a network); what could not be audited is no pass
 # make sbom   write sbom.cdx.json, a CycloneDX list of what is installed
 # make hashes   write requirements-hashed.txt anew, from setup.cfg and constraints.txt

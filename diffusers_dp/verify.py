@@ -107,18 +107,23 @@ def _deals_places(events: Any) -> bool:
     return any("permutation_seed" in query for query in queries if isinstance(query, dict))
 
 
-#: The library's own methods, as receipts name them.
-METHODS = (
+#: Methods of the library that train with DP-SGD, as receipts name them: they always named the model to try.
+TRIED = (
     "FETA-Pro", "DP-FETA", "DPDM", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "PSG", "DP-GAN", "PGE with DP-SGD",
-    "DP-MERF", "DP-Kernel (random features)", "DP-NTK", "DP-HP", "DP-MEPF", "DP-Scattering", "Private Evolution",
 )  # fmt: skip
 
 
-def _trains_a_custom_model(receipt: dict[str, Any]) -> bool:
-    """Whether DP-SGD trained a model that is not the library's."""
-    return (receipt.get("method") or {}).get("name") not in METHODS and any(
-        event.get("stage") == "dp_sgd" for event in receipt["events"]
-    )
+def _began_from_a_folder(receipt: dict[str, Any]) -> bool:
+    """From a model whose files no commit of the Hub names."""
+    kinds = ("latent pipeline", "pre-trained model")
+    origins = [origin for origin in receipt.get("public_inputs") or [] if isinstance(origin, dict)]
+    return any(origin.get("kind") in kinds and origin.get("revision") is None for origin in origins)
+
+
+def _is_of_another_method(receipt: dict[str, Any]) -> bool:
+    """Of one that trains with DP-SGD, and is none of the library's."""
+    trains = any(event["stage"] == "dp_sgd" for event in receipt["events"])
+    return trains and (receipt.get("method") or {}).get("name") not in TRIED
 
 
 def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -148,11 +153,21 @@ KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
     ),
     (
         3,
-        _trains_a_custom_model,
+        _is_of_another_method,
         "where its model took windows or frames for rows, and its physical batches held one image, an image moved a "
         "step by several clip norms: ask its maker whether it did. Epsilon does not hold then.",
     ),
-)
+    (
+        3, _began_from_a_folder,
+        "Training began from a model in a folder. Files of that folder that the receipt does not name could replace "
+        "its weights (an index of shards, an adapter).",
+    ),
+    (
+        3, _is_of_another_method,
+        "The method is none of the library's own. Its model was tried before the training only if its script said "
+        "`build`: the sensitivity of each step is the trainer's word.",
+    ),
+)  # fmt: skip
 
 
 class Unreadable(Exception):

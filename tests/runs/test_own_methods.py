@@ -11,23 +11,29 @@ import torch
 from huggingface_hub import ModelCard
 from torch import nn
 
+from diffusers_dp import verify
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import DPSGDConfig, TrainingConfig
-from diffusers_dp.methods.registry import Method
+from diffusers_dp.methods.registry import METHODS, Method
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.query import Query
 from diffusers_dp.release.artefacts import write_text
+from diffusers_dp.runs import forecast
+from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.launch import run_method
 from support.doors import make_ledger
-from support.flags import NUM_IMAGES, RESUME
-from support.runs import ledger_of, read_ledger, write_images
+from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO, SHORT_RUN
+from support.latents import stable_diffusion
+from support.releases import reseal
+from support.runs import ledger_of, load, read_ledger, write_images, write_public
 
 
 FLAGS = ["--class_names", "left,empty,right", "--resolution", "8", "--num_channels", "1", "--accountant", "rdp"]
 FLAGS += ["--num_train_images", str(NUM_IMAGES), "--target_epsilon", "1"]
+LATENT = [*FLAGS, *"--max_train_steps 2 --train_batch_size 6 --lora_rank 2 --no_engine_tuning".split()]
 STEPS = "--max_train_steps 4 --noise_multiplicity 1 --max_grad_norm 1 --train_batch_size 8".split()
 
 
@@ -261,3 +267,48 @@ def test_the_model_that_was_tried_is_trained(more, flags, tmp_path):
     build, train = trainer(own_rows)
     run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS, *more], build=None if more else build)
     assert set(asked(tmp_path)) == {"dp_sgd"} and released(tmp_path)
+
+
+class Stop(Exception):
+    pass
+
+
+SHORT = {
+    "feta_pro": SHORT_FETA_PRO, "dp_feta": [*SHORT_RUN, "--spatial_steps", "1", "--spatial_batch_size", "6"],
+    **dict.fromkeys(("dp_diffusion", "dpdm", "pge_dpsgd"), SHORT_RUN),
+    **dict.fromkeys(("psg", "dp_gan"), [*FLAGS, *STEPS]),
+    **{f"dp_ldm --train {trained}": LATENT for trained in ("lora", "attention", "salient")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_every_method_trains_what_its_pre_flight_tries(name, tmp_path, monkeypatch):
+    """Also where it begins with public images, or with low-rank matrices that a noisy answer chose."""
+    method, *more = name.split()
+    script, given = load("dp_lora" if method == "dp_ldm" else method, monkeypatch), [*SHORT[name], *more]
+    if method in ("dp_diffusion", "dp_feta"):
+        given += write_public(tmp_path / "public", count=4)
+    if method == "dp_ldm":
+        given += ["--pretrained_model_name_or_path", str(stable_diffusion(tmp_path / "base"))]
+    tried = []
+    monkeypatch.setattr(script, "preflight", lambda facts, plan, trained, **_: tried.append(trained))
+    monkeypatch.setattr(forecast, "forecast", lambda *_, **__: "")
+    monkeypatch.setattr(run_module, "run_dp_sgd", lambda *_, **__: (_ for _ in ()).throw(Stop))
+    given = [flag for flag in given if flag != "--skip_preflight"]
+    with pytest.raises(Stop):
+        script.main([*given, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
+    assert len(tried) == 1
+
+
+def test_an_older_receipt_of_an_own_method_says_that_its_model_may_be_untried(flags, tmp_path, capsys):
+    build, train = trainer(own_rows)
+    run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS, "--skip_preflight"])
+    release = tmp_path / "run" / "release"
+    assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
+    reseal(release, lambda receipt: receipt.update(claims_version=2))
+    assert verify.report(release) == 0
+    assert "KNOWN FAULT: The method is none of the library's own." in capsys.readouterr().out
+    reseal(release, lambda receipt: receipt["method"].update(name="DPDM"))
+    assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
+    trained = {method.title for method in METHODS.values() if "DP-SGD" in method.mechanisms and method.script}
+    assert set(verify.TRIED) == trained
