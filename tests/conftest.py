@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.privacy.kept_state import KeptState
+from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.evaluating import NAMES
 from support.flags import FOLDER
 from support.hub_stand_in import hub  # noqa: F401 (a fixture)
@@ -44,6 +46,14 @@ def entropy_of_this_test(request, monkeypatch):
     stream = np.random.default_rng(zlib.crc32(request.node.nodeid.encode())).bytes
     monkeypatch.setattr(os, "urandom", stream)
     monkeypatch.setattr(random, "_urandom", stream)  # of `secrets`, and so of numpy's unseeded generators
+
+
+@pytest.fixture
+def watching(monkeypatch):
+    """Losses, features and encoders of this test note what they are shown. A door would refuse that, and show losses
+    public noise first."""
+    monkeypatch.setattr(KeptState, "changed", lambda self: None)
+    monkeypatch.setattr(SensitiveImages, "_state_of", lambda self, *pair: KeptState())
 
 
 @pytest.fixture

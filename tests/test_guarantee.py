@@ -58,7 +58,8 @@ class WatchedImages(SensitiveImages):
 
 
 def note_draws(patch, ledger_file, draws):
-    """Each draw of noise or of a sample, beside the ledger's file as it stood at that moment."""
+    """Each draw of noise or of a sample, beside the ledger's file as it stood at that moment. A loss is tried under a
+    public key, which draws neither."""
     normal, uniform = PrivateGenerator.normal, PrivateGenerator.uniform
 
     def paid():
@@ -66,11 +67,13 @@ def note_draws(patch, ledger_file, draws):
         return sum(row["steps_reserved"] for row in rows)
 
     def noted_normal(self, shape, std, device="cpu"):
-        draws.append(SimpleNamespace(kind="normal", shape=tuple(shape), std=std, paid=paid()))
+        if not self._injected:
+            draws.append(SimpleNamespace(kind="normal", shape=tuple(shape), std=std, paid=paid()))
         return normal(self, shape, std, device)
 
     def noted_uniform(self, size):
-        draws.append(SimpleNamespace(kind="uniform", shape=(size,), std=None, paid=paid()))
+        if not self._injected:
+            draws.append(SimpleNamespace(kind="uniform", shape=(size,), std=None, paid=paid()))
         return uniform(self, size)
 
     patch.setattr(PrivateGenerator, "normal", noted_normal)

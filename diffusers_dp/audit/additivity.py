@@ -43,7 +43,7 @@ class DrawsByRecord(PrivateGenerator):
         super().__init__(bytes(KEY_BYTES))
         self.numbers, self.table = numbers.numpy(), (records, draws)
         same = np.equal.outer(self.numbers, self.numbers)
-        self.repetitions = np.tril(same, -1).sum(1)
+        self.repetitions = np.tril(same, -1).sum(1) % draws  # the door also shows rows of no record
 
     def normal(
         self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"

@@ -42,6 +42,7 @@ def map_images(
     at_most: int,
     device: torch.device,
     shown: bool = True,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     `encode` of each image, in the order of the images; those of an earlier call, where it was the same.
@@ -61,6 +62,7 @@ def map_images(
         at_most (`int`): The declared number of images, with which the bar ends.
         device (`torch.device`): Of the batches.
         shown (`bool`): Whether there is a bar.
+        check (`Callable`): Called before rows are kept for a later start; raises where they must not be.
 
     Returns:
         `np.ndarray` of float16, shape `[n, *shape]`, mapped into memory and read-only, and `np.ndarray` of bool,
@@ -94,8 +96,10 @@ def map_images(
                     rows.write(torch.where(there.view(-1, *[1] * len(shape)), encoded, 0.0).numpy().tobytes())
                     flags.write(there.numpy().tobytes())
                     if number % BATCHES_BETWEEN_SYNCS == 0:
+                        check()
                         _note(begun, made_of, start + len(chosen), rows, flags)
                     bar.update(min(batch_size, at_most - bar.n))
+                check()
                 bar.update(at_most - bar.n)  # the bar ends at the declared number, however many images there are
             (begun / PROGRESS).unlink(missing_ok=True)
             finish_cache(begun, folder, made_of)

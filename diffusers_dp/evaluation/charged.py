@@ -130,7 +130,7 @@ class Judge:
         """Maps images `[b, C, H, W]` in [0, 1] to features `[b, classes + 2 pixels]`, row by row."""
         parts = [_moments(images)]
         if self.class_names:
-            taken_for = self.classifier.predict(images.mul(255).round().byte().cpu().numpy())
+            taken_for = self.classifier.predict_one_by_one(images.mul(255).round().byte().cpu().numpy())
             one_hot = torch.nn.functional.one_hot(torch.from_numpy(taken_for), len(self.class_names))
             parts.insert(0, one_hot.to(images))
         return torch.cat(parts, dim=1)

@@ -253,7 +253,7 @@ class _Candidate:
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         self.classifier.use(self.epoch)
-        return self.classifier.predict(images)
+        return self.classifier.predict_one_by_one(images)
 
 
 def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[UtilityDetails]:

@@ -33,11 +33,13 @@ from ..randomness.banded_noise import BandedNoise
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
-from .separate_records import Features, features_of_zeros
+from .kept_state import KeptState
+from .separate_records import Features, features_of_zeros, try_loss
 
 
 # Images that a query looks at together, and the most numbers of them or of their features: 64 MB in float32.
 QUERY_BATCH_SIZE, QUERY_BATCH_VALUES = 500, 2**24
+UNITS_AT_ONCE = 64  # of several images: where few have many, few blanks are looked at
 BAR_AFTER_SECONDS = 5
 
 
@@ -136,6 +138,7 @@ class SensitiveImages:
         )  # of the first process; a new door, as a resumed run has, begins a new block
         self._leaky_log = leaky_log
         self._fitting = FittingParts()
+        self._tried: tuple[object, object, object] = (None, None, None)  # model and loss
         self._groups: tuple[Bands, list[torch.Tensor]] | None = None
 
     def __reduce__(self):
@@ -164,8 +167,8 @@ class SensitiveImages:
 
         Raises:
             ValueError: The images are rows of an encoder.
-            UsageError: The encoder mixes records, draws random numbers, or makes rows of another shape; or the disk
-                is full.
+            UsageError: The encoder mixes records, draws random numbers, keeps something between calls, or makes rows
+                of another shape; or the disk is full.
             MemoryError, RuntimeError: Memory ran out, or the encoder fails on blanks.
         """
         if self._images.dtype != torch.uint8:
@@ -182,7 +185,7 @@ class SensitiveImages:
             images, readable = map_images(
                 self._images, self._readable, encode, shape=tuple(shape),
                 folder=cache / f"encoded-{self.processes.index}", made_of=key, batch_size=batch_size, at_most=at_most,
-                device=self.device, shown=self.processes.is_first,
+                device=self.device, shown=self.processes.is_first, check=KeptState(encode).refuse_private,
             )  # fmt: skip
         return SensitiveImages(
             images, None if self._labels is None else self._labels.numpy(), readable,
@@ -233,7 +236,8 @@ class SensitiveImages:
 
         Raises:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
-            UsageError: The features mix records, or draw random numbers; nothing was asked.
+            UsageError: The features mix records, draw random numbers, or keep state between calls; no answer was
+                given.
         """
         num_classes = None if self.class_names is None else len(self.class_names)
         num_rows = num_classes if by_label and num_classes is not None else 1
@@ -251,22 +255,23 @@ class SensitiveImages:
                 features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
             )
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
+        kept = KeptState(features)  # as the trial left them
         reservation = self._ledger.reserve(row)
         generator = self._generator
         answers = []
         for _ in range(repeats):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
-            batches = self._batches(sample, size, generator)
+            batches = self._batches_of_records(sample, size, generator)
             if sample_rate == 1 and self._units is None:  # else a bar would tell how many were drawn or exist
                 batches = self._with_bar(batches, f"Asking {name}")
-            for images, labels, counted, unit_index in batches:
+            for images, labels, counted, images_of_unit in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
                 with torch.no_grad(), _secret_torch_draws(self.device):
                     rows = _clip(features(self._scaled(images, 0), labels), clip_norm)
                 rows = torch.where(counted[:, None], rows, 0.0)
-                if unit_index is not None:
-                    rows = rows / unit_index.bincount()[unit_index][:, None].to(rows.device)
+                if images_of_unit is not None:
+                    rows = rows / images_of_unit[:, None].to(rows.device)
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 # By batches: fewer roundings follow each other.
@@ -275,6 +280,7 @@ class SensitiveImages:
                 total = total + generator.normal(total.shape, noise_multiplier * clip_norm, total.device)
             total = self.processes.sum({name: total})[name]
             answers.append(total.to(self.device, torch.float32))  # with all of its noise
+        kept.refuse_private()
         answer = torch.stack(answers)
         self._ledger.executed(reservation, repeats)
         return answer
@@ -322,6 +328,7 @@ class SensitiveImages:
         Raises:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
             UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
+            UsageError: The model or the loss keeps something between calls; no answer was given.
             UnsupportedModel: The model has no exact gradients per image (`check_model`); nothing was spent.
             ValueError: Samples of units or with held-out images are to be truncated, or groups are to follow from
                 anything but the ids of units.
@@ -338,6 +345,7 @@ class SensitiveImages:
         if bands is not None and (bands.group_key is None or self._units is not None and self._ids is None):
             raise ValueError("Groups of units follow from a public key and the ids of the units.")
         check_model(model)
+        kept = self._state_of(model, row_loss, noise_multiplicity, max_physical_batch_size)
         position = self._ledger.take_step(row, reserve_steps=reserve_steps)
         generator = self._generator
         if bands is not None:
@@ -361,6 +369,7 @@ class SensitiveImages:
                 ),
                 ((self._scaled(images, -1), labels, counted, units) for images, labels, counted, units in batches),
             )
+        kept.refuse_private()
         if self._leaky_log is not None:
             self._leaky_log.end_step()
         if bands is not None and self.processes.is_first:
@@ -378,6 +387,20 @@ class SensitiveImages:
         if images.dtype != torch.uint8:
             return images.float()
         return images.float() / 255 if lowest == 0 else images.float() / 127.5 - 1
+
+    def _state_of(self, model: nn.Module, row_loss: RowLoss, noise_multiplicity: int, at_most: int) -> KeptState:
+        """Notes the state of a model and its loss. A pair that is new here is tried first, `at_most` images at a
+        time."""
+        pair = model, getattr(row_loss, "__self__", None), getattr(row_loss, "__func__", row_loss)
+        if not all(known is given for known, given in zip(self._tried, pair, strict=True)):
+            num_classes = None if self.class_names is None else len(self.class_names)
+            with _secret_torch_draws(self.device):
+                try_loss(
+                    model, row_loss, self.image_shape, num_classes, noise_multiplicity=noise_multiplicity,
+                    at_most=at_most, fitting=self._fitting, device=self.device,
+                )  # fmt: skip
+            self._tried = pair
+        return KeptState(model, row_loss)
 
     @property
     def _unit_facts(self) -> dict[str, int]:
@@ -410,7 +433,7 @@ class SensitiveImages:
         return self._groups[1][group]
 
     def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:
-        """The drawn records, `size` at a time and in the clear, for the door's own methods alone."""
+        """The drawn records for a gradient, `size` at a time and in the clear, for the door's own methods alone."""
         if self._units is None:
             return self._batches_of_images(sample, size)
         return self._batches_of_units(self._units, sample, size, generator)
@@ -425,22 +448,49 @@ class SensitiveImages:
                 yield batch
                 bar.update(len(batch[0]))
 
-    def _batches_of_units(
-        self, unit_of: torch.Tensor, sample: torch.Tensor, size: int, generator: PrivateGenerator
-    ) -> Iterator[PhysicalBatch]:
-        """Whole units, of each at most `max_images_per_unit` of its readable images. The draw that chooses them takes
-        as many numbers as there are records, whoever is sampled: one unit does not move what is chosen of another."""
+    def _taken(
+        self, unit_of: torch.Tensor, sample: torch.Tensor, generator: PrivateGenerator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each sampled unit at most `max_images_per_unit` of its readable images, unit by unit, and how many these
+        are of every unit. The draw that chooses them takes as many numbers as there are records, whoever is sampled:
+        one unit does not move what is chosen of another."""
         sampled = torch.zeros(self._own_units, dtype=torch.bool)
         sampled[sample] = True
         luck = torch.from_numpy(generator.uniform(len(unit_of)))
         taken = (sampled[unit_of] & self._readable).nonzero().squeeze(1)
         taken = taken[luck[taken].argsort()]
         taken = taken[unit_of[taken].argsort(stable=True)]  # unit by unit, each in random order
-        counts = unit_of[taken].unique_consecutive(return_counts=True)[1]
-        ends = counts.cumsum(0)
-        within = torch.arange(len(taken)) - (ends - counts).repeat_interleave(counts)
-        taken = taken[within < self.max_images_per_unit]
-        units = [unit for unit in taken.split(counts.clamp_max(self.max_images_per_unit).tolist()) if len(unit)]
+        counts = unit_of[taken].bincount(minlength=self._own_units)
+        within = torch.arange(len(taken)) - (counts.cumsum(0) - counts)[unit_of[taken]]
+        return taken[within < self.max_images_per_unit], counts.clamp_max(self.max_images_per_unit)
+
+    def _batches_of_records(
+        self, sample: torch.Tensor, size: int, generator: PrivateGenerator
+    ) -> Iterator[PhysicalBatch]:
+        """The drawn images for a question. Of units, one image of each comes first, then a second one of each, and so
+        on, with blanks in the places of units that have no more. So the shape of a batch, and a unit's place in it, do
+        not depend on the images of other units. The last part of a batch is the number of images of each one's
+        unit."""
+        if self._units is None:
+            yield from self._batches_of_images(sample, size)
+            return
+        taken, counts = self._taken(self._units, sample, generator)
+        first = counts.cumsum(0) - counts
+        for turn in range(int(counts.max())):
+            for units in sample.split(min(size, UNITS_AT_ONCE)):
+                there = counts[units] > turn
+                if there.any():  # blanks add nothing
+                    records = torch.full((len(units),), len(self._images))  # no record has this index
+                    records[there] = taken[first[units[there]] + turn]
+                    for images, labels, counted, _ in self._batches_of_images(records, size):
+                        yield images, labels, counted, counts[units].clamp_min(1)
+
+    def _batches_of_units(
+        self, unit_of: torch.Tensor, sample: torch.Tensor, size: int, generator: PrivateGenerator
+    ) -> Iterator[PhysicalBatch]:
+        """Whole units, for gradients, which are averaged before they are clipped."""
+        taken, counts = self._taken(unit_of, sample, generator)
+        units = [unit for unit in taken.split(counts.tolist()) if len(unit)]
         while units:
             number = next((n for n in range(1, len(units)) if sum(map(len, units[: n + 1])) > size), len(units))
             chunk, units = units[:number], units[number:]

@@ -1,21 +1,27 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Whether features keep records apart, which the sensitivity of a noisy sum rests on: tried on records of noise,
-before anything is asked."""
+"""Whether features keep records apart, which the sensitivity of a noisy sum rests on, and whether losses keep nothing
+of them: tried on records of noise, before anything is asked."""
 
+import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import nn
 
 from ..errors import UsageError
+from ..gradients.out_of_memory import FittingParts
+from ..gradients.step import RowLoss, clipped_gradient_sum
+from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
+from .kept_state import KeptState
 
 
 #: Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to features `[b, d]`, each row of its own record.
 Features = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
-NUM_TRIED, NUM_MATES = 6, 3
+NUM_TRIED, FEW = 8, 3  # records of a batch, and of a smaller one
 ROUNDING = 3e-3  # of a row's norm: batches of other sizes are computed in another order, and TF32 keeps ten bits
-FLIPPED = 1  # row that may differ: rounding can flip the largest of two numbers that are nearly equal
 NEGLIGIBLE = 1e-3  # of the clip norm: a row that is shorter is compared as if it had this length
 
 
@@ -29,10 +35,13 @@ def features_of_zeros(
     name: str,
 ) -> torch.Tensor:
     """
-    The features of one black image, after a trial: records of public noise get the same rows in another order, beside
-    other records, and alone.
+    Computes the features of one black image, after a trial on records of public noise.
 
-    A mixture that shows on none of them, or is smaller than rounding, is not found.
+    In batches of one shape, a row must be the same to the last bit whatever the other records are: blanks, as the
+    door puts in the place of a record that does not count, other images, or the same images with other labels. In
+    another order, in smaller batches and alone, a row may differ by rounding, but no choice may flip.
+
+    A mixture that shows on none of them is not found.
 
     Args:
         features (`Features`): To try.
@@ -45,39 +54,102 @@ def features_of_zeros(
         `torch.Tensor` of shape `[1, d]`.
 
     Raises:
-        UsageError: A row changes with the other records of its batch, or from call to call, or there is not one row a
-            record.
+        UsageError: A row changes with the other records of its batch, or from call to call, there is not one row a
+            record, or the features keep something between calls.
     """
-    number = NUM_TRIED + NUM_MATES
-    images = _scrambled(number * math.prod(image_shape), 256).view(number, *image_shape).float().div(255).to(device)
-    labels = None if num_classes is None else _scrambled(number, num_classes).to(device)
+    images, labels = _public_noise(NUM_TRIED, image_shape, num_classes, device)
 
-    def rows(which: torch.Tensor) -> torch.Tensor:
-        which = which.to(device)
-        found = features(images[which], None if labels is None else labels[which])
-        if found.dim() != 2 or len(found) != len(which):
+    def rows(images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        found = features(images, labels)
+        if found.dim() != 2 or len(found) != len(images):
             raise UsageError(
-                f"The features of {name!r} have the shape {tuple(found.shape)} for {len(which)} images; return one "
+                f"The features of {name!r} have the shape {tuple(found.shape)} for {len(images)} images; return one "
                 "row of numbers for each image."
             )
         found = found.detach().double()
         return torch.where(found.isfinite().all(1, keepdim=True), found, 0.0)  # as the door does
 
-    tried = torch.arange(NUM_TRIED)
-    together = rows(tried)
-    limit = ROUNDING * together.norm(dim=1).clamp_min(NEGLIGIBLE * clip_norm)
-    trials = (
-        lambda: rows(torch.arange(number).flip(0)).flip(0)[:NUM_TRIED],
-        lambda: torch.cat([rows(one) for one in tried.split(1)]),
-    )
-    for again in trials:
-        if ((again() - together).norm(dim=1) > limit).sum() > FLIPPED:
+    def rows_of(which: torch.Tensor) -> torch.Tensor:
+        return rows(images[which.to(device)], None if labels is None else labels[which.to(device)])
+
+    def refuse(mixed: bool) -> None:
+        if mixed:
             raise UsageError(
-                f"The features of {name!r} are no function of one image alone: they change with the other images of a "
-                "batch, or are random. Put its networks into evaluation mode, and compute each row from its own image."
+                f"The features of {name!r} are no function of one image alone: they change with the other images of "
+                "a batch, or are random. Put its networks into evaluation mode, and compute each row from its own "
+                "image; a choice between nearly equal numbers must come out the same in batches of any size."
             )
+
+    together = rows(images, labels)
+    kept = KeptState(features)  # after a first call, which may make what it needs
+    limit = ROUNDING * together.norm(dim=1).clamp_min(NEGLIGIBLE * clip_norm)
+    repeated = torch.equal(rows(images, labels), together)
+    refuse(not repeated and images.device.type == "cpu")
+    # Some kernels of a GPU add up in another order in each call. Nothing is the same to the last bit there.
+    same_shape = torch.zeros_like(limit) if repeated else limit
+    mates = [(torch.zeros_like(images), labels if labels is None else torch.zeros_like(labels)), (1 - images, labels)]
+    if labels is not None and num_classes is not None:
+        mates.append((images, (labels + 1) % num_classes))
+    for parity, (others, their_labels) in itertools.product((0, 1), mates):
+        stays = torch.arange(NUM_TRIED, device=device) % 2 == parity
+        beside = torch.where(stays.view(-1, *[1] * len(image_shape)), images, others)
+        classes = None if labels is None or their_labels is None else torch.where(stays, labels, their_labels)
+        moved = (rows(beside, classes) - together).norm(dim=1)
+        refuse(bool((stays & (moved > same_shape)).any()))
+    everybody = torch.arange(NUM_TRIED)
+    refuse(bool(((rows_of(everybody.flip(0)).flip(0) - together).norm(dim=1) > limit).any()))
+    for size in (FEW, 1):
+        again = torch.cat([rows_of(part) for part in everybody.split(size)])
+        refuse(bool(((again - together).norm(dim=1) > limit).any()))
     zeros = None if labels is None else torch.zeros(1, dtype=torch.long, device=device)
-    return features(torch.zeros(1, *image_shape, device=device), zeros)
+    row = features(torch.zeros(1, *image_shape, device=device), zeros)
+    kept.refuse_public(f"The features of {name!r}")
+    return row
+
+
+def try_loss(
+    model: nn.Module,
+    row_loss: RowLoss,
+    image_shape: Sequence[int],
+    num_classes: int | None,
+    *,
+    noise_multiplicity: int,
+    at_most: int,
+    fitting: FittingParts,
+    device: torch.device | str,
+) -> None:
+    """
+    Shows a model and its loss blanks, of which they may make what they need, and then public noise, of which they must
+    keep nothing.
+
+    Args:
+        model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
+        image_shape (`Sequence[int]`), num_classes (`int`, *optional*): Of the records; `None`: no labels.
+        at_most (`int`): Images at a time.
+        fitting (`FittingParts`): Halves what does not fit into memory.
+        device (`torch.device`): Where they are computed.
+
+    Raises:
+        UsageError: They keep something.
+    """
+    summed = functools.partial(
+        clipped_gradient_sum, model, row_loss, max_grad_norm=1.0, noise_multiplicity=noise_multiplicity,
+        generator=PrivateGenerator(bytes(KEY_BYTES)),
+    )  # fmt: skip
+    for most, brightness in ((FEW - 1, 0.0), (FEW, 1.0)):
+        number, kept = min(most, at_most), KeptState(model, row_loss)
+        images, labels = _public_noise(number, image_shape, num_classes, device)
+        counted = torch.ones(number, dtype=torch.bool, device=device)
+        fitting.total(summed, [(images * brightness * 2 - 1, labels, counted, None)])
+    kept.refuse_public("A loss and its model")
+
+
+def _public_noise(
+    number: int, image_shape: Sequence[int], num_classes: int | None, device: torch.device | str
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Images `[number, C, H, W]` in [0, 1], and labels if there are classes."""
+    images = _scrambled(number * math.prod(image_shape), 256).view(number, *image_shape).float().div(255)
+    return images.to(device), None if num_classes is None else _scrambled(number, num_classes).to(device)
 
 
 def _scrambled(count: int, below: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, first_line
+from .one_image import largest, one_by_one
 from .perceptual import as_expected, hash_weights, load_network, network_facts, network_origin, preprocessing_of
 from .query import Query
 
@@ -123,7 +124,7 @@ class SemanticQuery(Query):
         return [network_origin("semantic query network", self.classifier.network, self.classifier.sha256)]
 
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
-        return largest(self.classifier(images), self.classes_per_class)
+        return largest(one_by_one(self.classifier, images), self.classes_per_class).to(images)
 
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
         """Returns noisy counts `[classes, public classes]`."""
@@ -135,14 +136,12 @@ class SemanticQuery(Query):
         number = max(STAND_IN_CLASSES, 2 * self.classes_per_class)
         values = math.prod(self.classifier.image_shape)
         weights = torch.randn(values, number, generator=torch.Generator().manual_seed(0))
-        return lambda images, labels: largest(images.flatten(1) @ weights.to(images.device), self.classes_per_class)
 
+        def features(images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
+            logits = one_by_one(lambda image: image.flatten(1) @ weights.to(image.device), images)
+            return largest(logits, self.classes_per_class).to(images)
 
-def largest(logits: "torch.Tensor", number: int) -> "torch.Tensor":
-    """Returns ones at the `number` largest entries of each row, `[b, P]`, and zeros elsewhere."""
-    import torch
-
-    return torch.zeros_like(logits).scatter_(1, logits.topk(number).indices, 1.0)
+        return features
 
 
 def semantic_classes(counts: "torch.Tensor", number: int) -> list[list[int]]:

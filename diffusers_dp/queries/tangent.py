@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .mean_features import Untrained, unit
+from .one_image import one_by_one
 
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class TangentFeatures(Untrained):
     `g / ||g||`, where `g` is the gradient of the output of `w_2 relu(layer_norm(W_1 x + b_1))` by its weights.
 
     The weights come from a public seed and never change. Several outputs would have equal gradients by their weights,
-    so there is one.
+    so there is one. The derivative of a ReLU jumps, so images go through the network one by one.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -55,12 +56,16 @@ class TangentFeatures(Untrained):
         """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""
         import torch
         import torch.nn.functional as F
-        from torch.func import grad, vmap
+        from torch.func import grad
 
         def output(weights: tuple[torch.Tensor, ...], image: torch.Tensor) -> torch.Tensor:
             first, bias, second = weights
             return second @ F.relu(F.layer_norm(first @ image + bias, (self.width,)))
 
         weights = tuple(weight.to(images.device) for weight in self._weights)
-        gradients = vmap(grad(output), (None, 0))(weights, images.flatten(1))
-        return unit(torch.cat([gradient.flatten(1) for gradient in gradients], 1))
+
+        def features(image: torch.Tensor) -> torch.Tensor:
+            gradients = grad(output)(weights, image.flatten())
+            return unit(torch.cat([gradient.flatten() for gradient in gradients])[None])
+
+        return one_by_one(features, images)

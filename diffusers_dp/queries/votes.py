@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .one_image import largest, one_by_one
 from .query import Query
 
 
@@ -21,43 +22,62 @@ if TYPE_CHECKING:
 
 
 STAND_INS = 20  # candidates of the stand-in: how many there are changes nothing of what one image adds
+SIGNIFICAND = 53  # bits of a whole number that float64 holds
+MARGIN = 4  # times as far from the centre as any coordinate of a candidate, the grid ends
+SMALLEST_SPREAD = 1e-12  # of candidates that are all the same
 
 
 class NearestCandidates:
     """
     Features of an image: its votes for the candidates of its class.
 
-    The k candidates with the nearest embeddings get 1 / sqrt(k) each, so each row has the norm 1 exactly. Distances
-    are Euclidean. They are matrix products of at most as many images as the door hands over at once, class by class.
+    The k candidates with the nearest embeddings get 1 / sqrt(k) each, of equally near ones the first, so each row has
+    the norm 1. An image whose embedding is no number votes for none.
+
+    A vote follows from its own image to the last bit. Images are embedded one by one. Embeddings are rounded to a
+    grid that the public candidates decide, so that products and sums of coordinates are whole numbers below 2^53,
+    which float64 holds exactly, in whatever order and in whatever batch they are added up.
 
     Args:
-        embed (`Embedding`): Images `[b, C, H, W]` in [0, 1] to `[b, D]`, each row of its own image.
+        embed (`Embedding`): Images `[b, C, H, W]` in [0, 1] to `[b, D]`.
         candidates (`torch.Tensor` of shape `[classes, n, D]`): Embeddings of the candidates, public. Those of a single
             class stand for all.
         num_votes (`int`): k, at most n.
     """
 
     def __init__(self, embed: "Embedding", candidates: "torch.Tensor", num_votes: int = 1):
+        from ..gradients.parts import widened
+
         self.embed, self.num_votes = embed, num_votes
-        self.centre = candidates.float().mean((0, 1))  # distances lose fewer digits around it
-        self.candidates = candidates.float() - self.centre
-        self.halves = self.candidates.square().sum(2) / 2
+        candidates = widened(candidates)
+        self.centre = candidates.mean((0, 1))
+        # D products of two whole numbers up to `limit`, and D squares of numbers up to a quarter of it.
+        self.limit = 2.0 ** ((SIGNIFICAND - math.ceil(math.log2(candidates.shape[2]))) // 2)
+        self.step = MARGIN * (candidates - self.centre).abs().max().clamp_min(SMALLEST_SPREAD) / self.limit
+        self.candidates = self._on_grid(candidates)
+        self.squares = self.candidates.square().sum(2)
 
     def __call__(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         """Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to votes `[b, n]`."""
         import torch
 
-        rows = self.embed(images).float() - self.centre.to(images.device)
-        votes = torch.zeros(len(rows), self.candidates.shape[1], device=rows.device)
+        from ..gradients.parts import widened
+
+        rows = self._on_grid(widened(one_by_one(self.embed, images)).to(self.candidates.device))
         if labels is None or len(self.candidates) == 1:
-            labels = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+            labels = torch.zeros(len(rows), dtype=torch.long)
+        labels = labels.to(rows.device)
+        votes = torch.zeros(len(rows), self.candidates.shape[1], device=rows.device)
         for label in labels.unique():
-            own = (labels == label).nonzero().squeeze(1)
-            candidates, halves = (each[label].to(rows.device) for each in (self.candidates, self.halves))
-            # |x - c|^2 / 2 without |x|^2 / 2, which is the same for all candidates.
-            nearest = (halves - rows[own] @ candidates.T).topk(self.num_votes, largest=False).indices
-            votes[own[:, None], nearest] = 1 / math.sqrt(self.num_votes)
-        return votes
+            own = labels == label
+            # |x|^2 - |x - c|^2
+            nearness = (2 * rows[own] @ self.candidates[label].T).sub_(self.squares[label])
+            votes[own] = largest(nearness, self.num_votes) / math.sqrt(self.num_votes)
+        return votes.to(images.device)
+
+    def _on_grid(self, embedded: "torch.Tensor") -> "torch.Tensor":
+        """Embeddings `[..., D]` in whole steps of the grid, float64; what is beyond its ends is moved there."""
+        return ((embedded - self.centre) / self.step).round().clamp(-self.limit, self.limit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,6 +93,16 @@ def test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for(ju
                 assert moved == pytest.approx(norm, rel=1e-5), "not clipped: the moments are those of the paper"
 
 
+def test_an_image_is_taken_for_a_class_by_itself(judge):
+    """In a batch of one: beside others, rounding could flip what a classifier takes it for."""
+    sizes, images = [], torch.from_numpy(digits(number=9)[0]).float() / 255
+    hook = judge.classifier.network.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])))
+    together = judge.features(images, None)
+    hook.remove()
+    assert sizes == [1] * 9
+    assert torch.equal(torch.cat([judge.features(each, None) for each in images.split(2)])[:, :4], together[:, :4])
+
+
 def test_the_answer_is_a_confusion_matrix_and_two_moments_of_each_class(judge):
     images, labels = digits(number=200)
     answer = ask(judge, door(images, labels), generator=Noiseless())

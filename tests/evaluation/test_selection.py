@@ -16,7 +16,8 @@ from dp_accounting.pld import PLDAccountant
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.accounting.ledger_file import other_releases
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.evaluation import selection
+from diffusers_dp.evaluation import selection, utility
+from diffusers_dp.evaluation.classifiers import build_classifier
 from diffusers_dp.evaluation.images import ImageSet, fingerprint
 from diffusers_dp.evaluation.selection import check_choice, choose_privately, split_for_training
 from diffusers_dp.privacy import sensitive
@@ -59,6 +60,22 @@ def choose(images=None, generator=None, **options):
         if generator is not None:
             patch.setattr(sensitive, "PrivateGenerator", lambda: generator)
         return choose_privately(GROUPS, images or validation(), **{"epsilon": EPSILON, "delta": DELTA, **options})
+
+
+def test_a_candidate_is_right_about_an_image_by_itself():
+    """Each state of a classifier sees batches of one: beside others, rounding could flip its answer."""
+    images = validation()
+    classifier = build_classifier("cnn", image_shape=(1, 8, 8), epochs=1).prepare(
+        ImageSet(np.zeros((3, 1, 8, 8), dtype=np.uint8), np.arange(3), CLASSES)
+    )
+    classifier.candidates = {epoch: classifier._state() for epoch in (1, 2)}
+    classifier.candidates[2]["14.bias"] = torch.tensor([0.0, 50.0, 0.0])
+    sizes, large = [], images.images.repeat(2, 2).repeat(2, 3)
+    classifier.network.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])))
+    candidates = [utility._Candidate(classifier, epoch) for epoch in (1, 2)]
+    rows = selection._correctness(candidates, torch.from_numpy(large).float() / 255, torch.from_numpy(images.labels))
+    assert set(sizes) == {1} and len(sizes) == 2 * NUM_IMAGES
+    assert rows[:, 1].tolist() == [float(label == 1) for label in images.labels]
 
 
 # The split.
@@ -153,7 +170,8 @@ def check_row_first(choose):
     reserve = PrivacyLedger.reserve
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PrivacyLedger, "reserve", lambda self, row: order.append("row") or reserve(self, row))
-        patch.setattr(SensitiveImages, "_batches", _watched(SensitiveImages._batches, lambda: order.append("images")))
+        watched = _watched(SensitiveImages._batches_of_records, lambda: order.append("images"))
+        patch.setattr(SensitiveImages, "_batches_of_records", watched)
         choose()
     assert order[:2] == ["row", "images"]
 

@@ -14,6 +14,9 @@ from support.places import ROOT
 from support.sources import handlers
 
 
+pytestmark = pytest.mark.usefixtures("watching")
+
+
 class Small:
     """A loss for so many rows at once, and what it was asked for."""
 

@@ -355,9 +355,12 @@ ENGINE_FAULTS = (
     Fault(
         "an unsupported model is refused after the ledger is written",
         DOOR,
-        "        check_model(model)\n        position = self._ledger.take_step(row, reserve_steps=reserve_steps)",
-        "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n        check_model(model)",
+        "        check_model(model)\n        kept =",
+        "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n        check_model(model)\n"
+        "        kept =",
         ("gradients/test_supported.py::test_refused_by_name_before_anything_is_spent",),
+        "max_physical_batch_size)\n        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n",
+        "max_physical_batch_size)\n",
     ),
 )
 
@@ -420,22 +423,22 @@ DIVISORS = (
     Fault(
         "features that mix records are asked for",
         SEPARATE,
-        "    for again in trials:",
-        "    for again in ():",
+        "        if mixed:",
+        "        if False:",
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
     ),
     Fault(
         "features are not tried beside other records",
         SEPARATE,
-        "rows(torch.arange(number).flip(0)).flip(0)[:NUM_TRIED],",
-        "rows(tried),",
+        "in itertools.product((0, 1), mates):",
+        "in ():",
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
     ),
     Fault(
         "features are not tried alone",
         SEPARATE,
-        "torch.cat([rows(one) for one in tried.split(1)])",
-        "rows(tried)",
+        "    for size in (FEW, 1):",
+        "    for size in (FEW,):",
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
     ),
     Fault(

@@ -8,7 +8,7 @@ UNITS = (
     Fault(
         "a unit's features are added, not averaged",
         DOOR,
-        "                    rows = rows / unit_index.bincount()[unit_index][:, None].to(rows.device)",
+        "                    rows = rows / images_of_unit[:, None].to(rows.device)",
         "                    pass",
         ("privacy/test_units.py::test_one_unit_moves_a_query_by_the_clip_norm_at_most",),
     ),
@@ -30,11 +30,9 @@ UNITS = (
     Fault(
         "a unit's images are looked at without a limit",
         DOOR,
-        "        taken = taken[within < self.max_images_per_unit]",
-        "        taken = taken[within >= 0]",
+        "return taken[within < self.max_images_per_unit], counts.clamp_max(self.max_images_per_unit)",
+        "return taken, counts",
         ("privacy/test_units.py::test_no_more_images_of_a_unit_are_looked_at_than_declared",),
-        "taken.split(counts.clamp_max(self.max_images_per_unit).tolist())",
-        "taken.split(counts.tolist())",
     ),
     Fault(
         "the first images of a unit are always taken",

@@ -12,15 +12,15 @@ EVOLVED = (
     Fault(
         "two votes an image",
         VOTES,
-        "topk(self.num_votes, largest=False)",
-        "topk(self.num_votes + 1, largest=False)",
+        "largest(nearness, self.num_votes)",
+        "largest(nearness, self.num_votes + 1)",
         (f"{OF_VOTES}test_an_image_adds_a_vector_of_norm_one_to_its_own_class",),
     ),
     Fault(
         "an image votes for candidates of another class",
         VOTES,
-        "(each[label].to(rows.device) for each",
-        "(each[0].to(rows.device) for each",
+        "self.candidates[label].T).sub_(self.squares[label])",
+        "self.candidates[0].T).sub_(self.squares[0])",
         (f"{OF_VOTES}test_the_nearest_candidates_of_a_class_get_the_votes",),
     ),
     Fault(
@@ -98,8 +98,8 @@ EVOLVED = (
     Fault(
         "an image looks like more public classes than it is charged for",
         "diffusers_dp/queries/semantic.py",
-        "logits.topk(number).indices, 1.0)",
-        "logits.topk(number + 1).indices, 1.0)",
+        "largest(one_by_one(self.classifier, images), self.classes_per_class)",
+        "largest(one_by_one(self.classifier, images), self.classes_per_class + 1)",
         ("training/test_train_privimage.py::test_an_image_adds_w_ones_of_its_own",),
     ),
     Fault(

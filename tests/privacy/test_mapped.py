@@ -19,6 +19,7 @@ from support.latents import tiny_vae
 
 
 ROW = (2, 4, 4)
+TRIAL = 19  # calls of an encoder on public noise, before it sees an image
 
 
 def images_of(count=12):
@@ -70,6 +71,7 @@ def test_rows_are_the_scaled_means_of_the_public_autoencoder(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [77, 78, 79])
+@pytest.mark.usefixtures("watching")
 def test_a_record_that_fails_is_a_blank_and_moves_no_other(kind, tmp_path):
     images = images_of()
     images[:, 0, 0, 0] = 10
@@ -77,7 +79,7 @@ def test_a_record_that_fails_is_a_blank_and_moves_no_other(kind, tmp_path):
     images[3, 0, 0, 0] = kind
     encode = Marked()
     door = encoded(make_door(images=images), encode, tmp_path / "broken")
-    assert set(encode.sizes[9:]) == {5}  # after the door's trial: other sizes may be rounded otherwise
+    assert set(encode.sizes[TRIAL:]) == {5}  # other sizes may be rounded otherwise
     whole, _ = rows_of(tmp_path / "whole")
     rows, readable = rows_of(tmp_path / "broken")
     assert readable.tolist() == [number != 3 for number in range(12)]
@@ -98,12 +100,13 @@ def test_a_black_image_is_no_blank_and_a_missing_one_stays_one(tmp_path):
     assert door.num_units == 12 and door.class_names == ["a", "b", "c"] and door.image_shape == (1, 4, 4)
 
 
+@pytest.mark.usefixtures("watching")
 def test_out_of_memory_stops_the_run(tmp_path):
     calls = []
 
     def encode(images):
         calls.append(len(images))
-        if calls.count(5) == 1:  # not in the door's trial, and once
+        if calls.count(5) == 1:  # not in the trial, and once
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return images[:, :, :4, :4]
 
@@ -132,6 +135,7 @@ def test_an_encoder_that_mixes_records_or_draws_is_refused(tmp_path):
     encoded(make_door(images=images_of()), LatentEncoder(tiny_vae(dropout=0.5).train()), tmp_path)
 
 
+@pytest.mark.usefixtures("watching")
 def test_what_is_encoded_is_kept_and_other_encoders_begin_anew(tmp_path):
     door, vae = make_door(images=images_of()), tiny_vae()
     facts = LatentEncoder(vae).facts
@@ -155,6 +159,7 @@ def test_what_is_encoded_is_kept_and_other_encoders_begin_anew(tmp_path):
         encoded(door, encode, tmp_path, made_of=others[0])
 
 
+@pytest.mark.usefixtures("watching")
 def test_an_interrupted_map_goes_on_where_it_was(monkeypatch, tmp_path):
     images = images_of(24)
     encoded(make_door(images=images), Marked(), tmp_path / "whole")
@@ -162,7 +167,7 @@ def test_an_interrupted_map_goes_on_where_it_was(monkeypatch, tmp_path):
     stopped, again = Marked(), Marked()
 
     def stop(images):
-        if stopped.calls == 9 + 3:  # the trial has 9
+        if stopped.calls == TRIAL + 3:
             raise KeyboardInterrupt
         return stopped(images)
 
@@ -170,10 +175,11 @@ def test_an_interrupted_map_goes_on_where_it_was(monkeypatch, tmp_path):
         encoded(make_door(images=images), stop, tmp_path / "again")
     assert not (tmp_path / "again" / "encoded-0").exists()
     encoded(make_door(images=images), again, tmp_path / "again")
-    assert again.calls == 9 + 3  # of five batches the first two were kept
+    assert again.calls == TRIAL + 3  # of five batches the first two were kept
     assert all((one == two).all() for one, two in zip(rows_of(tmp_path / "whole"), rows_of(tmp_path / "again")))
 
 
+@pytest.mark.usefixtures("watching")
 def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
     """Neither rows, nor images that were read from a map, stay in this process."""
     count, shape = 4_000, (3, 64, 64)  # 49 MB of pixels, 98 MB of rows
@@ -192,12 +198,14 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
     assert (rows_of(tmp_path)[0] == np.float16(1 / 127.5 - 1)).all()
 
 
+@pytest.mark.usefixtures("watching")
 def test_rows_are_not_mapped_again(tmp_path):
     door = encoded(make_door(images=images_of()), Marked(), tmp_path)
     with pytest.raises(ValueError, match="not mapped again"):
         door.map(Marked(), shape=ROW, cache=tmp_path / "twice", made_of="rows")
 
 
+@pytest.mark.usefixtures("watching")
 def test_a_step_on_rows_costs_and_moves_what_a_step_on_images_does(tmp_path):
     """The loss is handed float32 rows as they are, and one of them moves the sum by the clip norm at most."""
     torch.manual_seed(0)
@@ -218,6 +226,7 @@ def test_a_step_on_rows_costs_and_moves_what_a_step_on_images_does(tmp_path):
     assert 0.99 * 0.1 / 4 < moved <= 1.0001 * 0.1 / 4 and len(ledger.rows) == 2
 
 
+@pytest.mark.usefixtures("watching")
 def test_latents_are_drawn_from_the_posterior_by_the_secret_source(tmp_path):
     encoder = LatentEncoder(tiny_vae(), draw_posterior=True)
     shape = encoder.shape(SHAPE)
@@ -243,6 +252,7 @@ def test_latents_are_drawn_from_the_posterior_by_the_secret_source(tmp_path):
     assert isinstance(expected, DiagonalGaussianDistribution) and rows.shape == (12, 4, 4, 4)
 
 
+@pytest.mark.usefixtures("watching")
 def test_units_labels_and_shares_stay(tmp_path):
     images = images_of()
     units = np.arange(12) // 3

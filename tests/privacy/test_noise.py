@@ -217,6 +217,7 @@ def seen_by_steps(door):
 
 
 @pytest.mark.parametrize("ask_door", [seen_by_a_question, seen_by_steps])
+@pytest.mark.usefixtures("watching")
 def test_the_door_takes_poisson_samples_at_the_stated_rate(ask_door):
     """Sizes of samples and counts of records are as uneven as independent draws, as in `test_step.py`, where the same
     numbers reject a shuffled order and samples of a fixed size."""

@@ -212,6 +212,7 @@ class Witness:
         return pixels(x)
 
 
+@pytest.mark.usefixtures("watching")
 def test_the_row_is_written_before_an_image_is_read():
     witness = Witness(make_ledger())
     ask(make_door(), witness, ledger=witness.ledger)
@@ -350,6 +351,7 @@ def flat(gradients):
     return torch.cat([part.flatten() for part in gradients.values()])
 
 
+@pytest.mark.usefixtures("watching")
 def test_a_truncated_step_has_the_same_shape_whatever_was_drawn():
     """Larger samples are cut down, smaller ones filled up with images that contribute nothing."""
     shapes, counts = [], []
@@ -482,6 +484,7 @@ def noise_of(generator, rows):
     return generator.normal((len(rows),), 1.0).abs()
 
 
+@pytest.mark.usefixtures("watching")
 def test_draws_of_the_loss_are_secret_and_leave_the_public_seed_alone():
     """With a public `--seed` behind the loss's draws, whoever knows it could tell who was sampled."""
     drawn, model = [], small_net()
@@ -518,6 +521,7 @@ def test_noise_of_a_gradient():
     assert noise.std().item() == pytest.approx(2.0 * 0.1 / 4.0, rel=0.01)
 
 
+@pytest.mark.usefixtures("watching")
 def test_an_empty_sample_takes_the_same_path():
     """One step is taken and one noise drawn; no forward pass is needed for it."""
     seen, ledger, model = [], make_ledger(), small_net()
@@ -534,6 +538,7 @@ def test_an_empty_sample_takes_the_same_path():
     assert flat(empty).count_nonzero() == len(flat(empty)) and flat(empty).abs().max() < 0.05 * 6
 
 
+@pytest.mark.usefixtures("watching")
 def test_a_step_is_taken_before_an_image_is_read():
     ledger, seen = make_ledger(), []
 
@@ -549,6 +554,7 @@ def test_a_step_is_taken_before_an_image_is_read():
     assert ledger.rows[0]["query"]["normaliser"] == 4.0 and ledger.rows[0]["query"]["sensitivity"] == 0.1
 
 
+@pytest.mark.usefixtures("watching")
 def test_a_step_over_the_budget_is_not_taken():
     seen, ledger = [], make_ledger(target_epsilon=0.1)
     with pytest.raises(BudgetExceeded):

@@ -12,6 +12,7 @@ from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.queries.frequency import FrequencyFeatures
@@ -143,6 +144,7 @@ def test_a_unit_s_gradient_is_averaged_then_clipped():
             assert torch.allclose(found, wanted, atol=1e-4)
 
 
+@pytest.mark.usefixtures("watching")
 def test_no_more_images_of_a_unit_are_looked_at_than_declared():
     seen = []
 
@@ -159,6 +161,7 @@ def test_no_more_images_of_a_unit_are_looked_at_than_declared():
     assert max(seen) <= 4 and sum(seen) == 11, "a unit is never split"
 
 
+@pytest.mark.usefixtures("watching")
 def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
     """Each of unit 3's eight images about equally often."""
     door = make_door(most=2)
@@ -182,6 +185,53 @@ def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
     assert (
         counts.sum() == 800 and ((counts - expected) ** 2 / expected).sum() < 24.3
     )  # chi-square, 7 degrees, p = 0.001
+
+
+def batches_of(door, **changes):
+    """What a question sees, batch by batch."""
+    seen, ledger = [], make_ledger()
+
+    def watch(x, labels):
+        if ledger.rows:  # before, random records are tried
+            seen.append(x.clone())
+        return pixels(x)
+
+    ask(door, watch, ledger=ledger, **changes)
+    return seen
+
+
+@pytest.mark.usefixtures("watching")
+@pytest.mark.parametrize("size", [1, 4, 500])
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+@pytest.mark.parametrize("most", [2, 20])
+def test_a_unit_less_leaves_every_other_image_in_its_place(size, rate, most, monkeypatch):
+    """In a batch of the same shape, with blanks where its images were: what another image adds is the same to the last
+    bit. A batch of blanks alone is left out."""
+    monkeypatch.setattr(sensitive, "QUERY_BATCH_SIZE", size)
+    everybody = batches_of(make_door(most=most), sample_rate=rate)
+    for unit in range(NUM_UNITS):
+        fewer = iter(batches_of(make_door(unit, most=most), sample_rate=rate))
+        lost, found = 0, next(fewer, None)
+        for images in everybody:
+            stays = None if found is None or len(found) != len(images) else (images == found).flatten(1).all(1)
+            if stays is not None and not found[~stays].any() and stays.any():
+                lost, found = lost + int((~stays).sum()), next(fewer, None)
+            else:  # nobody but the unit was there
+                lost += int(images.flatten(1).any(1).sum())
+                assert images.flatten(1).any(1).sum() == 1
+        assert found is None and lost <= min(most, (UNITS == unit).sum()), unit
+
+
+def test_a_unit_less_moves_the_others_sum_by_nothing():
+    """Features that rounding moves where the batch has another shape: the difference is the unit's own."""
+    weights = torch.randn(16, 301, generator=torch.Generator().manual_seed(0))
+
+    def features(x, labels):
+        return (x.flatten(1) @ weights * 1e3).sin()
+
+    everybody = ask(make_door(), features, clip_norm=100.0, by_label=False).double()
+    parts = [everybody - ask(make_door(unit), features, clip_norm=100.0, by_label=False).double() for unit in range(6)]
+    assert torch.allclose(sum(parts), everybody, atol=1e-5)
 
 
 def test_units_are_sampled_not_images():

@@ -62,7 +62,7 @@ def numbered(count, side=4):
 
 def one_hot_loss(model, images, labels, generator):
     """Its gradient is 1 at the image's own number: the sum of a step says who took part."""
-    return model(nn.functional.one_hot(number_of(images), model.in_features).float()).squeeze(1)
+    return model(nn.functional.one_hot(number_of(images) % model.in_features, model.in_features).float()).squeeze(1)
 
 
 def one_weight_each(count):

@@ -1,0 +1,455 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a loss, a model or features keep of the images would be released with no noise on it: the door refuses it."""
+
+import collections
+import functools
+import types
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DDPMScheduler
+from torch import nn
+
+from diffusers_dp.errors import UsageError
+from diffusers_dp.models import DDPMLoss
+from diffusers_dp.models.ddpm import DDPMDenoiser
+from diffusers_dp.queries.frequency import FrequencyFeatures
+from diffusers_dp.queries.hermite import HermiteFeatures
+from diffusers_dp.queries.scattering import ScatteringFeatures
+from diffusers_dp.queries.tangent import TangentFeatures
+from diffusers_dp.queries.votes import NearestCandidates, PooledPixels
+from support.doors import SHAPE, gradient, make_door, make_ledger
+from support.models import unet_config
+
+
+GLOBAL = [0.0]
+TOTAL = 0.0
+
+
+class Model(nn.Module):
+    """With a frozen code book and a buffer of statistics."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Tanh(), nn.Linear(5, 3))
+        self.codes = nn.Embedding(7, 5).requires_grad_(False)
+        self.register_buffer("mean", torch.zeros(64))
+        self.seen, self.first, self.notes, self.array = 0, None, {"rows": torch.zeros(3)}, np.zeros(64)
+
+    def forward(self, rows):
+        return self.layers(rows)
+
+
+def losses(model, rows):
+    return model(rows).square().sum(1)
+
+
+def loss(model, rows, labels, generator):
+    return losses(model, rows)
+
+
+def means(rows):
+    return rows.flatten(1).mean(0)
+
+
+class Keeper:
+    """A loss with state of its own, in whatever way."""
+
+    shared = 0.0
+
+    def __init__(self):
+        self.mean, self.rows, self.parts = torch.zeros(64), [], types.SimpleNamespace(last=None)
+        self.queue, self.names = collections.deque(maxlen=2), set()
+
+    def __call__(self, model, rows, labels, generator):
+        self.rows.append(rows)
+        return losses(model, rows)
+
+    def average(self, model, rows, labels, generator):
+        self.mean.lerp_(means(rows), 0.1)
+        return losses(model, rows)
+
+    def attribute(self, model, rows, labels, generator):
+        self.parts.last = float(rows.mean())
+        return losses(model, rows)
+
+    def a_deque(self, model, rows, labels, generator):
+        self.queue.append(float(rows.mean()))
+        return losses(model, rows)
+
+    def a_set(self, model, rows, labels, generator):
+        self.names.add(float(rows.mean()))
+        return losses(model, rows)
+
+    def its_class(self, model, rows, labels, generator):
+        type(self).shared += float(rows.mean())
+        return losses(model, rows)
+
+
+def after(keep):
+    """A loss that keeps something of the model's."""
+
+    def kept(model, rows, labels, generator):
+        keep(model, rows)
+        return losses(model, rows)
+
+    return kept
+
+
+def in_a_closure():
+    mean = torch.zeros(64)
+
+    def kept(model, rows, labels, generator):
+        mean.add_(means(rows))
+        return losses(model, rows)
+
+    return kept
+
+
+def in_a_variable():
+    total = 0.0
+
+    def kept(model, rows, labels, generator):
+        nonlocal total
+        total += float(rows.mean())
+        return losses(model, rows)
+
+    return kept
+
+
+def in_an_array():
+    mean = np.zeros(64)
+
+    def kept(model, rows, labels, generator):
+        mean[:] += means(rows).numpy()
+        return losses(model, rows)
+
+    return kept
+
+
+def in_a_default(model, rows, labels, generator, kept=[]):  # noqa: B006
+    kept.append(rows)
+    return losses(model, rows)
+
+
+def in_itself(model, rows, labels, generator):
+    in_itself.total = getattr(in_itself, "total", 0.0) + float(rows.mean())
+    return losses(model, rows)
+
+
+def in_a_global(model, rows, labels, generator):
+    GLOBAL[0] += float(rows.mean())
+    return losses(model, rows)
+
+
+def in_a_global_number(model, rows, labels, generator):
+    global TOTAL
+    TOTAL += float(rows.mean())
+    return losses(model, rows)
+
+
+def helper(rows):
+    GLOBAL.append(rows)
+
+
+def in_a_helper(model, rows, labels, generator):
+    helper(rows)
+    return losses(model, rows)
+
+
+def in_a_list_of_a_partial():
+    def kept(notes, model, rows, labels, generator):
+        notes.append(rows)
+        return losses(model, rows)
+
+    return functools.partial(kept, [])
+
+
+def by_a_hook_that_stays(model, rows):
+    kept = []
+    model.layers[1].register_forward_hook(lambda module, inputs, output: kept.append(inputs[0]))
+
+
+def buffer(model, rows):
+    model.mean.add_(means(rows))
+
+
+def buffer_past_its_version(model, rows):
+    model.mean.data.lerp_(means(rows), 0.1)
+
+
+def buffer_by_numpy(model, rows):
+    model.mean.numpy()[:] = means(rows).numpy()
+
+
+def another_buffer(model, rows):
+    model.mean = means(rows)
+
+
+def code_book(model, rows):
+    model.codes.weight.data[3] = means(rows)[:5]
+
+
+def code_book_by_one_bit(model, rows):
+    model.codes.weight.view(-1).view(torch.int32)[17] ^= 1
+
+
+def trained_weights(model, rows):
+    model.layers[1].weight.data[0] = means(rows)
+
+
+def first_batch(model, rows):
+    if model.first is None or bool((rows == 1).all()):
+        model.first = means(rows)
+
+
+def counter(model, rows):
+    model.seen += 1
+
+
+def new_attribute(model, rows):
+    model.layers[3].norms = rows.flatten(1).norm(dim=1)
+
+
+def in_a_dictionary(model, rows):
+    model.notes["rows"] = means(rows)
+
+
+def another_key(model, rows):
+    model.notes[f"{float(rows.mean()):.3f}"] = 1
+
+
+def an_array(model, rows):
+    model.array += means(rows).numpy()
+
+
+def gradients(model, rows):
+    model.layers[1].bias.grad = means(rows)[:5]
+
+
+def attribute_of_a_tensor(model, rows):
+    model.layers[1].bias.seen = float(rows.mean())
+
+
+def new_parameter(model, rows):
+    model.register_parameter("extra", nn.Parameter(means(rows), requires_grad=False))
+
+
+def another_mode(model, rows):
+    model.layers.train(bool(rows.mean() > 0) or not model.layers.training)
+
+
+KEPT = {
+    "a list of an object": lambda: Keeper(),
+    "a bound method's average": lambda: Keeper().average,
+    "an attribute of a namespace": lambda: Keeper().attribute,
+    "a deque": lambda: Keeper().a_deque,
+    "a set": lambda: Keeper().a_set,
+    "an attribute of a class": lambda: Keeper().its_class,
+    "a closure": in_a_closure,
+    "a variable of a closure": in_a_variable,
+    "an array of a closure": in_an_array,
+    "a default": lambda: in_a_default,
+    "the function itself": lambda: in_itself,
+    "a global list": lambda: in_a_global,
+    "a global number": lambda: in_a_global_number,
+    "a list of a helper": lambda: in_a_helper,
+    "a partial": in_a_list_of_a_partial,
+    **{
+        keep.__name__: functools.partial(after, keep)
+        for keep in (
+            buffer, buffer_past_its_version, buffer_by_numpy, another_buffer, code_book, code_book_by_one_bit,
+            trained_weights, counter, new_attribute, in_a_dictionary, another_key, an_array, gradients,
+            attribute_of_a_tensor, new_parameter, by_a_hook_that_stays,
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_loss_that_keeps_something_is_refused_before_anything_is_spent(name):
+    """On public noise, and the sentence names what changed."""
+    ledger = make_ledger()
+    with pytest.raises(UsageError, match="changed while public noise was shown"):
+        gradient(make_door(), Model(), KEPT[name](), ledger=ledger)
+    assert ledger.rows == []
+
+
+def late(name):
+    """The same, of images alone that no noise looks like: their first pixel is white."""
+    early = KEPT[name]()
+
+    def kept(model, rows, labels, generator):
+        if bool((rows[:, 0, 0, 0] == 1).all()):
+            return early(model, rows, labels, generator)
+        return losses(model, rows)
+
+    return kept
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_shows_on_images_alone_stops_the_run_in_the_same_words(name):
+    """They tell nothing of an image, and no answer leaves."""
+    door, ledger, said = make_door(kinds=255), make_ledger(), set()
+    for _ in range(2):
+        with pytest.raises(UsageError, match="keeps something") as error:
+            gradient(door, Model(), late(name), ledger=ledger)
+        said.add(str(error.value))
+    assert len(said) == 1 and len(ledger.rows) == 2, "paid for, as answers would be"
+    assert "0." not in str(error.value) and name not in str(error.value)
+
+
+def test_a_first_batch_that_is_no_image_is_none_of_the_door_s_business():
+    """The door shows blanks first: what is made once is made of them. A second first batch is refused."""
+    model = Model()
+    gradient(make_door(images=np.full((12, *SHAPE), 100, np.uint8)), model, after(first_batch))
+    assert model.first.eq(-1).all()
+    with pytest.raises(UsageError, match="keeps something"):
+        gradient(make_door(images=np.full((12, *SHAPE), 255, np.uint8)), model, after(first_batch))
+
+
+def test_a_change_between_two_steps_is_the_run_s_own():
+    """An optimiser's step, averaged weights, new gradients."""
+    door, model, ledger = make_door(), Model(), make_ledger()
+    optimizer = torch.optim.Adam(model.layers.parameters())
+    for _ in range(3):
+        for name, value in gradient(door, model, loss, ledger=ledger).items():
+            model.get_parameter(name).grad = value
+        optimizer.step()
+        model.mean += 1
+    assert len(ledger.rows) == 3
+
+
+class Lazy(nn.Module):
+    """Makes what it needs when it is first called, draws, and leaves its mode as it was."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.drop, self.table = nn.Linear(64, 3), nn.Dropout(0.5), None
+        self.public = torch.Generator().manual_seed(0)
+        self.public_too = np.random.default_rng(0)
+
+    def forward(self, rows):
+        if self.table is None:
+            self.table = torch.arange(64.0)
+            self.register_buffer("scale", torch.tensor(2.0), persistent=False)
+        self.eval()
+        noise = torch.rand(64, generator=self.public) + float(self.public_too.random())
+        self.train()
+        return self.layer(self.drop(rows.flatten(1) + self.table + noise)) * self.scale
+
+
+def honest_losses():
+    unet = nn.Linear(64, 64)
+    door, ledger = make_door(), make_ledger()
+
+    def with_a_door(model, rows, labels, generator):
+        assert door.num_units and not ledger.rows
+        return losses(model, rows)
+
+    return {
+        "lazy": (Lazy(), loss),
+        "a door and a ledger nearby": (Model(), with_a_door),
+        "not finite": (Model(), lambda model, rows, labels, generator: losses(model, rows) * float("nan")),
+        "ddpm": (ddpm(), DDPMLoss(0.1)),
+        "frozen, with batch norm that is evaluated": (
+            nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64).requires_grad_(False), unet).eval(), loss
+        ),
+        "compiled once": (Model(), functools.lru_cache(maxsize=None)(lambda: loss)()),
+    }  # fmt: skip
+
+
+def ddpm():
+    from diffusers import UNet2DModel
+
+    return DDPMDenoiser(UNet2DModel(**unet_config(3)), DDPMScheduler())
+
+
+@pytest.mark.parametrize("name", honest_losses())
+def test_honest_losses_pass(name):
+    model, row_loss = honest_losses()[name]
+    door, ledger = make_door(), make_ledger()
+    for _ in range(2):
+        gradient(door, model, row_loss, ledger=ledger, noise_multiplicity=2, max_physical_batch_size=3)
+    assert len(ledger.rows) == 2
+
+
+# Questions.
+
+
+def ask(door, features, ledger=None):
+    return door.noisy_sum(
+        features, clip_norm=1.0, noise_multiplier=2.0, by_label=True, name="question", ledger=ledger or make_ledger()
+    )
+
+
+class Features(nn.Module):
+    """A running mean that it subtracts nowhere: the rows are honest."""
+
+    def __init__(self, late=False):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(64))
+        self.late, self.rows = late, []
+
+    def forward(self, images, labels):
+        if not self.late or bool((images[:, 0, 0, 0] == 1).all()):
+            self.mean.data.lerp_(means(images), 0.1)
+        return images.flatten(1)
+
+    def stash(self, images, labels):
+        self.rows.append(images[0])
+        return images.flatten(1)
+
+
+def test_features_that_keep_something_are_refused():
+    for features in (Features(), Features().stash, lambda x, y, kept=[]: kept.append(x) or x.flatten(1)):  # noqa: B006
+        ledger = make_ledger()
+        with pytest.raises(UsageError, match="'question' .* changed while public noise was shown"):
+            ask(make_door(), features, ledger)
+        assert ledger.rows == []
+    ledger = make_ledger()
+    with pytest.raises(UsageError, match="keeps something"):
+        ask(make_door(kinds=255), Features(late=True), ledger)
+    assert ledger.rows[0]["steps_executed"] == 0
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        FrequencyFeatures(image_shape=SHAPE, num_features=20, length_scale=3.0, seed=0).features,
+        *(
+            functools.partial(lambda phi, images, labels: phi(images), phi)
+            for phi in (
+                HermiteFeatures(SHAPE, 3, 2, 0.5, 0), ScatteringFeatures(SHAPE, 40, 2, 4, 3.0, 3.0, 0),
+                TangentFeatures(SHAPE, 10, 0),
+            )
+        ),
+        NearestCandidates(PooledPixels(2), torch.rand(3, 20, 16)),
+    ],
+    ids=["frequency", "hermite", "scattering", "tangent", "votes"],
+)  # fmt: skip
+def test_the_library_s_features_pass(features):
+    ledger = make_ledger()
+    ask(make_door(), features, ledger)
+    assert len(ledger.rows) == 1
+
+
+class Encoder:
+    def __init__(self, late=False):
+        self.mean, self.late = torch.zeros(64), late
+
+    def __call__(self, images):
+        if not self.late or bool((images[:, 0, 0, 0] == 1).any()):
+            self.mean.add_(means(images))
+        return images[:, :, :4, :4]
+
+
+def test_an_encoder_that_keeps_something_is_refused_and_no_row_is_kept(tmp_path):
+    with pytest.raises(UsageError, match="changed while public noise was shown"):
+        make_door().map(Encoder(), shape=(1, 4, 4), cache=tmp_path, made_of="early")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="keeps something"):
+            make_door(kinds=255).map(Encoder(late=True), shape=(1, 4, 4), cache=tmp_path, made_of="late")
+        assert not (tmp_path / "encoded-0").exists()
