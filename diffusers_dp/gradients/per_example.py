@@ -36,7 +36,8 @@ class per_example_gradients:
 
     Dimension 0 of every layer's input is the rows, as many in each layer, and every parameter acts through its layer:
     a weight that is also used by itself (`F.linear(x, layer.weight)`) lacks that part of its gradient. The pre-flight
-    of a run compares with autograd.
+    of a run compares with autograd. It also asks with batches of several sizes: a layer whose dimension 0 is positions
+    is refused unless there happen to be as many as rows, which holds for one size alone.
 
     The model is left as it was found: hooks are removed, `requires_grad` is restored, `.grad` is never written.
     Parameters that did not require a gradient are skipped. First-order losses only: when a layer's hook fires twice
