@@ -19,7 +19,7 @@ from diffusers_dp.queries.hermite import HermiteFeatures
 from diffusers_dp.queries.scattering import ScatteringFeatures
 from diffusers_dp.queries.tangent import TangentFeatures
 from diffusers_dp.queries.votes import NearestCandidates, PooledPixels
-from support.doors import SHAPE, gradient, make_door, make_ledger
+from support.doors import SHAPE, gradient, make_door, make_ledger, put
 from support.models import unet_config
 
 
@@ -380,9 +380,10 @@ def test_honest_losses_pass(name):
 
 
 def ask(door, features, ledger=None):
-    return door.noisy_sum(
-        features, clip_norm=1.0, noise_multiplier=2.0, by_label=True, name="question", ledger=ledger or make_ledger()
-    )
+    return put(
+        door, "noisy_sum", features, clip_norm=1.0, noise_multiplier=2.0, by_label=True, name="question",
+        ledger=ledger or make_ledger(),
+    )  # fmt: skip
 
 
 class Features(nn.Module):

@@ -52,13 +52,19 @@ def features_of(embed, channels=1, votes=1):
     return NearestCandidates(embed, embedded.repeat(len(CLASSES), 1, 1), votes)
 
 
-def votes_of(door, features, votes=1):
+def sensitive(images, labels, readable=None, *, num_images, unit="image", **more):
+    """A door with a ledger that has room for every question."""
     ledger = PrivacyLedger(
-        None, target_epsilon=1e9, target_delta=1e-3, num_images=door.num_units, accountant="rdp",
-        unit_of_privacy="image" if door._units is None else "patient",
+        None, target_epsilon=1e9, target_delta=1e-3, num_images=more.get("num_units", num_images), accountant="rdp",
+        unit_of_privacy=unit,
     )  # fmt: skip
+    return SensitiveImages(images, labels, readable, num_images=num_images, ledger=ledger, **more)
+
+
+def votes_of(door, features, votes=1):
     query = Votes(generation=1, num_candidates=NUMBER, num_votes=votes, image_shape=door.image_shape)
-    return query.ask(door, features, noise_multiplier=1.0, ledger=ledger, generator=Noiseless())[0].double()
+    door._generator = Noiseless()
+    return query.ask(door, features, noise_multiplier=1.0)[0].double()
 
 
 def write(folder, images, labels):
@@ -76,7 +82,7 @@ def door_of(folder, cache, count, channels=1):
     )
     facts = public_facts(data)
     arrays = load_images(data, facts, cache)
-    return SensitiveImages(
+    return sensitive(
         arrays.images, arrays.labels, arrays.readable, num_images=facts.num_images, image_shape=facts.image_shape,
         class_names=facts.class_names,
     )  # fmt: skip
@@ -120,7 +126,7 @@ def test_one_image_moves_votes_by_one_exactly_whoever_shares_its_batch(embedding
 
     def answer(labels, without=None):
         return votes_of(
-            SensitiveImages(
+            sensitive(
                 images, labels, np.arange(count) != without, num_images=count, image_shape=(1, SIDE, SIDE),
                 class_names=CLASSES,
             ),
@@ -144,9 +150,9 @@ def test_one_unit_moves_votes_by_one_at_most(embedding):
 
     def answer(without=None):
         return votes_of(
-            SensitiveImages(
+            sensitive(
                 images, labels, units != without, num_images=count, image_shape=(1, SIDE, SIDE), class_names=CLASSES,
-                units=units, num_units=9,
+                units=units, num_units=9, unit="patient",
             ),
             features,
         )  # fmt: skip
@@ -164,7 +170,7 @@ def test_shares_of_processes_count_as_one_does():
     features, images, labels = features_of(Projected()), symmetric(25), np.arange(25) % 3
 
     def answer(share, count):
-        door = SensitiveImages(
+        door = sensitive(
             images[share], labels[share], num_images=count, image_shape=(1, SIDE, SIDE), class_names=CLASSES
         )
         return votes_of(door, features)
