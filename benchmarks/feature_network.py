@@ -7,8 +7,8 @@ PrivImage. It reads no private image.
 
 A ResNet of `transformers` learns the classes of images in the size and colours of the sensitive ones, enlarged to
 `--feature_resolution`, because its first layers leave a quarter of it. Give the same number to `--feature_resolution`
-of DP-MEPF and to `--semantic_resolution` of PrivImage. Without it PrivImage shows the network images in their own size:
-then `--feature_resolution` is the number of `--resolution`.
+of DP-MEPF and to `--semantic_resolution` of PrivImage. Without that flag PrivImage shows the network images in their
+own size: then `--feature_resolution` is the number of `--resolution`.
 """
 
 import argparse
