@@ -18,17 +18,18 @@ from .shelf import Shelf
 INTRO = """# Images under differential privacy
 Read what a release promises, then draw from it: that costs no more privacy."""
 HOW_PRIVATE = """## How private is this?
-**What epsilon says.** Imagine two models: one trained with your image, one without it. Epsilon bounds how
-differently they can behave: every event is at most e<sup>epsilon</sup> times as likely under one as under the
-other, but for a probability of delta. Small is good: at epsilon 1 a coin flip about your image improves to 73 in
-100 at best, at 10 the bound alone forbids next to nothing, though known attacks achieve far less.
+**What epsilon says.** Imagine two models: one trained with your image, one without it. Where the release protects
+patients, say, it is with or without all images of one patient. Epsilon bounds how differently they can behave: every
+event is at most e<sup>epsilon</sup> times as likely under one as under the other, but for a probability of delta.
+Small is good: at epsilon 1 a coin flip about your image improves to 73 in 100 at best, at 10 the bound alone forbids
+next to nothing, though known attacks achieve far less.
 
 **Where the words come from.** "Strong" up to epsilon 1, "moderate" up to 10 and "weak" above are the tiers of
 [How to DP-fy ML](https://arxiv.org/abs/2303.00654) (Ponomareva et al. 2023, Section 5.2). They weigh what is known
 of attacks, too; the share of right guesses beside them is what the proof alone leaves open, which is more.
 
-**Who is protected from whom.** Those whose images were used, from everybody who sees the model, its images or this
-page. Not from those who trained it.
+**Who is protected from whom.** One image, or all images of one person where the release says so, from everybody who
+sees the model, its images or this page. Not from those who trained it.
 
 **What it does not say.** That the images are good or fair; that what is true of all images together stays secret;
 that the trainer was honest: a receipt shows that its numbers fit together and to the files."""

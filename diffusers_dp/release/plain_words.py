@@ -48,8 +48,8 @@ def strength(epsilon: float, delta: float, number: int) -> Strength:
     if epsilon <= STRONG and delta <= LARGE_DELTA and not outright:
         return Strength(
             "strong",
-            "learns almost the same about you whether or not",
-            "The proof alone hides well who was among them.",
+            "learns almost the same whether or not",
+            "The proof alone hides well which of the two it was.",
         )
     limited = best_guess(epsilon, delta) <= best_guess(MODERATE, LARGE_DELTA)
     if epsilon <= MODERATE and limited and not outright:

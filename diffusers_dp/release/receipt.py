@@ -37,8 +37,12 @@ ASSUMPTIONS = (
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
 )
 PUBLIC_INPUTS_ASSUMPTION = (
-    "What is listed under `public_inputs` was public and made without the sensitive images; the guarantee covers "
-    "nothing of what it tells."
+    "What {is_else}listed under `public_inputs` was public and made without the sensitive images; the guarantee "
+    "covers nothing of what it tells."
+)
+UNKNOWN_INPUTS_ASSUMPTION = (
+    "Whether the sensitive images were used to make what says `saw_training_images: unknown` under `public_inputs` is "
+    "not known; the guarantee covers nothing of what it tells."
 )
 RELEASE_INPUTS_ASSUMPTION = (
     "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image "
@@ -206,12 +210,14 @@ def hash_source() -> str:
 
 def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]]) -> list[str]:
     found = [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)]
-    are_releases = {"epsilon" in origin for origin in public_inputs}
-    if False in are_releases:
-        found.append(PUBLIC_INPUTS_ASSUMPTION)
-    if True in are_releases:
-        found.append(RELEASE_INPUTS_ASSUMPTION)
-    return found
+    unknown = [origin for origin in public_inputs if origin.get("saw_training_images") == "unknown"]
+    releases = [origin for origin in public_inputs if "epsilon" in origin]
+    special = [
+        *([RELEASE_INPUTS_ASSUMPTION] if releases else []), *([UNKNOWN_INPUTS_ASSUMPTION] if unknown else []),
+    ]  # fmt: skip
+    if any(origin not in [*unknown, *releases] for origin in public_inputs):
+        special.append(PUBLIC_INPUTS_ASSUMPTION.format(is_else="else is " if special else "is "))
+    return [*found, *special]
 
 
 def _unit_assumption(unit: str) -> str:

@@ -22,6 +22,7 @@ from diffusers_dp.evaluation.images import ImageSet, fingerprint
 from diffusers_dp.evaluation.selection import check_choice, choose_privately, split_for_training
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import Noiseless
 
@@ -320,7 +321,7 @@ def test_what_an_earlier_version_wrote_beside_the_ledger_is_counted(tmp_path):
     with pytest.raises(UsageError, match="have answered before"):
         choose(ledger_path=path)
     assert beside.read_bytes() == before
-    with pytest.raises(IntegrityError, match="protects one image, and this one one patient_id"):
+    with pytest.raises(IntegrityError, match="protects each image, and this one each patient_id"):
         train(path, "2" * 16, unit_of_privacy="patient_id")
     beside.write_bytes(before[:-20] + b"x" + before[-19:])
     with pytest.raises(IntegrityError, match="scans.validation.jsonl"):
@@ -329,7 +330,9 @@ def test_what_an_earlier_version_wrote_beside_the_ledger_is_counted(tmp_path):
 
 def of_patients():
     """Ten patients of three images each."""
-    return dataclasses.replace(validation(), units=np.arange(NUM_IMAGES) // 3, unit_of_privacy="patient_id")
+    return dataclasses.replace(
+        validation(), ids=digests_of((np.arange(NUM_IMAGES) // 3).tolist()), unit_of_privacy="patient_id"
+    )
 
 
 def test_a_choice_has_the_unit_of_the_trainings(tmp_path):

@@ -18,6 +18,7 @@ from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
+from .faults_of_totals import FORGED, RESUMED, TOTALS
 from .faults_of_units import RELEASES, UNITS
 from .faults_of_votes import EVOLVED
 
@@ -42,6 +43,9 @@ FAULTS = (
     *LEDGER_FAULTS,
     *DATA_SETS,
     *RELEASED,
+    *TOTALS,
+    *RESUMED,
+    *FORGED,
     *UNITS,
     *RELEASES,
     *EVALUATION,

@@ -212,8 +212,8 @@ DATA_SETS = (
     Fault(
         "training begins with a release of the data set that another ledger holds",
         PRIOR_RELEASE,
-        "        if not _hold(others, receipt):",
-        "        if False:",
+        "            if not (_hold(others, receipt) if is_first else",
+        "            if not (True if is_first else",
         ("runs/test_prior_release.py::test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it",),
     ),
     Fault(

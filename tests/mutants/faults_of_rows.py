@@ -86,7 +86,7 @@ PUBLIC_INPUTS = (
     Fault(
         "any --dataset_id is taken for the release's",
         "diffusers_dp/runs/prior_release.py",
-        ' and dataset.get("id") == dataset_id:',
+        ' and origin.get("dataset_id") == dataset_id:',
         ":",
         ("runs/test_prior_release.py::test_one_dataset_id_adds_both_up",),
     ),
@@ -138,7 +138,7 @@ PUBLIC_INPUTS = (
         '        run.keep("warmed_up_spatial", run.pipeline)\n',
         "        from diffusers_dp.runs.pretrained import keep_pretrained\n\n"
         "        if run.public is not None:\n"
-        "            keep_pretrained(run.folder.private, run.pipeline, run.public.origin)\n",
+        "            keep_pretrained(run.folder.private, run.pipeline, run.public.origin, chosen=False)\n",
         ("training/test_public_curricula.py::test_central_and_public_images_in_one_set",),
     ),
     Fault(

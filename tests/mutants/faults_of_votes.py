@@ -77,8 +77,8 @@ EVOLVED = (
     Fault(
         "a stored answer is taken for one about other candidates",
         PE,
-        "candidates_sha256=population.sha256, ",
-        "",
+        "replace(query, candidates_sha256=population.sha256, embedding=embed.facts)",
+        "replace(query, embedding=embed.facts)",
         (f"{OF_A_RUN}test_a_stopped_run_goes_on_from_its_answers",),
     ),
     Fault(

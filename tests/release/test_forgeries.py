@@ -167,7 +167,8 @@ def test_every_number_and_word_out_of_its_range_is_named(made, name):
         elif isinstance(value, str):
             others = [f" {value}", f"{value} ", f"{value}\n"]
         for other in others:
-            if path[:2] != ("public_facts", "value_range"):  # 0 and 0.0
+            words = ("public_facts", "class_names"), ("public_inputs", 0, "class_names"), ("method", "paper")
+            if path[:2] != ("public_facts", "value_range") and not any(path[: len(each)] == each for each in words):
                 assert problems(forged(receipt, path, other)), (path, other)
 
 

@@ -39,7 +39,7 @@ def test_a_short_number_is_near_and_never_below(value):
 def test_the_words_follow_epsilon(receipt, epsilon, word):
     assert strength(epsilon, 1e-4, 9999).word == strength(epsilon, 0, 1).word == word
     said = plain_guarantee(with_epsilon(receipt, epsilon))
-    assert ("almost the same about you whether or not your image was used" in said) == (word == "strong")
+    assert ("almost the same whether or not your image was used" in said) == (word == "strong")
     assert ("too wide to reassure" in said) == (word == "weak") and "per image." in said
 
 

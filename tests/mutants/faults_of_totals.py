@@ -1,0 +1,269 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Totals that are too small, runs that go on with something else than they asked about, and forged receipts."""
+
+from .fault import LEDGER_FILE, PRIOR_RELEASE, Fault
+
+
+PRETRAINED, SELECTION = "diffusers_dp/runs/pretrained.py", "diffusers_dp/evaluation/selection.py"
+PERCEPTUAL, VERIFIER = "diffusers_dp/queries/perceptual.py", "diffusers_dp/verify.py"
+EVOLUTION, DIFFUSION = "training/train_private_evolution.py", "diffusers_dp/runs/diffusion_run.py"
+PUBLIC = "runs/test_public_releases.py::test_"
+CHOICE = "evaluation/test_selection.py::test_"
+AGAIN = "training/test_resumed_networks.py::test_"
+LIE = "release/test_forgeries.py::test_"
+
+TOTALS = (
+    Fault(
+        "public images that are a release are taken for public",
+        PRIOR_RELEASE,
+        "    if not folders:\n",
+        "    if folders or not folders:\n",
+        (f"{PUBLIC}drawn_images_of_the_same_images_are_refused",),
+    ),
+    Fault(
+        "a receipt above the public images is not looked for",
+        PRIOR_RELEASE,
+        "for folder in (way, *way.parents)}",
+        "for folder in (way,)}",
+        (f"{PUBLIC}drawn_images_of_the_same_images_are_refused",),
+    ),
+    Fault(
+        "a receipt on the Hub is not looked for beside public images",
+        PRIOR_RELEASE,
+        "            folders |= {path.parent for path in snapshot.rglob(RECEIPT_NAME)}\n",
+        "",
+        (f"{PUBLIC}a_data_set_on_the_hub_is_looked_at_for_a_receipt",),
+    ),
+    Fault(
+        "what a release began with is forgotten",
+        PRIOR_RELEASE,
+        '    for origin in (release, *release.get("began_with", [])):',
+        "    for origin in (release,):",
+        (f"{PUBLIC}what_a_release_began_with_is_not_forgotten",),
+    ),
+    Fault(
+        "what a release taught is kept as if it were public",
+        PRETRAINED,
+        '    if chosen or "epsilon" in origin:',
+        "    if chosen:",
+        ("release/test_unreleased.py::test_what_public_images_taught_may_depend_on_sensitive_ones",),
+    ),
+    Fault(
+        "what a noisy answer chose is kept as if it were public",
+        DIFFUSION,
+        "        origin, chosen = self.public.origin, query is not None\n",
+        "        origin, chosen = self.public.origin, False\n",
+        ("training/test_train_privimage.py::test_a_run_asks_once_before_it_learns",),
+    ),
+    Fault(
+        "a result without its books gets a second budget",
+        "diffusers_dp/runs/folder.py",
+        "        if resume and result is not None and",
+        "        if False and",
+        ("runs/test_run_folder.py::TestRunFolder::test_a_result_without_its_books_gets_no_second_budget",),
+    ),
+    Fault(
+        "a private choice has a ledger that no training reads",
+        "diffusers_dp/commands/evaluate_flags.py",
+        '/ f"{args.dataset_id}.jsonl"',
+        '/ f"{args.dataset_id}.choices.jsonl"',
+        ("test_histories.py::test_patients_of_whom_some_choose",),
+    ),
+    Fault(
+        "a training does not count what an earlier version chose",
+        LEDGER_FILE,
+        '            releases += _choices_beside(beside, header["dataset_id"])\n',
+        "",
+        (f"{CHOICE}what_an_earlier_version_wrote_beside_the_ledger_is_counted",),
+    ),
+    Fault(
+        "a plan does not count what an earlier version chose",
+        LEDGER_FILE,
+        "*_choices_beside(path, dataset_id)]",
+        "]",
+        (f"{CHOICE}what_an_earlier_version_wrote_beside_the_ledger_is_counted",),
+    ),
+    Fault(
+        "each image of a patient chooses",
+        SELECTION,
+        "    units = None if images.units is None else np.unique(",
+        "    units = None if True else np.unique(",
+        (f"{CHOICE}a_choice_has_the_unit_of_the_trainings",),
+    ),
+    Fault(
+        "a private choice may protect another unit than the release",
+        "diffusers_dp/commands/evaluate_inputs.py",
+        '    if facts is not None and facts["unit_of_privacy"] != unit:',
+        "    if False:",
+        ("commands/test_evaluate_options.py::TestPrivateSelection::test_the_unit_is_that_of_the_release",),
+    ),
+)
+
+RESUMED = (
+    Fault(
+        "a network's normalisation is no part of a question's meaning",
+        PERCEPTUAL,
+        '        "mean": mean.flatten().tolist(), "std": std.flatten().tolist(), "resolution": resolution,\n',
+        '        "resolution": resolution,\n',
+        (f"{AGAIN}a_networks_name_hash_mean_std_and_resolution_are_its_meaning",),
+    ),
+    Fault(
+        "votes of two networks are added up",
+        EVOLUTION,
+        ", embedding=embed.facts)",
+        ")",
+        (f"{AGAIN}an_evolution_goes_on_with_its_network",),
+    ),
+    Fault(
+        "an evolution goes on with candidates of another origin",
+        "diffusers_dp/runs/evolution.py",
+        '        return {"number": number, **facts, "public_inputs": inputs}',
+        '        return {"number": number, **facts}',
+        (f"{AGAIN}an_evolution_goes_on_with_its_candidates_origin",),
+    ),
+    Fault(
+        "the classifier that chose public images may change once they are learned",
+        DIFFUSION,
+        "            if query is not None:  # raises",
+        "            if False:  # raises",
+        (f"{AGAIN}the_semantic_query_goes_on_with_its_network",),
+    ),
+    Fault(
+        "the saliency of one base chooses layers of another",
+        "training/train_dp_ldm.py",
+        'replace(config.saliency_query, base_sha256=run.base.origin["files_sha256"])',
+        "replace(config.saliency_query)",
+        (f"{AGAIN}a_latent_run_goes_on_with_its_base",),
+    ),
+    Fault(
+        "adapters of one base go on beside another",
+        "diffusers_dp/runs/run.py",
+        "            self.identity.refuse_other_inputs(public_inputs)\n",
+        "            pass\n",
+        (f"{AGAIN}a_latent_run_goes_on_with_its_base",),
+    ),
+)
+
+FORGED = (
+    Fault(
+        "the verifier takes a sensitivity below the clip norm",
+        VERIFIER,
+        'query.get("sensitivity", query["clip_norm"]) < query["clip_norm"]:',
+        "False:",
+        (f"{LIE}a_lie_is_refused[less noise for what is clipped]",),
+    ),
+    Fault(
+        "the verifier takes a question without its sensitivity",
+        VERIFIER,
+        ' or strict and not {"sensitivity", "clip_norm"} <= set(query):',
+        ":",
+        (f"{LIE}a_lie_is_refused[no question]",),
+    ),
+    Fault(
+        "the verifier takes any source of noise",
+        VERIFIER,
+        '    elif rng.get("kind") not in RNG_KINDS or',
+        "    elif",
+        (f"{LIE}a_lie_is_refused[noise of another source]",),
+    ),
+    Fault(
+        "the verifier takes a published key",
+        VERIFIER,
+        " or set(rng) != RNG_FIELDS:",
+        ":",
+        (f"{LIE}a_lie_is_refused[a published key]",),
+    ),
+    Fault(
+        "the verifier takes a file that is listed twice",
+        VERIFIER,
+        "    if len(stated) < len(listed):",
+        "    if False:",
+        (f"{LIE}a_lie_is_refused[one file twice]",),
+    ),
+    Fault(
+        "the verifier takes a unit with stray spaces",
+        VERIFIER,
+        'r"(?! |.*  )[\\w .-]{1,100}(?<! )"',
+        'r"[\\w .-]{1,100}"',
+        (f"{LIE}a_lie_about_units_is_refused",),
+    ),
+    Fault(
+        "the verifier takes a number of units with a decimal point",
+        VERIFIER,
+        "    if not _whole(num_images, 1):",
+        "    if False:",
+        (f"{LIE}a_lie_is_refused[N with a decimal point]",),
+    ),
+    Fault(
+        "the verifier takes groups that take turns for parallel",
+        VERIFIER,
+        '    return "groups that take turns are not parallel" if event.get("partition") is not None else None',
+        "    return None",
+        (f"{LIE}a_lie_about_groups_is_refused[parallel groups]",),
+    ),
+    Fault(
+        "the verifier takes a release that is derived from itself",
+        VERIFIER,
+        "    elif _is_derived_from_itself(receipt):",
+        "    elif False:",
+        (f"{LIE}a_lie_is_refused[derived from itself]",),
+    ),
+    Fault(
+        "the verifier looks for no pickle in the Hub's cache",
+        VERIFIER,
+        "                if entry.is_dir(follow_symlinks=False):",
+        "                if entry.is_dir(follow_symlinks=False) and name not in FOLDERS_OUTSIDE:",
+        (f"{LIE}files_that_lie_are_refused",),
+    ),
+    Fault(
+        "the verifier takes a pickle that the receipt lists",
+        VERIFIER,
+        "        elif _is_pickle(name):",
+        "        elif False:",
+        (f"{LIE}files_that_lie_are_refused",),
+    ),
+    Fault(
+        "the verifier judges a new receipt by an old rule",
+        VERIFIER,
+        '    if "claims_version" not in receipt and _is_later(receipt):',
+        "    if False:",
+        (f"{LIE}a_lie_is_refused[no rule for its claims]",),
+    ),
+    Fault(
+        "the verifier misses no field",
+        VERIFIER,
+        "        if name not in receipt:",
+        "        if False:",
+        (f"{LIE}every_field_that_is_missing_is_missed",),
+        "        elif not fits(receipt[name]):",
+        "        elif name in receipt and not fits(receipt[name]):",
+    ),
+    Fault(
+        "the verifier takes a release that cost nothing for a public input",
+        VERIFIER,
+        '        and ("epsilon" in value or',
+        "        and (True or",
+        (f"{LIE}a_lie_is_refused[a release that cost nothing]",),
+    ),
+    Fault(
+        "the verifier lets a data set forget its bounds",
+        VERIFIER,
+        "    if target != min(here, default=None):",
+        "    if False:",
+        (f"{LIE}a_lie_is_refused[no bound where one was promised]",),
+    ),
+    Fault(
+        "the verifier is silent about a release that training began with",
+        VERIFIER,
+        "    yield from _about_others(receipt)\n",
+        "",
+        ("release/test_verify.py::test_other_numbers_and_other_epsilons_get_a_line",),
+    ),
+    Fault(
+        "a base that may have seen the images is called made without them",
+        "diffusers_dp/release/receipt.py",
+        '    unknown = [origin for origin in public_inputs if origin.get("saw_training_images") == "unknown"]',
+        "    unknown: list[Any] = []",
+        ("release/test_promises.py::test_nothing_is_said_to_be_made_without_the_images_that_may_have_seen_them",),
+    ),
+)
