@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from . import __version__
-from .distributed.launcher import leave, let_threads_sleep, nobody_reads
+from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError
 from .methods.command_line import Help, OneSentence
 
@@ -18,6 +18,7 @@ CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 COMMANDS = {
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
     "completion": "Print what makes a shell complete commands and flags.",
+    "data": "Tell what a run would read of your images; this is private.",
     "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
             print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
-        if not nobody_reads():
+        if not let_go_of_closed_pipes():
             raise
         code = CLOSED_PIPE
     except KeyboardInterrupt:

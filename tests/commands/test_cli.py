@@ -25,6 +25,7 @@ def test_help_has_a_line_for_each_command(capsys):
 LINES = [
     *(f"train {name}" for name in CONFIGS),
     "plan",
+    "data",
     "methods",
     "audit release x --members a --holdout b",
     "verify x",
