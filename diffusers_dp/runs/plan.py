@@ -156,6 +156,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     )
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
+    if not config.dry_run and config.resume_from_checkpoint is None:  # a plan may leave out what a run needs
+        config.check_facts(facts.class_names)
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
     _refuse_too_many_images(config, facts)
     rest = _queries_of_the_rest(config)

@@ -112,7 +112,7 @@ def test_help_and_completion(capsys):
 def test_a_run_ends_with_where_that_is_written_in_the_same_words(method, tmp_path, monkeypatch, capsys):
     """Whatever is in the file: a broken image, or none."""
     ends, noted = [], []
-    own = ["--candidates_per_class", "4", "--variation_strengths", "0.5"] if method == "pe" else []
+    own = "--generator text --candidates_per_class 4 --variation_strengths 0.5".split() if method == "pe" else []
     for last in ("good", "broken"):
         run = tmp_path / last / "run"
         left_out = ("--block_out_channels", "--max_train_steps", "--train_batch_size")
