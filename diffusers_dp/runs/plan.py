@@ -525,7 +525,7 @@ def _signals(plan: Plan) -> list[str]:
     """Of each mean feature: `r N / (sigma K sqrt(D))`, for K classes of one size and a mean feature of norm r. That is
     all that is not known before the images are asked: at most 1, and the less the more images differ."""
     ledger, lines = plan.ledger, []
-    classes = len(ledger.header["public_facts"]["class_names"] or ("",))
+    classes = len(ledger.header["public_facts"].get("class_names") or ("",))  # a receipt's plan has no facts
     for query in plan.queries if ledger.has_guarantee else ():
         values = query.num_values
         if values is None:
