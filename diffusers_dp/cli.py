@@ -9,15 +9,18 @@ from importlib import import_module
 from types import ModuleType
 
 from . import __version__
-from .distributed.launcher import leave, let_threads_sleep, nobody_reads
+from .commands import PLACES
+from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError
 from .methods.command_line import Help, OneSentence
 
 
 CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 COMMANDS = {
+    "app": "Open a page that draws from releases, and tells what they promise.",
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
     "completion": "Print what makes a shell complete commands and flags.",
+    "data": "Tell what a run would read of your images; this is private.",
     "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
@@ -45,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
             print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
-        if not nobody_reads():
+        if not let_go_of_closed_pipes():
             raise
         code = CLOSED_PIPE
     except KeyboardInterrupt:
@@ -65,7 +68,7 @@ def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     name = parser.parse_args(argv[:1]).command
-    command = import_module(f".commands.{name}", __package__)
+    command = import_module(PLACES.get(name, f"{__package__}.commands.{name}"))
     arguments = OneSentence(
         prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=Help, allow_abbrev=False
     )

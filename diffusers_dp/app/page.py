@@ -61,7 +61,8 @@ CHECKING = f"() => [{views.note('Checking ...')!r}, {views.note('The picture com
 ANSWERED = """(found, name) => { if (!found || found.name !== (name || "")) return [];
   const classes = {__type__: "update", choices: found.classes.map((text) => [text, text]), value: [],
     visible: found.visible};
-  return [found.guarantee, found.samples, classes, ...BUTTONS]; }"""
+  const steps = { __type__: "update", visible: found.drawn };
+  return [found.guarantee, found.samples, classes, steps, steps, ...BUTTONS]; }"""
 
 
 def build_page(shelf: Shelf) -> gr.Blocks:
@@ -113,7 +114,7 @@ def build_page(shelf: Shelf) -> gr.Blocks:
                 trigger_mode="always_last" if event is model.change else None,
             )  # fmt: skip
             opening.then(
-                None, [found, model], [facts, drawn[0], controls[0], *buttons],
+                None, [found, model], [facts, drawn[0], controls[0], *controls[3:], *buttons],
                 js=_for_all(buttons, ANSWERED, "found.ready"),
             )  # fmt: skip
         for event in (private.select, model.change):
@@ -265,7 +266,8 @@ def _said(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
     def answer(name: str) -> dict[str, Any]:
-        said = {"name": name or "", "classes": [], "visible": True, "ready": False, "samples": views.note(NOTHING_YET)}
+        said = {"name": name or "", "classes": [], "visible": True, "drawn": True, "ready": False,
+                "samples": views.note(NOTHING_YET)}  # fmt: skip
         if not name:
             return {**said, "guarantee": views.note("No model is chosen.")}
         try:
@@ -279,6 +281,7 @@ def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
             "samples": views.samples(released),
             "classes": names,
             "visible": bool(names),
+            "drawn": not released.holds_images,
             "ready": True,
         }
 

@@ -27,21 +27,30 @@ LARGEST_UPLOAD = "1kb"  # the page accepts no files
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs until interrupted. Exits with code 2 and one sentence if it cannot start."""
     try:
-        args = parse(argv)
-        shelf = build_shelf(args)
-        serve(shelf, args)
+        run(parse(argv))
     except DiffusersDPError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
+def run(args: argparse.Namespace) -> None:
+    """Of `diffusers-dp app` as well. Raises `UsageError` where it cannot start."""
+    _check(args)
+    serve(build_shelf(args), args)
+
+
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    defaults = Limits()
     parser = argparse.ArgumentParser(
         prog="app.py",
         description="A page that draws from released models.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    add_arguments(parser)
+    return parser.parse_args(argv)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    defaults = Limits()
     parser.add_argument(
         "releases",
         nargs="*",
@@ -69,7 +78,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--max_model_mb",
         type=int,
         default=defaults.max_model_mb,
-        help="Size of a model, asked for before it is fetched.",
+        help="Size of a model, and of the base that it names, asked for before it is fetched.",
     )
     parser.add_argument(
         "--max_seconds",
@@ -77,11 +86,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=defaults.max_seconds,
         help="For loading a model, and for one drawing, at most.",
     )
-    args = parser.parse_args(argv)
+
+
+def _check(args: argparse.Namespace) -> None:
     for name in ("max_images", "max_steps", "max_model_mb", "max_seconds"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
-    return args
 
 
 def build_shelf(args: argparse.Namespace) -> Shelf:

@@ -43,14 +43,15 @@ def words_of_commands() -> dict[str, list[str]]:
     """Each command's flags and choices."""
     folder = import_module(__package__)
     found = {}
-    for module in (import_module(f"{__package__}.{each.name}") for each in iter_modules(folder.__path__)):
+    places = {each.name: f"{__package__}.{each.name}" for each in iter_modules(folder.__path__)} | folder.PLACES
+    for name, module in ((name, import_module(place)) for name, place in sorted(places.items())):
         if hasattr(module, "add_arguments") and hasattr(module, "run"):
             parser = argparse.ArgumentParser()
             module.add_arguments(parser)
             flags = [flag for action in parser._actions for flag in action.option_strings if flag[:2] == "--"]
             choices = [str(each) for action in parser._actions if not action.option_strings
                        for each in action.choices or ()]  # fmt: skip
-            found[module.__name__.rpartition(".")[2]] = choices + flags
+            found[name] = choices + flags
     return found
 
 

@@ -100,6 +100,8 @@ def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         yield temporary
         finish_cache(temporary, folder, made_of)
+    except BrokenPipeError:  # of who reads the bar
+        raise
     except OSError as error:
         raise UsageError(
             f"{folder.parent} cannot take the decoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make room "

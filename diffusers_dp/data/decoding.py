@@ -95,6 +95,20 @@ def decode_as_it_is(
             return None
 
 
+def header_of(source: bytes | Path | Image.Image | None) -> tuple[int, int, str] | None:
+    """Width, height and mode as the header of a picture says them; `None` where there is none, or of a scan."""
+    if source is None or not isinstance(source, Image.Image) and is_medical(source):
+        return None
+    if isinstance(source, Image.Image):
+        return source.width, source.height, source.mode
+    with _silence():
+        try:
+            with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
+                return image.width, image.height, image.mode
+        except Exception:  # as in `decode_image`
+            return None
+
+
 def _open(source: bytes | Path, max_pixels: int, value_range: ValueRange | None) -> Image.Image:
     """Raises `ValueError` before anything is decoded where the header tells of too many pixels. Pillow's own limit,
     which it has for all that a process opens, gives way to ours."""

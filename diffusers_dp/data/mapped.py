@@ -103,6 +103,8 @@ def map_images(
                 bar.update(at_most - bar.n)  # the bar ends at the declared number, however many images there are
             (begun / PROGRESS).unlink(missing_ok=True)
             finish_cache(begun, folder, made_of)
+        except BrokenPipeError:  # of who reads the bar
+            raise
         except OSError as error:
             raise UsageError(
                 f"{folder.parent} cannot take the encoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make "

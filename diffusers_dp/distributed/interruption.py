@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from ..errors import DiffusersDPError, Interrupted, UsageError
-from .launcher import nobody_reads
+from .launcher import closed_pipes
 
 
 GO_ON = "resume with the same command and --resume_from_checkpoint latest."
@@ -62,7 +62,7 @@ def in_one_sentence() -> Iterator[None]:
     except (DiffusersDPError, Interrupted):
         raise
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and nobody_reads():
+        if isinstance(error, BrokenPipeError) and closed_pipes():
             raise Interrupted(f"stopped by a closed pipe, to which this was printed: {GO_ON}") from error
         number = _disk_error(error)
         if number is not None:

@@ -37,8 +37,7 @@ def let_threads_sleep() -> None:
 def leave(code: int) -> None:
     """Ends this process with that exit code; returns where it is 0 and nothing can hide it. Torch's threads can abort
     the interpreter's end: a launcher would end the run for it, or hide the exit code."""
-    if nobody_reads():
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter tries again at its end
+    let_go_of_closed_pipes()
     if number_of(RANKS, 0) > 0 or (code and number_of(SIZES, 1) > 1):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -47,18 +46,29 @@ def leave(code: int) -> None:
         sys.exit(code)
 
 
-def nobody_reads() -> bool:
-    """Whether the standard output is a pipe that was closed at its other end."""
+def closed_pipes() -> list[int]:
+    """Those of standard output and error that are a pipe which was closed at its other end."""
     try:
         asked = select.poll()
-        asked.register(sys.stdout.fileno(), 0)
-        return any(event & select.POLLERR for _, event in asked.poll(0))
+        for stream in (sys.stdout, sys.stderr):
+            asked.register(stream.fileno(), 0)
+        return [number for number, event in asked.poll(0) if event & select.POLLERR]
     except (AttributeError, OSError, ValueError):  # no such call, or no such file
-        return False
+        return []
+
+
+def let_go_of_closed_pipes() -> bool:
+    """What is still printed goes nowhere: else the interpreter tries again at its end. Returns whether there were
+    any."""
+    closed = closed_pipes()
+    for number in closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    return bool(closed)
 
 
 def tell(error: DiffusersDPError | Interrupted) -> None:
     """Prints an error to stderr, once if all processes raise the same error or end because one did."""
+    let_go_of_closed_pipes()
     everywhere = not _have_met() and number_of(LOCAL_RANKS, 0) > 0  # an error of flags, which all processes read
     if everywhere or error.is_told:
         return

@@ -76,6 +76,8 @@ class FeatureCache:
                     _write_chunk(folder, index, rows)
                     chunks[index] = rows
                     bar.update(len(rows))
+        except BrokenPipeError:  # of who reads the bar
+            raise
         except OSError as error:
             raise UsageError(
                 f"Features cannot be kept in {self.folder} ({error.strerror}): make room there or give another "

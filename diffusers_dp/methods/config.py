@@ -21,7 +21,7 @@ from .mean_embedding import EMBEDDINGS, FEATURES
 from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig, PGEDPSGDConfig
 from .private_evolution import PrivateEvolutionConfig
 from .psg import PSGConfig
-from .recipes import find_recipe, method_of_recipe
+from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
 from .validation import validate
 
 
@@ -140,6 +140,8 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
         for first, second in exclusive:
             if source.get(first) is not None and source.get(second) is not None:
                 raise UsageError(f"--{first} and --{second} exclude each other; give one of them.")
+    if recipe:
+        refuse_another_data_set(given["config"], config_class.method, recipe, given)
     for first, second in exclusive:
         for chosen, dropped in ((first, second), (second, first)):
             if chosen in given:

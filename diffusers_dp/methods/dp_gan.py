@@ -74,6 +74,12 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
         self.check_generator()
         if self.gan_loss not in GAN_LOSSES:
             raise UsageError(f"--gan_loss '{self.gan_loss}' is unknown; give one of {' | '.join(GAN_LOSSES)}.")
+        if self.noise_bands == "auto" and self.has_guarantee:
+            raise UsageError(
+                "--noise_bands auto takes the bands with the least noise in a sum of steps, and here steps do not add "
+                "up, for the generator moves what the discriminator learns: 8 bands were measured as worse "
+                "(docs/dp_gan.md); leave it out, or give a number."
+            )
         for name in ("input_noise", "mode_seeking"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UsageError(f"--{name} is {getattr(self, name)}; give 0, for none, or more.")

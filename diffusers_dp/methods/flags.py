@@ -118,6 +118,10 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     def check(self) -> None:
         """Refuses what the method's own flags cannot be together. Raises `UsageError`."""
 
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        """Refuses what does not fit the classes, which may be known by the data set's metadata alone. Raises
+        `UsageError`."""
+
     @property
     def asked_shares(self) -> dict[str, float]:
         """Shares of the budget, by their flags, of two questions with one flag both; `takes_rest` gets the rest."""

@@ -18,6 +18,8 @@ from .public_flags import PublicDataFlags
 
 #: What `--generator` may be.
 PROPOSERS = ("text", "public_images", "pipeline")
+#: Classes of the embedded digits, and the letters of a class that is written where no `--generator` is given.
+DIGITS, LETTERS = "0123456789", 2
 #: What `--embedding` may be.
 EMBEDDINGS_OF_VOTES = ("pixels", "network")
 #: What `--variations` may name; `models.variations` has them.
@@ -30,10 +32,10 @@ class EvolutionFlags:
 
     _argument_group_name = "evolution"
 
-    generator: str = flag(
-        "text",
+    generator: str | None = flag(
+        None,
         "Who proposes candidates. 'text': the names of the classes in fonts; 'public_images': public images and "
-        "changes of their pixels; 'pipeline': a public diffusion model.",
+        "changes of their pixels; 'pipeline': a public diffusion model. Unset: text, of letters and digits alone.",
     )
     candidates_per_class: int = flag(500, "Candidates of each class in a generation.")
     variation_strengths: str = flag(
@@ -127,6 +129,11 @@ class PrivateEvolutionConfig(
     output_dir: str = run_folder("runs/pe")
 
     @property
+    def proposer(self) -> str:
+        """`--generator` with its default filled in."""
+        return self.generator or "text"
+
+    @property
     def strengths(self) -> tuple[float, ...]:
         """`--variation_strengths` as numbers; none where they are not, which `check` refuses."""
         try:
@@ -163,7 +170,7 @@ class PrivateEvolutionConfig(
     @property
     def public_images(self) -> DataSource | None:
         """The images that candidates begin with: the embedded digits, where no flag names others."""
-        if self.generator != "public_images":
+        if self.proposer != "public_images":
             return None
         channels, height, width = self.image_shape
         shape = channels, height - 2 * self.public_margin, width - 2 * self.public_margin
@@ -177,21 +184,40 @@ class PrivateEvolutionConfig(
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the evolution."""
         names = (
-            "generator", "candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed",
+            "candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed",
             *(("embedding_pool",) if self.embedding == "pixels" else ("embedding_layers", "embedding_resolution")),
         )  # fmt: skip
-        return {"variation_strengths": list(self.strengths), **{name: getattr(self, name) for name in names}}
+        facts = {"generator": self.proposer, "variation_strengths": list(self.strengths)}
+        return facts | {name: getattr(self, name) for name in names}
+
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        """Digits and words are candidates for images of such."""
+        public, named = self.public_images, ", ".join((class_names or ())[:3])
+        others = "name public images that look like yours with --public_dataset_name or --public_data_dir"
+        if public is not None and public.uses_digits:
+            what = f"images of {named}, ..." if class_names else "images without classes"
+            what = "images in colour" if self.image_shape[0] != 1 else what
+            if self.image_shape[0] != 1 or not class_names or not set(class_names) <= set(DIGITS):
+                raise UsageError(
+                    f"--generator public_images begins with the embedded digits where no others are named, and {what} "
+                    f"are none: {others}, or give --generator pipeline."
+                )
+        if self.generator is None and any(len(name) > LETTERS for name in class_names or ()):
+            raise UsageError(
+                f"--generator is not given, and what it is then writes the names of the classes ({named}): add "
+                f"--generator text if the images show these words; else --generator public_images, and {others}."
+            )
 
     def check(self) -> None:
         for name, value, known in (
-            ("generator", self.generator, PROPOSERS), ("embedding", self.embedding, EMBEDDINGS_OF_VOTES),
+            ("generator", self.proposer, PROPOSERS), ("embedding", self.embedding, EMBEDDINGS_OF_VOTES),
         ):  # fmt: skip
             if value not in known:
                 raise UsageError(f"--{name} '{value}' is unknown; give one of {' | '.join(known)}.")
         for name in split_list(self.variations):
             if name not in VARIATION_NAMES:
                 raise UsageError(f"--variations '{name}' is unknown; give some of {', '.join(VARIATION_NAMES)}.")
-        if self.generator == "public_images" and not split_list(self.variations):
+        if self.proposer == "public_images" and not split_list(self.variations):
             raise UsageError(
                 f"--variations '{self.variations}' names no change; give some of {', '.join(VARIATION_NAMES)}."
             )
@@ -209,13 +235,13 @@ class PrivateEvolutionConfig(
             raise UsageError(f"--vote_threshold is {self.vote_threshold}; give a number of at least 0.")
         if self.evaluation_reserve is not None:
             raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
-        if self.generator == "public_images":
+        if self.proposer == "public_images":
             self._check_public_images()
         elif self.names_public_images:
             raise UsageError("--public_dataset_name and --public_data_dir need --generator public_images.")
         if (self.embedding == "network") != (self.embedding_network is not None):
             raise UsageError("--embedding network and --embedding_network need each other: give both, or neither.")
-        if (self.generator == "pipeline") != (self.pretrained_model_name_or_path is not None):
+        if (self.proposer == "pipeline") != (self.pretrained_model_name_or_path is not None):
             raise UsageError(
                 "--generator pipeline and --pretrained_model_name_or_path need each other: give both, or neither."
             )

@@ -2,11 +2,19 @@
 """The recipes that come with the package, and what `--config` names: one of them, or a file."""
 
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
+from .flag_groups import split_list
+
+
+#: Flags that name a data set, and those that say its public facts.
+SOURCES = ("dataset_name", "train_data_dir")
+FACTS = ("num_train_images", "class_names", "resolution", "num_channels", "validation_size")
 
 
 def find_recipe(given: str, method: str) -> Path:
@@ -34,6 +42,71 @@ def find_recipe(given: str, method: str) -> Path:
             "give one of these, or the path of a YAML file."
         )
     return names[given]
+
+
+def refuse_another_data_set(config: str, method: str, recipe: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """
+    A shipped recipe describes the data set that it names. Of another one its N would be false, and so the guarantee.
+    Files of one's own say what they say.
+
+    Args:
+        config (`str`): As `--config` names it.
+        method (`str`): Whose recipe it is.
+        recipe, given (mapping): Values by flags, of the recipe and of the command line.
+
+    Raises:
+        `UsageError`: The command line names another data set, and not all facts of it. The sentence ends with the
+            flags to add.
+    """
+    flag = next((flag for flag in SOURCES if given.get(flag) is not None), None)
+    named = next((recipe[flag] for flag in SOURCES if recipe.get(flag) is not None), None)
+    missing = [fact for fact in FACTS if fact in recipe and fact not in given]
+    if flag is None or named is None or not missing or not _is_shipped(find_recipe(config, method)):
+        return
+    if recipe.get(flag) is not None and _is_same(recipe[flag], given[flag]):
+        return
+    found = {**recipe, **_facts_of(flag, given)}
+    flags = " ".join(f"--{name} {shlex.quote(str(found[name]))}" for name in missing)
+    raise UsageError(
+        f"--config {config} describes {named}, and --{flag} {given[flag]} is another data set, whose facts are "
+        f"public and have to be declared; add: {flags}"
+    )
+
+
+def _facts_of(flag: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """N and the classes of a data set, as far as its folders or its metadata tell; else what stands for them."""
+    from ..data.source import DataSource
+    from ..data.sources import open_source
+
+    found: dict[str, Any] = {"num_train_images": "N", "class_names": "A,B", "validation_size": 0}
+    folder = Path(given[flag]).expanduser()
+    names = given.get("class_names")
+    try:
+        if flag == "train_data_dir" and names is None:
+            names = ",".join(sorted(each.name for each in folder.iterdir() if each.is_dir() and each.name[0] != "."))
+        columns = {name: given[name] for name in ("train_split", "image_column", "label_column") if name in given}
+        declared = None if names is None else split_list(names)
+        source = open_source(DataSource(**{flag: given[flag]}, class_names=declared, **columns))
+        if (count := source.count()) is not None:
+            found["num_train_images"] = count - int(given.get("validation_size", 0))
+        if (classes := source.class_names()) is not None:
+            found["class_names"] = ",".join(classes)
+    except (UsageError, OSError, ValueError):  # whoever opens it says what is wrong
+        pass
+    return found
+
+
+def _is_same(named: str, given: str) -> bool:
+    """Whether two names are of one data set on the Hub, where old ones have no owner, or one is that of a folder with
+    a copy of it. Nobody looks into the folder: what lies there is private."""
+    folder, last = Path(given).expanduser(), named.rpartition("/")[2].lower()
+    if os.path.isdir(folder):
+        return folder.resolve().name.lower() == last
+    return given.strip().lower() in (named.lower(), last)
+
+
+def _is_shipped(path: Path) -> bool:
+    return path.resolve().is_relative_to(_recipes().resolve())
 
 
 def method_of_recipe(given: str, methods: Iterable[str]) -> str | None:

@@ -216,8 +216,8 @@ def validate(config: TrainingConfig) -> None:
         _validate_dp_sgd(config)
     if isinstance(config, DiffusionConfig):
         _validate_rows(config)
-    check_finite(flags)  # of those that nothing above knows a closer bound for
     config.check()
+    check_finite(flags)  # of those that nothing above knows a closer bound for
 
 
 def _validate_dp_sgd(config: DPSGDConfig) -> None:

@@ -142,13 +142,13 @@ def proposer_of(run: "Run") -> CandidateGenerator:
     """
     config, facts = run.config, run.facts
     names = facts.class_names
-    if config.generator == "text":
+    if config.proposer == "text":
         if names is None:
             raise UsageError("--generator text writes the names of classes, and there are none: give another.")
         fonts, called = find_fonts(config.font_dir)
         origin = {"kind": "fonts", "name": ", ".join(called), "licence": "not stated"}
         return FontCandidates(facts.image_shape, names, fonts, {}, [origin])
-    if config.generator == "pipeline":
+    if config.proposer == "pipeline":
         return pipeline_candidates(run)
     source = config.public_images
     assert source is not None

@@ -157,6 +157,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     )
     left = _left_of_dataset(config, ledger, sampling)
     rows = {}
+    if not config.dry_run and config.resume_from_checkpoint is None:  # a plan may leave out what a run needs
+        config.check_facts(facts.class_names)
     _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
     _refuse_too_many_images(config, facts)
     rest = _queries_of_the_rest(config)
@@ -535,7 +537,7 @@ def _signals(plan: Plan) -> list[str]:
     """Of each mean feature: `r N / (sigma K sqrt(D))`, for K classes of one size and a mean feature of norm r. That is
     all that is not known before the images are asked: at most 1, and the less the more images differ."""
     ledger, lines = plan.ledger, []
-    classes = len(ledger.header["public_facts"]["class_names"] or ("",))
+    classes = len(ledger.header["public_facts"].get("class_names") or ("",))  # a receipt's plan has no facts
     for query in plan.queries if ledger.has_guarantee else ():
         values = query.num_values
         if values is None:

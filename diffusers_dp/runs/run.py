@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from accelerate.utils import set_seed
 
-from ..data.images import PublicFacts, listing_of, load_images
+from ..data.images import READING, PublicFacts, listing_of, load_images
 from ..data.shares import load_share
 from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
@@ -282,7 +282,8 @@ class TrainingRun(Generic[Config]):
             return
         if not self.ledger.has_guarantee:
             saved = save_without_guarantee(self.folder.output_dir, pipeline, config.registered())
-            print(self.stages, f"Saved {saved}, trained WITHOUT any privacy guarantee.", sep="\n")
+            saying = f"Saved {saved}, trained WITHOUT any privacy guarantee."
+            print(self.stages, self._where_reading_is_noted, saying, sep="\n")
             return
         artefact = PipelineArtefact(
             pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps, sampler=sampler
@@ -332,8 +333,14 @@ class TrainingRun(Generic[Config]):
             return None
         if self.ledger.has_guarantee:
             return self._publish(artefact, curriculum, evaluation)
-        print(self.stages, "Nothing is released: this was trained WITHOUT any privacy guarantee.", sep="\n")
+        saying = "Nothing is released: this was trained WITHOUT any privacy guarantee."
+        print(self.stages, self._where_reading_is_noted, saying, sep="\n")
         return None
+
+    @property
+    def _where_reading_is_noted(self) -> str:
+        """The same words, whatever could not be read."""
+        return f"How many images could not be read stands in {self.folder.private / 'cache' / READING}: it is private."
 
     def release_derived(
         self, parent: Path, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None
@@ -365,7 +372,7 @@ class TrainingRun(Generic[Config]):
         config, ledger = self.config, self.ledger
         release = build_release(self.folder.output_dir, artefact, self._record(curriculum, evaluation))
         self.done("samples and release")
-        print(self.stages)
+        print(self.stages, self._where_reading_is_noted, sep="\n")
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
         print(f"next: diffusers-dp verify {release}")
         if isinstance(artefact, PipelineArtefact):

@@ -25,6 +25,8 @@ def test_help_has_a_line_for_each_command(capsys):
 LINES = [
     *(f"train {name}" for name in CONFIGS),
     "plan",
+    "data",
+    "app",
     "methods",
     "audit release x --members a --holdout b",
     "verify x",
@@ -63,3 +65,15 @@ def test_a_shell_completes_commands_methods_and_flags(capsys):
     assert completed(script, "diffusers-dp", "train", "dpdm", "--mix_p") == []
     assert completed(script, "diffusers-dp", "sample", "x", "--num_im") == ["--num_images"]
     assert completed(script, "diffusers-dp", "audit", "mech") == ["mechanism"]
+    assert completed(script, "diffusers-dp", "app", "--server_p") == ["--server_port"]
+
+
+def test_the_page_is_a_command(capsys):
+    """It comes with the package, where there is no app.py; what it serves is in `tests/app`."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["app", "--max_images", "0"])
+    assert ended.value.code == 2 and "--max_images" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["app", "--help"])
+    said = capsys.readouterr().out
+    assert "diffusers-dp app" in said and "--server_name" in said and "--max_model_mb" in said

@@ -100,7 +100,8 @@ def test_what_an_accountant_cannot_count_is_a_dash(capsys):
 
 def test_without_images_at_all_no_data_set_is_opened(monkeypatch, capsys):
     monkeypatch.setattr(data, "open_source", None)
-    flags = ["--config", str(RECIPES / "mnist_eps1.yaml"), "--dataset_name", "no/such", "--num_train_images", "40000"]
+    flags = ["--config", str(RECIPES / "mnist_eps1.yaml"), "--dataset_name", "no/mnist", "--num_train_images", "40000"]
+    flags += "--class_names 0,1,2,3,4,5,6,7,8,9 --resolution 28 --num_channels 1 --validation_size 0".split()
     assert "planned for 40,000 images of 1x28x28 in 10 classes" in output(capsys, *flags)
     # With neither data nor a description, it is the demo's images that are counted.
     assert "planned for 1,000 images of 1x8x8 in 10 classes, the embedded digits" in output(capsys, *SMALL)

@@ -343,11 +343,11 @@ def test_a_choice_has_the_unit_of_the_trainings(tmp_path):
     assert header["unit_of_privacy"] == "patient_id" and row["query"]["max_images_per_unit"] == 8
     np.testing.assert_allclose(np.concatenate(choice.noisy_accuracies) * NUM_IMAGES * 3, COUNTS, atol=1e-4)
     assert choice.facts["unit_of_privacy"] == "patient_id"
-    with pytest.raises(IntegrityError, match="these do not add up"):
+    with pytest.raises(IntegrityError, match="their costs do not add up"):
         train(path)
     train(tmp_path / "images.jsonl")
     for check in (check_choice, functools.partial(choose_privately, GROUPS)):
-        with pytest.raises(IntegrityError, match="these do not add up"):
+        with pytest.raises(IntegrityError, match="their costs do not add up"):
             check(of_patients(), epsilon=EPSILON, delta=DELTA, ledger_path=tmp_path / "images.jsonl")
 
 

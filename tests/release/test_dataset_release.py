@@ -13,6 +13,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from diffusers_dp import cli, load_verified, verify
+from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.app import views
 from diffusers_dp.app.downloads import dataset_zip
 from diffusers_dp.app.drawing import read_order
@@ -36,9 +37,9 @@ NAMES = ["left", "empty", "right"]
 LIMITS = Limits(max_images=8, max_steps=6, max_model_mb=10)
 
 
-def make(folder, images, labels=None, names=None):
+def make(folder, images, labels=None, names=None, ledger=None):
     folder.mkdir(parents=True, exist_ok=True)
-    record = RunRecord(ledger=make_ledger(folder), method=METHODS["pe"])
+    record = RunRecord(ledger=ledger or make_ledger(folder), method=METHODS["pe"])
     return build_release(folder, DatasetArtefact(images, labels, names, "They are a test."), record)
 
 
@@ -172,6 +173,36 @@ def test_the_page_reads_no_image_in_its_own_process(release, monkeypatch):
         write_index(release, **index)
         with pytest.raises(IntegrityError, match="describes no images of up to 512 pixels a side"):
             Shelf([str(release)], LIMITS, allow_unverified=True).open(str(release))
+
+
+def test_the_page_tells_where_the_budget_of_an_evolution_went(tmp_path, images):
+    """Whose receipt has votes alone, and no step of DP-SGD."""
+    (tmp_path / "run").mkdir()
+    ledger = PrivacyLedger(
+        tmp_path / "run" / "ledger.jsonl", target_epsilon=10.0, target_delta=1e-5, num_images=1437, accountant="rdp",
+        public_facts={"image_shape": [3, 8, 8], "class_names": NAMES},
+    )  # fmt: skip
+    for generation in (1, 2):
+        ledger.executed(ledger.reserve(LedgerRow(f"votes_{generation}", "gaussian", 3.0)), 1)
+    release = make(tmp_path / "run", images, torch.arange(9) % 3, NAMES, ledger)
+    shelf = Shelf([str(release)], LIMITS)
+    picture, words, table = shelf.budget(shelf.open(str(release)))
+    assert picture.startswith(b"\x89PNG") and "votes 1" in table and "votes 2" in table and "Total epsilon" in words
+
+
+def test_controls_that_do_nothing_for_images_are_hidden(release, honest):
+    pytest.importorskip("gradio", reason="Gradio is not installed")
+    from diffusers_dp.app import page
+
+    shelf = Shelf([str(release), str(honest)], LIMITS)
+    images, model = (page._open(shelf)(name) for name in shelf.names)
+    assert images["ready"] and model["ready"] and (images["drawn"], model["drawn"]) == (False, True)
+    assert "visible: found.drawn" in page.ANSWERED
+    built = page.build_page(shelf).get_config_file()
+    (answered,) = {
+        len(each["outputs"]) for each in built["dependencies"] if "found.drawn" in str(each.get("js"))
+    }  # fmt: skip
+    assert answered == 9, "facts, samples, classes, steps, solver, and the buttons"
 
 
 def test_images_that_repeat_each_other_are_loaded(tmp_path):

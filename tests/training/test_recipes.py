@@ -93,20 +93,22 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     if hasattr(config, "lora_rank"):
         base = stable_diffusion(tmp_path / "base", channels, side)
         flags += ["--pretrained_model_name_or_path", str(base)]
+    # A folder of the name that the recipe has for its data set: only of that its facts hold.
+    place = tmp_path / "data" / (config.dataset_name or config.train_data_dir).rpartition("/")[2]
     if config.dataset_name is None:
         for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-            folder = tmp_path / "images" / names[label]
+            folder = place / names[label]
             folder.mkdir(parents=True, exist_ok=True)
             image.save(folder / f"{index}.png")
-        flags += ["--train_data_dir", str(tmp_path / "images")]
+        flags += ["--train_data_dir", str(place)]
     else:
         features = datasets.Features(
             {config.image_column: datasets.Image(), "label": datasets.ClassLabel(names=names)}
         )
         table = datasets.Dataset.from_dict({config.image_column: images, "label": labels}, features=features)
-        (tmp_path / "images").mkdir()
-        table.to_parquet(tmp_path / "images" / "train-00000-of-00001.parquet")
-        flags += ["--dataset_name", str(tmp_path / "images")]
+        place.mkdir(parents=True)
+        table.to_parquet(place / "train-00000-of-00001.parquet")
+        flags += ["--dataset_name", str(place)]
 
     learns = "\npublic_steps:" in recipe.read_text()
     if learns or getattr(config, "generator", None) == "public_images":

@@ -265,9 +265,9 @@ def test_a_plan_shares_the_budget_evenly(capsys):
 
 
 def test_text_needs_no_images_at_all(script, flags, tmp_path):
-    """Rendered names of classes, look-ahead and several votes, as a run of the defaults."""
+    """Rendered names of classes, which are words and so have to be asked for, look-ahead and several votes."""
     given = flags[: flags.index("--generator")] + flags[flags.index("--train_data_dir") :]
-    script.main([*given, "--lookahead", "2", "--num_votes", "3"])
+    script.main([*given, "--generator", "text", "--lookahead", "2", "--num_votes", "3"])
     receipt = receipt_of(tmp_path / "run" / "release")
     assert receipt["public_inputs"][0]["kind"] == "fonts" and receipt["curriculum"]["lookahead"] == 2
     assert verify.report(tmp_path / "run" / "release") == 0

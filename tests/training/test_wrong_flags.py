@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 
+import datasets
 import pytest
+from PIL import Image
 
 from diffusers_dp import cli
 from diffusers_dp.errors import Interrupted, UsageError
@@ -15,13 +17,14 @@ from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.runs.run import TrainingRun
 from support.flags import NUM_IMAGES, TINY_RUN
+from support.images import encode, save_parquet
 from support.runs import load, write_images, write_public
 
 
 PE = (
     "--candidates_per_class 6 --variation_strengths 0.5,0.2 --images_per_class 4 --skip_preflight --class_names "
     f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
-    "--target_epsilon 1"
+    "--target_epsilon 1 --generator text"
 ).split()
 PSG = (
     "--images_per_class 2 --classifier_width 8 --max_train_steps 2 --train_batch_size 8 --skip_preflight "
@@ -159,6 +162,21 @@ def test_a_closed_pipe_is_no_traceback(command, tmp_path):
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr and "--output_dir" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "both"])
+def test_a_run_that_nobody_reads_ends_as_one_that_was_stopped(closed, tmp_path):
+    """The bar is on standard error, and what it cannot write is no fault of the disk."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    given = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    given |= dict.fromkeys(["stdout", "stderr"] if closed == "both" else [closed], writing)
+    flags = [*TINY_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, "-m", "diffusers_dp", "train", "dpdm", *flags], **given)
+    os.close(writing)
+    assert done.returncode == 75
+    status = tmp_path / "run" / "private" / "status.json"
+    assert not status.exists() or "closed pipe" in json.loads(status.read_text())["message"]
+
+
 def test_a_run_whose_terminal_went_away_is_resumed(tmp_path, monkeypatch):
     """What it spent stays, and its folder is not blamed."""
     script = load("dpdm", monkeypatch)
@@ -173,3 +191,49 @@ def test_a_run_whose_terminal_went_away_is_resumed(tmp_path, monkeypatch):
     state = json.loads((tmp_path / "run" / "private" / "status.json").read_text())
     assert state["exit_code"] == 75 and "--resume_from_checkpoint latest" in state["message"]
     script.main([*flags, "--resume_from_checkpoint", "latest"])
+
+
+# Defaults that cannot fit: what they would buy is not worth the budget.
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--generator", "public_images"], "embedded digits.*left, empty, right.*--public_dataset_name"),
+        (["--generator", "public_images", "--num_channels", "3"], "embedded digits.*colour"),
+        ([], "--generator is not given.*left.*--generator text.*public_images"),
+    ],
+)
+def test_digits_and_words_do_not_stand_in_for_other_images(given, said, nothing_asked, tmp_path, monkeypatch):
+    flags = [*(flag for flag in PE if flag not in ("--generator", "text")), *write_images(tmp_path / "images"), *given]
+    refused(load("pe", monkeypatch), flags, tmp_path, said)
+
+
+def test_the_recipes_of_photographs_ask_for_public_images(nothing_asked, tmp_path, monkeypatch):
+    """Digits in the place of photographs bought grey zeros that are called airplane."""
+    rows = [{"bytes": encode(Image.new("RGB", (8, 8))), "path": None}] * 20
+    names = "airplane automobile bird cat deer dog frog horse ship truck".split()
+    save_parquet(tmp_path / "cifar10", {"img": rows, "label": [0] * 20}, datasets.Features(
+        {"img": datasets.Image(), "label": datasets.ClassLabel(names=names)}
+    ))  # fmt: skip
+    for epsilon in (1, 10):
+        flags = ["--config", f"cifar10_eps{epsilon}", "--dataset_name", str(tmp_path / "cifar10"), "--skip_preflight"]
+        refused(load("pe", monkeypatch), flags, tmp_path, "--public_dataset_name or --public_data_dir")
+
+
+def test_digits_stand_in_for_digits_and_letters_are_written(tmp_path, monkeypatch):
+    for given in (["--generator", "public_images"], []):
+        config = load_config([*given, "--class_names", "0,1,2", "--num_channels", "1", "--dry_run"], CONFIGS["pe"])
+        config.check_facts(("0", "1", "2"))
+        assert config.training_facts["generator"] == (given[1] if given else "text")
+    with pytest.raises(UsageError, match="embedded digits"):
+        load_config(["--generator", "public_images", "--dry_run"], CONFIGS["pe"])  # the sensitive ones are these
+    config = load_config(["--generator", "text", "--class_names", "cat,dog", "--dry_run"], CONFIGS["pe"])
+    config.check_facts(("cat", "dog"))  # images of words, whoever says so
+
+
+def test_bands_are_not_chosen_where_steps_do_not_add_up():
+    """8 bands were measured as worse for a GAN, and the computed error would take 16."""
+    with pytest.raises(UsageError, match="--noise_bands auto .*docs/dp_gan.md.*leave it out"):
+        load_config(["--noise_bands", "auto"], CONFIGS["dp_gan"])
+    assert load_config(["--noise_bands", "8", "--max_train_steps", "40"], CONFIGS["dp_gan"]).bands == 8

@@ -1,0 +1,106 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp data`: what a run would read of a folder or a data set, before any run. What it prints is private.
+
+diffusers-dp data scans --config folder_cpu --class_names benign,malignant
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ..data.decoding import header_of
+from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
+from ..data.source import DataSource
+from ..data.sources import open_source
+from ..errors import UsageError
+from ..files.file_modes import private_files
+from ..methods.config import CONFIGS, config_class_of, load_config
+
+
+PRIVATE = "PRIVATE: this tells of single images, outside of any guarantee. It stays in the house."
+MOST_KINDS = 10  # sizes, modes or suffixes that are listed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [DIR] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...]"
+    parser.epilog = (
+        "DIR comes first: a folder of one folder of images per class, as --train_data_dir; or give --dataset_name. "
+        "All flags of the method's training script are taken, and read the images as a run would. Without "
+        "--class_names and --config the folders in DIR are the classes. What is printed is private, unlike the plan."
+    )
+    parser.add_argument("--method", choices=CONFIGS, help="Whose flags are taken; unset: the recipe's, or feta_pro.")
+    parser.set_defaults(training_flags=[])  # the command line's other flags
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints how many images there are, of which kinds, and how many can be read. Nothing of them stays on the
+    disk."""
+    data = _source(args)
+    facts = public_facts(data)
+    with private_files(), tempfile.TemporaryDirectory(prefix="diffusers-dp-data-") as folder:
+        arrays = load_images(data, facts, folder)
+        noted = json.loads(Path(folder, READING).read_bytes())
+        lines = [*_describe(arrays, facts, noted), *_kinds(data, facts, Path(folder))]
+        del arrays  # it maps files of the folder
+    print(PRIVATE, *lines, _declared(facts), sep="\n")
+
+
+def _source(args: argparse.Namespace) -> DataSource:
+    """The sensitive images, as a run with these flags has them."""
+    folder, *others = args.training_flags or ["--"]
+    flags = list(args.training_flags)
+    if not folder.startswith("-"):
+        if not os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
+            raise UsageError(f"{folder} is not a folder; give one that holds a folder per class.")
+        flags = ["--train_data_dir", folder, *others]
+        given = {flag.partition("=")[0].replace("-", "_") for flag in flags}
+        if not given & {"__class_names", "__config"}:
+            names = sorted(each.name for each in Path(folder).iterdir() if each.is_dir() and each.name[0] != ".")
+            flags += ["--class_names", ",".join(names)]
+    config = load_config([*flags, "--dry_run"], config_class_of(flags, args.method))
+    if config.uses_digits or not (config.train_data_dir or config.dataset_name):
+        raise UsageError("Nothing is named that could be read; name the folder, or give --dataset_name.")
+    return replace(config.data, declared_only=False)
+
+
+def _describe(arrays: ImageArrays, facts: PublicFacts, noted: dict[str, object]) -> Iterable[str]:
+    readable = arrays.readable
+    yield f"images: {len(readable)}"
+    yield f"can be read: {int(readable.sum())}"
+    yield f"cannot be read, and contribute nothing: {noted['unreadable_images']}"
+    if not readable.any():
+        yield "NOTHING of this can be trained on: a run would end with a release of noise."
+    ignored = noted["ignored_files"]
+    assert isinstance(ignored, dict)
+    listed = ", ".join(f"{number} {suffix or 'without a suffix'}" for suffix, number in sorted(ignored.items()))
+    yield f"files beside them that are ignored: {listed or 'none'}"
+    if facts.class_names is not None and arrays.labels is not None:
+        counts = Counter(arrays.labels[readable].tolist())
+        yield "of each class that can be read:"
+        yield from (f"  {name}: {counts[label]}" for label, name in enumerate(facts.class_names))
+
+
+def _kinds(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
+    """Sizes and modes as the files say them; the validation images are among them."""
+    sizes, modes = Counter[str](), Counter[str]()
+    for encoded, _, _ in open_source(data).records(facts.class_names, cache):
+        found = header_of(encoded)
+        if found is not None:
+            sizes[f"{found[0]}x{found[1]}"] += 1
+            modes[found[2]] += 1
+    for name, kinds in (("sizes", sizes), ("modes", modes)):
+        listed = [f"{number} of {kind}" for kind, number in kinds.most_common(MOST_KINDS)]
+        yield f"{name}: {', '.join(listed) or 'none'}{', ...' if len(kinds) > MOST_KINDS else ''}"
+    channels, height, width = facts.image_shape
+    yield f"become: {width}x{height} pixels, {channels} channel{'s' if channels > 1 else ''}"
+
+
+def _declared(facts: PublicFacts) -> str:
+    """What becomes public with a run, as flags."""
+    names = "" if facts.class_names is None else f" --class_names {','.join(facts.class_names)}"
+    return f"a run makes public what you declare: --num_train_images {facts.num_images}{names}"

@@ -1,0 +1,136 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp data`: the operator learns, in the house, what a run would read; and a run says where that is
+written."""
+
+import json
+import shlex
+import tempfile
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from diffusers_dp import cli
+from diffusers_dp.methods.config import load_config
+from support.flags import TINY_RUN
+from support.images import encode, grey, image_bytes, labelled, save_parquet
+from support.runs import load, write_images
+
+
+@pytest.fixture(autouse=True)
+def an_empty_folder(tmp_path, monkeypatch):
+    """What is decoded for the report is removed."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    yield
+    assert list((tmp_path / "tmp").iterdir()) == [] and not Path("runs").exists()
+
+
+@pytest.fixture
+def scans(tmp_path):
+    folder = tmp_path / "scans"
+    for name in ("benign", "malignant", "unclear"):
+        (folder / name).mkdir(parents=True)
+    for number in range(6):
+        Image.new("RGB", (30, 20), (number, 0, 0)).save(folder / "benign" / f"{number}.png")
+    grey(size=(8, 8)).save(folder / "malignant" / "a.png")
+    for number in range(3):
+        (folder / "malignant" / f"{number}.jpg").write_text("no image")
+    for name in ("a.txt", "b.txt", "c.csv"):
+        (folder / "benign" / name).write_text("")
+    return folder
+
+
+def told(capsys, *flags):
+    cli.main(["data", *map(str, flags)])
+    return capsys.readouterr().out
+
+
+def refused(capsys, *flags):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["data", *map(str, flags)])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_folder_is_read_and_told_of(scans, capsys):
+    said = told(capsys, scans, "--resolution", "16")
+    assert said.startswith("PRIVATE")
+    for line in (
+        "images: 10", "can be read: 7", "cannot be read, and contribute nothing: 3",
+        "files beside them that are ignored: 1 .csv, 2 .txt", "  benign: 6", "  malignant: 1", "  unclear: 0",
+        "sizes: 6 of 30x20, 1 of 8x8", "modes: 6 of RGB, 1 of L", "become: 16x16 pixels, 3 channels",
+    ):  # fmt: skip
+        assert line in said.splitlines(), said
+    assert "declare: --num_train_images 10 --class_names benign,malignant,unclear" in said
+    assert told(capsys, scans, "--resolution", "16", "--class_names", "benign,malignant,unclear") == said
+
+
+def test_text_files_called_images_are_noticed_before_a_run(tmp_path, capsys):
+    for number in range(120):
+        path = tmp_path / "texts" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("no image")
+    said = told(capsys, tmp_path / "texts")
+    assert "can be read: 0" in said.splitlines() and "cannot be read, and contribute nothing: 120" in said.splitlines()
+    assert "NOTHING of this can be trained on" in said
+
+
+def test_a_data_set_is_read_by_its_columns(tmp_path, capsys):
+    rows = image_bytes(*[encode(grey(number)) for number in range(5)], b"no image", None)
+    name = save_parquet(tmp_path / "set", {"image": rows, "label": [0, 1, 1, 1, 0, 0, 1]}, labelled(["x", "y"]))
+    said = told(capsys, "--dataset_name", name, "--resolution", "8").splitlines()
+    assert "images: 7" in said and "can be read: 5" in said and "  x: 2" in said and "  y: 3" in said
+
+
+def test_flags_are_those_of_training(scans, capsys):
+    """Also a recipe, whose facts are of another data set."""
+    said = refused(capsys, scans, "--config", "mnist_cpu")
+    more = shlex.split(said.partition("; add: ")[2])
+    assert "become: 28x28 pixels, 1 channel" in told(capsys, scans, "--config", "mnist_cpu", *more)
+    assert "nearest is --resolution" in refused(capsys, scans, "--resolutoin", "8")
+    assert "--class_names does not list" in refused(capsys, scans, "--class_names", "benign")
+    assert "is not a folder" in refused(capsys, scans / "absent")
+    assert "--dataset_name" in refused(capsys, "--dataset_name", scans / "absent")
+    assert "exclude each other" in refused(capsys, scans, "--dataset_name", scans)
+    assert "name the folder" in refused(capsys)
+    assert "belongs to no flag" in refused(capsys, scans, scans)
+
+
+def test_help_and_completion(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["data", "--help"])
+    said = capsys.readouterr().out
+    assert "private" in said and "DIR" in said and "--ANY_TRAINING_FLAG" in said
+    cli.main(["completion"])
+    assert " data " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["dpdm", "pe"])
+def test_a_run_ends_with_where_that_is_written_in_the_same_words(method, tmp_path, monkeypatch, capsys):
+    """Whatever is in the file: a broken image, or none."""
+    ends, noted = [], []
+    own = "--generator text --candidates_per_class 4 --variation_strengths 0.5".split() if method == "pe" else []
+    for last in ("good", "broken"):
+        run = tmp_path / last / "run"
+        left_out = ("--block_out_channels", "--max_train_steps", "--train_batch_size")
+        given = [
+            flag for at, flag in enumerate(TINY_RUN)
+            if method != "pe" or not {flag, TINY_RUN[at - 1]} & set(left_out)
+        ]  # fmt: skip
+        load(method, monkeypatch).main(
+            [*given, *own, *write_images(tmp_path / last / "i", last), "--output_dir", str(run)]
+        )
+        said = capsys.readouterr().out.replace(str(tmp_path / last), "").splitlines()
+        (line,) = [line for line in said if "reading.json" in line]
+        ends.append(line)
+        noted.append(json.loads((run / "private" / "cache" / "reading.json").read_text())["unreadable_images"])
+    assert ends[0] == ends[1] and noted == [0, 1]
+    assert "/run/private/cache/reading.json" in ends[0] and "private" in ends[0]
+
+
+def test_the_command_loads_what_training_loads(scans):
+    config = load_config(["--train_data_dir", str(scans), "--class_names", "benign,malignant,unclear"])
+    assert config.data.train_data_dir == str(scans)
