@@ -157,7 +157,7 @@ FORGED = (
         VERIFIER,
         ' or strict and not {"sensitivity", "clip_norm"} <= set(query):',
         ":",
-        (f"{LIE}a_lie_is_refused[no question]",),
+        (f"{LIE}every_field_that_is_missing_is_missed[events]",),
     ),
     Fault(
         "the verifier takes any source of noise",
