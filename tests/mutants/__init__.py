@@ -15,6 +15,7 @@ from .faults_of_latents import LATENT_FAULTS, LATENT_RELEASES
 from .faults_of_layers import LAYERS
 from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
+from .faults_of_one_image import CHOICES, KEPT_STATE
 from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
@@ -37,6 +38,8 @@ FAULTS = (
     *DIVISORS,
     *EMBEDDINGS,
     *EVOLVED,
+    *CHOICES,
+    *KEPT_STATE,
     *GANS,
     *LATENT_FAULTS,
     *LATENT_RELEASES,
