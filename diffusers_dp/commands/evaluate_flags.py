@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--validation_size", type=int, default=0, help="Images of --train_split to leave out, as in training."
     )
-    parser.add_argument("--unit_column", help="As in training: whole units are left out.")
     parser.add_argument(
         "--num_train_images", type=int, help="N, as declared for training; unset: as the receipt says, or the rest."
     )
