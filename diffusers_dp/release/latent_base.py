@@ -204,7 +204,7 @@ def load_base(
         raise UsageError(f"{flag} {name} is not taken: {error}; choose a pipeline of {', '.join(KINDS)}.") from None
     used = [file for file in _used_files(folder, components) if stated is None or file in stated]
     with these_alone(folder, used) as place:
-        pipeline = _load(place, index, kind, components, f"{flag} {name}")
+        pipeline = _load(place, folder, index, kind, components, f"{flag} {name}")
     for component in pipeline.components.values():
         if isinstance(component, torch.nn.Module):
             component.float().eval().requires_grad_(False)
@@ -219,12 +219,13 @@ def load_base(
     )  # fmt: skip
 
 
-def _load(folder: Path, index: dict[str, Any], kind: str, components: list[str], named: str) -> Any:
-    """Loads the pipeline of a folder that holds only the files of `LatentBase.files`. Raises `UsageError`."""
+def _load(folder: Path, root: Path, index: dict[str, Any], kind: str, components: list[str], named: str) -> Any:
+    """Loads the pipeline of a folder that holds only links to the files of `LatentBase.files`, which are below `root`.
+    Raises `UsageError`."""
     for component in components:
         _refuse_without_weights(folder, component, index[component][1], named)
         try:
-            check_component(folder, component, index[component][1])
+            check_component(folder, component, index[component][1], root)
         except WRONG_COMPONENT as error:
             raise UsageError(f"{named} is not taken ({component}: {first_reason(error)}); choose another.") from None
     levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]

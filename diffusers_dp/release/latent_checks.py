@@ -45,7 +45,7 @@ BASE_BYTES = {**BYTES, "I64": 8, "I32": 4}  # of positions, which old text encod
 SHARDS = "*.safetensors.index.json"
 
 
-def check_component(folder: Path, name: str, kind: str) -> None:
+def check_component(folder: Path, name: str, kind: str, root: Path) -> None:
     """A configuration of a few bytes may describe any number of weights, and name packages. Memory is taken for the
     weights that are there.
 
@@ -53,12 +53,13 @@ def check_component(folder: Path, name: str, kind: str) -> None:
         folder (`Path`): Of the pipeline.
         name (`str`): Of the component.
         kind (`str`): Its class, of Diffusers or transformers.
+        root (`Path`): Where its files are, if `folder` holds links to them.
 
     Raises:
         WrongModel: It describes more than its weights, or what is no number, or names code.
     """
     place = folder / name
-    if not all(is_own(folder, path) for path in place.glob("*")):
+    if not all(is_own(root, path) for path in place.glob("*")):
         raise WrongModel("it has a link to elsewhere")
     if kind.endswith("Scheduler"):
         return check_schedule(read_json(place / "scheduler_config.json"))

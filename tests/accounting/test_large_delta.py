@@ -15,7 +15,6 @@ import pytest
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.app import views
 from diffusers_dp.app.budget import plain_table, plan_of_receipt, think_of
 from diffusers_dp.app.limits import Limits
@@ -27,6 +26,7 @@ from diffusers_dp.release.dataset_card import dataset_card
 from diffusers_dp.release.plain_words import plain_guarantee
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.runs.plan import plan_run
+from support.ledgers import row
 from support.releases import make_release
 
 
@@ -46,7 +46,7 @@ def plan_of(*flags, number=1437):
 
 def release_of(folder, **facts):
     ledger = PrivacyLedger(None, target_epsilon=0.9, **facts)
-    ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", ledger.calibrate(0.1, 20), 0.1, 20))
+    ledger.reserve(row(ledger.calibrate(0.1, 20), 0.1, 20, name="dp_sgd"))
     return make_release(folder, ledger=ledger)
 
 

@@ -247,7 +247,7 @@ def test_the_file_tells_everything(tmp_path):
         "truncated_batch_size": None,
         "steps_reserved": 5,
         "steps_executed": 5,
-        "query": {},
+        "query": {"sensitivity": 1.0, "clip_norm": 1.0},
         "partition": "label",
         "state": "executed",
     }
