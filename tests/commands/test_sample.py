@@ -280,19 +280,6 @@ def test_a_stranger_s_release_is_refused_though_it_is_consistent(honest, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_receipt_that_there_are_no_words_for_is_refused(honest, tmp_path, capsys):
-    def tamper(folder):
-        path = folder / "privacy_receipt.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "assumptions": None}))
-
-    hostile = shutil.copytree(honest, tmp_path / "release")
-    spoil(hostile, tamper)
-    with pytest.raises(SystemExit) as refusal:
-        run(hostile, tmp_path / "out")
-    assert refusal.value.code == 4 and (tmp_path / "release").is_dir()
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_name_of_two_classes_is_told_apart(honest, tmp_path):
     twice = edit(INDEX, id2label={"0": "crane", "1": "crane"})
     folder = spoil(shutil.copytree(honest, tmp_path / "release"), twice)

@@ -20,7 +20,7 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.plan import plan_run
-from support.doors import KEY, Noiseless, gradient, make_door, squares
+from support.doors import KEY, Noiseless, gradient, make_door, make_ledger, squares
 from support.images import folder_config, read_images
 
 
@@ -92,7 +92,7 @@ def test_windows_of_one_image_are_no_records(damaged, tmp_path):
     facts, arrays = read_images(folder_config(tmp_path / "images", num_channels=1), tmp_path)
     door = SensitiveImages(
         arrays.images, arrays.labels, arrays.readable, num_images=facts.num_images, image_shape=facts.image_shape,
-        class_names=facts.class_names,
+        ledger=make_ledger(facts.num_images), class_names=facts.class_names,
     )  # fmt: skip
     with pytest.raises(UnsupportedModel, match=r"Linear \('window'\) was given another number of rows than the loss"):
         gradient(door, Windows(), pull, max_physical_batch_size=1, generator=Noiseless(KEY))
@@ -102,7 +102,10 @@ def doors():
     """One to images, one to units of two."""
     images = np.random.default_rng(0).integers(0, 256, (8, 1, 8, 8), dtype=np.uint8)
     units = {"units": np.arange(8) // 2, "num_units": 4}
-    return [SensitiveImages(images, num_images=8, image_shape=(1, 8, 8), **parts) for parts in ({}, units)]
+    return [
+        SensitiveImages(images, num_images=8, image_shape=(1, 8, 8), ledger=make_ledger(count), **parts)
+        for count, parts in ((8, {}), (4, units))
+    ]
 
 
 @pytest.mark.parametrize("noise_multiplicity", [1, 2, 4])
