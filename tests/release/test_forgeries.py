@@ -350,7 +350,7 @@ def test_a_lie_is_refused(release, forgery, capsys):
 
 BANDED = {
     "parallel groups": lambda r: [each.update(partition="label") for each in r["events"]],
-    "groups of nobody": lambda r: [each["query"].pop("permutation_seed") for each in r["events"]],
+    "groups of nobody": lambda r: [each["query"].pop("group_key") for each in r["events"]],
     "groups by a word": lambda r: [each["query"].update(permutation_seed="7") for each in r["events"]],
     "groups by a seed below zero": lambda r: [each["query"].update(permutation_seed=-1) for each in r["events"]],
     "a mechanism without groups": lambda r: [each.pop("bands") for each in r["events"]],

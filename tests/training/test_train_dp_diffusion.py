@@ -168,6 +168,7 @@ def test_a_damaged_pretrained_model_is_not_gone_on_with(script, flags, tmp_path,
         script.main([*flags, "--resume_from_checkpoint", "latest"])
 
 
+@pytest.mark.usefixtures("watching")
 def test_labels_of_the_pretraining(script, flags, tmp_path, monkeypatch):
     """Public classes while it lasts, the null label where there are none; then the sensitive images' own."""
     tables, call = [], DDPMLoss.__call__

@@ -241,6 +241,7 @@ def test_a_new_network_learns_public_images_first(trained, script, bases, new, t
         script.main([*given, "--resume_from_checkpoint", "latest"])
 
 
+@pytest.mark.usefixtures("watching")
 def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
     """Asked once, and paid for. The warm-up sees encoded noisy images alone, and a finished one is not done again."""
     given = [*new, "--train", "all", "--ask_central_images", "--checkpointing_steps", "1"]
