@@ -183,7 +183,12 @@ def test_the_page_tells_where_the_budget_of_an_evolution_went(tmp_path, images):
         public_facts={"image_shape": [3, 8, 8], "class_names": NAMES},
     )  # fmt: skip
     for generation in (1, 2):
-        ledger.executed(ledger.reserve(LedgerRow(f"votes_{generation}", "gaussian", 3.0)), 1)
+        ledger.executed(
+            ledger.reserve(
+                LedgerRow(f"votes_{generation}", "gaussian", 3.0, query={"sensitivity": 1.0, "clip_norm": 1.0})
+            ),
+            1,
+        )
     release = make(tmp_path / "run", images, torch.arange(9) % 3, NAMES, ledger)
     shelf = Shelf([str(release)], LIMITS)
     picture, words, table = shelf.budget(shelf.open(str(release)))

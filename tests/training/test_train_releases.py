@@ -3,6 +3,7 @@
 
 import json
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -65,8 +66,8 @@ def write_dataset(folder, without=None):
                 "diagnosis": ("healthy", "ill")[number % 2],
                 "patient_id": patient,
             }
-            lines.append(json.dumps(line))
-    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+            lines.append(line)
+    datasets.Dataset.from_list(lines).to_parquet(folder / "metadata.parquet")
 
 
 def unit_flags(folder, run):
