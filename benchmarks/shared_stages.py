@@ -67,6 +67,7 @@ class SharedStages:
         return self
 
     def __exit__(self, *_) -> None:
+        self._images = None  # a door has its ledger from construction, and the next entry opens another
         self.ledger.close()
         self.folder.close()
 
