@@ -87,6 +87,7 @@ class LedgerFile:
         self._journal: Journal | None = None if path is None else Journal(path)
         self._lines: list[dict[str, Any]] = []
         self._lock: TextIO | None = None
+        self._closed = False
         if path is None or beside is None or self._journal is None:
             return
         if header["dataset_id"] is not None:
@@ -107,7 +108,8 @@ class LedgerFile:
             raise
 
     def append(self, row: dict[str, Any]) -> None:
-        """Adds a row; when this returns, the row is on disk."""
+        """Adds a row; when this returns, the row is on disk. Raises `ValueError` after `close`."""
+        self._refuse_closed()
         if self._journal is not None:
             new = [row]
             if self.header["dataset_id"] is not None:
@@ -125,15 +127,22 @@ class LedgerFile:
         self.rows.append(row)
 
     def rewrite(self) -> None:
-        """Writes the current counts of executed steps to disk."""
+        """Writes the current counts of executed steps to disk. Raises `ValueError` after `close`."""
+        self._refuse_closed()
         if self._journal is not None:
             self._journal.rewrite(self._lines)
 
     def close(self) -> None:
         """Lets other processes write to the data set's ledger, as the end of this process does."""
+        self._closed = True
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _refuse_closed(self) -> None:
+        """Without the lock, another release may have written rows that this object does not know."""
+        if self._closed:
+            raise ValueError("The ledger was closed: open it again to ask.")
 
     def _check_header(self, found: dict[str, Any]) -> None:
         there, here = _flat(found), _flat(self.header)

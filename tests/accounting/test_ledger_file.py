@@ -336,3 +336,22 @@ def test_bounds_that_others_imply_are_left_out_and_no_others(pairs):
     for one in kept:
         implied = [other for other in kept if other.epsilon <= one.epsilon and other.delta <= one.delta]
         assert implied == [one]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_closed_ledger_writes_no_row(tmp_path, named):
+    """It gave up its lock: a row of its own, or counts as it knew them, could replace what another release wrote."""
+    facts = {"dataset_id": "scans", "release_id": "0" * 16} if named else {}
+    ledger = PrivacyLedger(
+        tmp_path / "scans.jsonl", target_epsilon=100.0, target_delta=1e-5, num_images=100, accountant="rdp", **facts
+    )
+    reservation = ledger.reserve(LedgerRow("first", "gaussian", 9.0))
+    ledger.close()
+    before = (tmp_path / "scans.jsonl").read_bytes()
+    for write in (
+        lambda: ledger.reserve(LedgerRow("second", "gaussian", 9.0)),
+        lambda: ledger.executed(reservation, 1),
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            write()
+    assert (tmp_path / "scans.jsonl").read_bytes() == before and ledger.epsilon() > 0

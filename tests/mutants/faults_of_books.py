@@ -210,6 +210,13 @@ DATA_SETS = (
         ("release/test_verify.py::test_a_forged_sum_is_named",),
     ),
     Fault(
+        "a closed ledger writes on",
+        "diffusers_dp/accounting/ledger_file.py",
+        "        if self._closed:\n",
+        "        if False:\n",
+        ("accounting/test_ledger_file.py::test_a_closed_ledger_writes_no_row",),
+    ),
+    Fault(
         "training begins with a release of the data set that another ledger holds",
         PRIOR_RELEASE,
         "            if not (_hold(others, receipt) if is_first else",
