@@ -179,7 +179,7 @@ LATENT_RELEASES = (
     Fault(
         "adapters that fit nowhere are passed over",
         ARTEFACTS,
-        '        if loaded != sum("lora_" in name for name in tensors):\n',
+        '        if not loaded == sum("lora_" in name for name in tensors) == len(tensors):\n',
         "        if False:\n",
         (f"{SCRIPT}adapters_of_another_network_are_refused",),
     ),
