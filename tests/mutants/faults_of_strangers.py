@@ -81,9 +81,7 @@ STRANGERS = (
         CHECKS,
         "        if len(seen) > 2 * tensors + 16 or",
         "        if False or",
-        ("release/test_strange_latents.py::test_a_trap_is_refused_in_one_sentence",),
-        "        if found[\"modules\"] > 20 * tensors + 1_000:",
-        "        if found[\"modules\"] > 200_000:",
+        ("release/test_strange_latents.py::test_building_ends_with_the_weights_that_there_are",),
     ),
     Fault(
         "a refusal before the first question leaves private/",
@@ -104,6 +102,6 @@ STRANGERS = (
         RECIPES,
         "    if flag is None or named is None or not missing or",
         "    if True or",
-        ("methods/test_recipes.py::test_a_recipe_s_facts_are_those_of_its_own_data_set",),
+        ("methods/test_recipe_facts.py::test_a_recipe_s_facts_are_those_of_its_own_data_set",),
     ),
 )  # fmt: skip
