@@ -100,6 +100,11 @@ def is_inside(place: str, folder: Path) -> bool:
     return "://" not in place and Path(os.path.abspath(place)).is_relative_to(os.path.abspath(folder))
 
 
+def is_of_data_set(place: str, name: str) -> bool:
+    """Whether a data file that the card of a data set on the Hub names is its own, or one that everybody sees."""
+    return place.startswith((f"hf://datasets/{name}@", "http://", "https://"))
+
+
 def _places(card: Path) -> Iterator[str]:
     """All text in the `configs` of a card, which names the files of a data set. Raises `OSError` or `ValueError`."""
     import yaml
