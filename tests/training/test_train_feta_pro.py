@@ -91,7 +91,7 @@ def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
 def test_the_closing_table(digits_run):
     lines = digits_run[1].stdout.splitlines()
     header = max(number for number, line in enumerate(lines) if line.startswith("stage "))
-    stages = [re.match(r"(.+?)\s+([\d.]+)\s+[\d.]+$", line).groups() for line in lines[header + 1 : -3]]
+    stages = [re.match(r"(.+?)\s+([\d.]+)\s+[\d.]+$", line).groups() for line in lines[header + 1 : -4]]
     assert [name for name, _ in stages] == [
         "central images", "frequency features", "warm-up (spatial)", "auxiliary generator", "warm-up (frequency)",
         "DP-SGD", "samples and release",
