@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SOLVERS = {"dpm": "DPM-Solver++ (fast)", "heun": "Heun (twice the work per step)"}
+LONGEST_SHOWN = 100  # letters of a class in a message
 PREVIEWS = 12  # maximum number of previews
 LARGEST_SEED = 2**53  # largest integer that a page can represent exactly
 
@@ -101,8 +102,10 @@ def read_order(values: Sequence[Any], limits: Limits) -> Order:
         UsageError: A value is out of range; the message names the field and its range.
     """
     classes, count, seed, steps, solver = values
+    if classes is not None and not (isinstance(classes, list | tuple) and all(isinstance(n, str) for n in classes)):
+        raise UsageError("The classes have to be a list of names.")
     return Order(
-        tuple(str(name) for name in classes or ()),
+        tuple(classes or ()),
         _whole("The number of images", count, 1, limits.max_images),
         _whole("The seed", seed, 0, LARGEST_SEED),
         _whole("The number of steps", steps, 1, limits.max_steps),
@@ -122,9 +125,9 @@ def _whole(what: str, value: Any, least: int, most: int) -> int:
 
 
 def _known_solver(solver: Any) -> str:
-    if solver not in SOLVERS:
+    if not isinstance(solver, str) or solver not in SOLVERS:
         raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
-    return str(solver)
+    return solver
 
 
 def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
@@ -140,8 +143,8 @@ def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
         return None
     unknown = [name for name in order.classes if name not in names]
     if unknown:
-        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-        raise UsageError(f"'{unknown[0]}' is no class of '{released.name}': choose from {shown}.")
+        shown = ", ".join(name[:LONGEST_SHOWN] for name in names[:10]) + (", ..." if len(names) > 10 else "")
+        raise UsageError(f"'{unknown[0][:LONGEST_SHOWN]}' is no class of '{released.name}': choose from {shown}.")
     chosen = [names.index(name) for name in order.classes] or list(range(len(names)))
     return tuple(chosen[i % len(chosen)] for i in range(order.count))
 

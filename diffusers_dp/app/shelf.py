@@ -2,6 +2,7 @@
 """The models that the page may open: found, measured, fetched, verified, and only then loaded, each in a separate
 process. Only these processes load torch."""
 
+import itertools
 import os
 import threading
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from ..release.components import check_components, is_latent, latent_classes, na
 from ..release.hub import fetch_snapshot
 from ..release.image_tables import described_classes
 from ..release.receipt import RECEIPT_NAME
-from ..verify import PICKLE_SUFFIXES, Unreadable, card_agrees, verify
+from ..verify import MOST_FILES, PICKLE_SUFFIXES, Unreadable, card_agrees, verify
 from .budget import draw, plain_table, plan_of_receipt
 from .drawing import Released
 from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT, Limits
@@ -122,12 +123,21 @@ class Shelf:
         """Returns the folder of a model, fetched from the Hub if it is not too large."""
         folder = Path(self._given.get(name, name))
         if os.path.isdir(folder) and (name in self.names or self.folders_by_visitors):
-            if self._is_large(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())):
-                raise UsageError(f"'{name}' is too large: {self._largest()}.")
+            self._refuse_large_folder(name, folder)
             return folder
         with self._counted(name, name):
             commit, kind = self._ask_hub(name)
             return fetch_snapshot(name, commit, token=self._token(name), repo_types=(kind,))
+
+    def _refuse_large_folder(self, name: str, folder: Path) -> None:
+        """A folder that is no release may be a whole disk, and is not walked through. Raises `UsageError`."""
+        try:
+            entries = list(itertools.islice(folder.rglob("*"), MOST_FILES + 1))
+            size = sum(path.stat().st_size for path in entries if path.is_file())
+        except OSError as error:
+            raise UsageError(f"'{name}' cannot be looked through ({error.strerror}); choose a release.") from None
+        if len(entries) > MOST_FILES or self._is_large(size):
+            raise UsageError(f"'{name}' is too large: {self._largest()}.")
 
     def _base_of(self, name: str, folder: Path) -> Path | None:
         """The folder of the base that adapters name, from the Hub alone, by the rules for the release itself; `None`

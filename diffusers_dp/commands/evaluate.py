@@ -122,8 +122,8 @@ def _folder(args: argparse.Namespace) -> "Iterator[tuple[Path, Any]]":
         root = Path(args.model).resolve().parent if local else Path("runs", "evaluation")
     parts = ("evaluation",) if args.real_is_public else ("private", "unprotected", "evaluation")
     folder = root.joinpath(*parts)
-    made: Path | None = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
     try:
+        made: Path | None = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
         with public_files():
             root.mkdir(parents=True, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,8 @@ class DataSource:
         image_suffixes (`tuple[str, ...]`, *optional*): Of files in `train_data_dir` that are images; unset: those of
             pictures.
         declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
-        own_files (`bool`): A row of `dataset_name` that names a file of another place has no image.
+        own_files (`bool`): A card of `dataset_name` that names files of another place is refused, and a row that does
+            has no image.
         is_strange (`bool`): A stranger's folder: see `strange_tables`, besides `own_files`.
     """
 

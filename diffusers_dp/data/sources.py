@@ -17,7 +17,7 @@ from .decoding import IMAGE_SUFFIXES
 from .medical import PACKAGES, check_medical
 from .records import DatasetRecords, ListedRecords, Records
 from .source import DataSource
-from .strange_tables import check_folder, check_tables, is_inside
+from .strange_tables import check_files, check_folder, check_kind
 
 
 SPLITS = ("train", "test", "validation")  # folders of a folder of image files that are one
@@ -264,8 +264,16 @@ class DatasetSource:
             )
         infos = builder.info.splits or {}
         data_files = getattr(builder.config, "data_files", None) or {}
+        everything = [str(path) for paths in data_files.values() for path in paths]
+        if self.data.own_files or self.data.is_strange:
+            check_files(everything, self.path, self.dataset_name)
         if self.data.is_strange:
-            self._refuse_strange(builder.name, [str(path) for paths in data_files.values() for path in paths])
+            check_kind(
+                builder.name,
+                everything,
+                self.dataset_name,
+                lambda file: _is_image(Path(file)) or _is_description(file),
+            )
         self._check_split([str(name) for name in (infos or data_files)])
         files = self._files = [str(path) for path in data_files.get(split, [])]
         self._features = builder.info.features
@@ -277,20 +285,6 @@ class DatasetSource:
             self._features = self._features or datasets.Features.from_arrow_schema(footers[0].schema_arrow)
         if builder.name == "imagefolder":
             self._read_image_folder([Path(path) for path in files])
-
-    def _refuse_strange(self, kind: str, files: list[str]) -> None:
-        """Raises `UsageError` for all but pictures and parquet in the folder, and for tables that unpack to too
-        much."""
-        tables = [Path(file) for file in files if file.endswith(".parquet")]
-        known = kind in ("parquet", "imagefolder") and all(
-            file.endswith(".parquet") or _is_image(Path(file)) or _is_description(file) for file in files
-        )
-        if not known or not all(is_inside(file, self.path) for file in files):
-            raise UsageError(
-                f"--dataset_name {self.data.dataset_name} holds other files than pictures and parquet, or names some "
-                "elsewhere; give a folder of these alone."
-            )
-        check_tables(tables, f"--dataset_name {self.data.dataset_name}")
 
     def _read_image_folder(self, files: list[Path]) -> None:
         """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""

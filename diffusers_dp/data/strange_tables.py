@@ -4,7 +4,7 @@ than its files is refused. No torch."""
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,24 +80,61 @@ def check_folder(folder: Path, flag: str) -> None:
         raise UsageError(f"{flag} {folder} is not read, for {problem}; give the folder of a data set alone.")
 
 
-def check_tables(paths: Sequence[Path], flag: str) -> None:
-    """Raises `UsageError` where parquet files would unpack to far more than they are, or are none."""
+def check_kind(kind: str, files: Sequence[str], name: str, is_known: Callable[[str], bool]) -> None:
+    """Raises `UsageError` for all but pictures and parquet, and for tables that would unpack to far more than it.
+
+    Args:
+        kind (`str`): Of the builder that `datasets` chose.
+        files (sequence of `str`): Of all splits.
+        name (`str`): Of the data set, for messages.
+        is_known (`Callable`): Whether a file is a picture, or describes some.
+    """
     import pyarrow as pa
 
+    tables = [file for file in files if file.endswith(".parquet")]
+    if kind not in ("parquet", "imagefolder") or not all(file in tables or is_known(file) for file in files):
+        raise UsageError(
+            f"--dataset_name {name} holds other files than pictures and parquet; give a folder of these alone."
+        )
     try:
-        for _ in batches_of(paths):
+        for _ in batches_of([Path(table) for table in tables]):
             pass
     except Bomb as error:
         raise UsageError(
-            f"{flag} is not read, for {error}; write the images again with `datasets`' to_parquet."
+            f"--dataset_name {name} is not read, for {error}; write the images again with `datasets`' to_parquet."
         ) from None
     except (OSError, ValueError, pa.ArrowException):
-        raise UsageError(f"{flag} holds parquet files that cannot be read; give a data set that is whole.") from None
+        raise UsageError(
+            f"--dataset_name {name} holds parquet files that cannot be read; give a data set that is whole."
+        ) from None
+
+
+def check_files(files: Sequence[str], folder: Path, name: str) -> None:
+    """A card can name any file of this machine, or of whoever the token belongs to.
+
+    Args:
+        files (sequence of `str`): Of all splits, as `datasets` found them.
+        folder (`Path`): Of the data set, where it is a folder.
+        name (`str`): Of the data set.
+
+    Raises:
+        UsageError: One is of another place.
+    """
+    local = folder.exists()
+    if not all(is_inside(file, folder) if local else is_of_data_set(file, name) for file in files):
+        raise UsageError(
+            f"--dataset_name {name} is not read, for its card names files outside of it; give one that holds its own."
+        )
 
 
 def is_inside(place: str, folder: Path) -> bool:
     """Whether a data file that `datasets` found lies in the folder."""
     return "://" not in place and Path(os.path.abspath(place)).is_relative_to(os.path.abspath(folder))
+
+
+def is_of_data_set(place: str, name: str) -> bool:
+    """Whether a data file that the card of a data set on the Hub names is its own, or one that everybody sees."""
+    return place.startswith((f"hf://datasets/{name}@", "http://", "https://"))
 
 
 def _places(card: Path) -> Iterator[str]:

@@ -27,7 +27,7 @@ from ..release.image_tables import open_images
 
 Shape = tuple[int, int, int]  # channels, height, width
 #: Bytes that a stranger's pictures may be decoded to, beside so many times those of their files.
-DECODED, TIMES = 2**29, 200
+DECODED, TIMES = 2**27, 200
 UNCOUNTED = "{desc}: {elapsed}"  # a progress bar over private images: how many there are is not for the terminal
 
 

@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from diffusers_dp.data.public_images import check_public_images, load_public_images
+from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.strange_tables import is_of_data_set
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
 from diffusers_dp.evaluation.images import Source
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.dataset_release import DatasetArtefact
@@ -229,12 +233,26 @@ def test_a_folder_of_arrow_files_is_written_otherwise(tmp_path):
 
 def test_public_images_are_in_the_files_of_their_data_set(tmp_path, secret):
     """A row of a public data set that names a sensitive image would make it a public one."""
-    from diffusers_dp.data.public_images import load_public_images
-    from diffusers_dp.data.source import DataSource
-    from diffusers_dp.methods.config import load_config
-
     folder = write_rows(tmp_path / "public", [*honest_rows(3), (None, str(secret / "secret.png"), 1)])
     flags = ["--public_dataset_name", str(folder), "--resolution", "8", "--num_channels", "1", "--dry_run"]
     source = load_config(flags).public_images
     found = load_public_images(source, DataSource(), tmp_path / "cache", training={})
     assert len(found.images) == 3 and not (found.images == SECRET).any()
+
+
+@pytest.mark.parametrize("where", ["{secret}/data/*.parquet", "../host/data/*.parquet"])
+def test_the_card_of_public_images_does_not_name_others(where, tmp_path, secret):
+    """Sensitive images would be taught without noise, under the name of public ones."""
+    folder = write_rows(tmp_path / "public", honest_rows())
+    configs = [{"config_name": "default", "data_files": [{"split": "train", "path": where.format(secret=secret)}]}]
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
+    flags = ["--public_dataset_name", str(folder), "--resolution", "8", "--num_channels", "1", "--dry_run"]
+    with pytest.raises(UsageError, match="--public_dataset_name .* names files outside of it"):
+        check_public_images(load_config(flags).public_images)
+
+
+def test_the_card_of_a_data_set_on_the_hub_names_its_own_files():
+    files = ["hf://datasets/a/b@123/data/x.parquet", "https://example.org/x.parquet"]
+    assert all(is_of_data_set(file, "a/b") for file in files)
+    for file in ("/home/x.parquet", "hf://datasets/a/private@123/x.parquet", "hf://datasets/a/bc@1/x", "x.parquet"):
+        assert not is_of_data_set(file, "a/b")

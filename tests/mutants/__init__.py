@@ -18,6 +18,7 @@ from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_one_image import CHOICES, KEPT_STATE
 from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
+from .faults_of_strangers import STRANGERS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
 from .faults_of_totals import FORGED, RESUMED, TOTALS
 from .faults_of_units import RELEASES, UNITS
@@ -55,6 +56,7 @@ FAULTS = (
     *ROWS,
     *PUBLIC_INPUTS,
     *GOING_PUBLIC,
+    *STRANGERS,
     *WITHOUT_GUARANTEE,
     *PROCESSES,
     *CRASHES,

@@ -49,8 +49,8 @@ GOING_PUBLIC = (
     Fault(
         "visitors use the owner's token",
         SHELF,
-        "return None if name in self.names else False",
-        "return None",
+        "        return None if name in self.names else False",
+        "        return None",
         ("release/test_push.py::TestThePage::test_visitors_do_not_use_the_owner_s_token",),
     ),
     Fault(

@@ -103,13 +103,6 @@ EVOLVED = (
         ("training/test_train_privimage.py::test_an_image_adds_w_ones_of_its_own",),
     ),
     Fault(
-        "a stranger's data set opens a file of this machine",
-        TABLES,
-        'if image.field("path").null_count != len(batch):',
-        "if False:",
-        ("release/test_dataset_release.py::test_what_unpacks_to_more_than_it_says_is_not_loaded",),
-    ),
-    Fault(
         "a stranger's data set fills the memory with one picture many times",
         TABLES,
         " or batch.nbytes > len(batch) * largest:",

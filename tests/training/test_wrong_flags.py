@@ -18,7 +18,7 @@ from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.runs.run import TrainingRun
 from support.flags import NUM_IMAGES, TINY_RUN
 from support.images import encode, save_parquet
-from support.runs import load, write_images, write_public
+from support.runs import load, read_ledger, write_images, write_public
 
 
 PE = (
@@ -81,6 +81,19 @@ def test_private_evolution_asks_nothing(given, said, nothing_asked, tmp_path, mo
 )
 def test_private_set_generation_asks_nothing(given, said, nothing_asked, tmp_path, monkeypatch):
     refused(load("psg", monkeypatch), [*PSG, *write_images(tmp_path / "images"), *given], tmp_path, said)
+
+
+def test_a_refusal_after_the_first_question_keeps_the_ledger(tmp_path, monkeypatch):
+    """What was spent stays spent, whatever is refused later."""
+    said = "refused late"
+
+    def refuse(*_):
+        raise UsageError(said)
+
+    monkeypatch.setattr("diffusers_dp.runs.evolution.draw_parents", refuse)
+    with pytest.raises(UsageError, match=said):
+        load("pe", monkeypatch).main([*PE, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
+    assert [row["stage"] for row in read_ledger(tmp_path / "run")[1]] == ["votes_1"]
 
 
 def test_more_images_than_there_is_memory_for(nothing_asked, tmp_path, monkeypatch):

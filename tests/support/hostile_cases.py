@@ -1,0 +1,490 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Some hundred hostile or wrong uses, each as a function of an empty folder and of what is honest. An attempt returns
+what it got, or ends with one sentence; anything else is a fault. `hostile_worker.py` runs them."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from PIL import Image
+from pyarrow import parquet
+
+from diffusers_dp import cli, load_verified, verify
+from diffusers_dp.app.drawing import read_order
+from diffusers_dp.app.limits import Limits
+from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.errors import DiffusersDPError
+from diffusers_dp.evaluation.images import Source
+from diffusers_dp.methods.config import CONFIGS
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release.build import build_release
+from diffusers_dp.release.dataset_release import DatasetArtefact
+from diffusers_dp.release.receipt import RunRecord
+from support.hostile import ENDLESS, HOSTILE
+from support.hostile_latents import ADAPTER_TRAPS, MERGED_TRAPS
+from support.images import encode
+from support.latent_releases import latent_release
+from support.latents import stable_diffusion
+from support.releases import make_ledger, make_release, reseal
+from support.strange_images import (
+    MANY,
+    SHARD,
+    honest_rows,
+    png,
+    tiny_png_of,
+    with_pipe,
+    write_index,
+    write_repeated,
+    write_rows,
+)
+
+
+SECRET = 77  # a grey that the host's own pictures alone have
+
+
+class Honest:
+    """What is tampered with, made when it is first needed, and the host's own files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.host = write_rows(folder / "host", [(png(value=SECRET), None, 0)] * 4)
+        (self.host / "secret.png").write_bytes(png(value=SECRET))
+        (self.host / "secret.txt").write_text("the host's own words")
+
+    @cached_property
+    def model(self):
+        return make_release(self._new("model"))
+
+    @cached_property
+    def base(self):
+        return stable_diffusion(self.folder / "base")
+
+    @cached_property
+    def merged(self):
+        return latent_release(self.folder / "merged", self.base, True)
+
+    @cached_property
+    def adapters(self):
+        return latent_release(self.folder / "adapters", self.base)
+
+    @cached_property
+    def release(self):
+        images = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 1, 8, 8).contiguous()
+        artefact = DatasetArtefact(images, torch.arange(4) % 2, ["left", "right"], "A test.")
+        folder = self._new("images")
+        return build_release(folder, artefact, RunRecord(ledger=make_ledger(folder), method=METHODS["pe"]))
+
+    @cached_property
+    def sampled(self):
+        folder = write_rows(self.folder / "sampled", honest_rows())
+        (folder / "sampling.json").write_text("{}")
+        return folder
+
+    @cached_property
+    def plain(self):
+        return write_rows(self.folder / "plain", honest_rows())
+
+    def _new(self, name):
+        (self.folder / name).mkdir()
+        return self.folder / name
+
+
+# Models.
+
+
+def _of_model(tamper):
+    def attempt(honest, folder):
+        release = shutil.copytree(honest.model, folder / "release")
+        tamper(release)
+        _report(release)
+        return load_verified(release, require_dp=False)(batch_size=1, class_labels=[0], num_inference_steps=1)
+
+    return attempt
+
+
+def _of_latent(tamper, kind):
+    def attempt(honest, folder):
+        release = shutil.copytree(getattr(honest, kind), folder / "release")
+        tamper(release)
+        _report(release)
+        pipeline = load_verified(release, require_dp=False, base=None if kind == "merged" else honest.base)
+        return pipeline(class_labels=[0, 1], num_inference_steps=1)
+
+    return attempt
+
+
+def _report(release):
+    """What `verify` says, which must have been able to look."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = verify.report(release)
+    if code not in (0, 2, 4) or "could not be checked" in said.getvalue():
+        raise AssertionError(said.getvalue())
+
+
+# Receipts.
+
+ODD = (None, 3, -1, 1e308, "x", [], {}, [None], {"a": 1}, True)
+
+
+def _of_receipt(field, value):
+    def attempt(honest, folder):
+        release = shutil.copytree(honest.model, folder / "release")
+        with contextlib.suppress(KeyError, TypeError, AttributeError):
+            reseal(release, lambda receipt: receipt.update({field: value}))
+        _report(release)
+        return Shelf([str(release)], Limits()).open(str(release))
+
+    return attempt
+
+
+RECEIPT_FIELDS = (
+    "accountant", "adjacency", "audit", "claimed_epsilon", "claims_version", "curriculum", "dataset", "delta",
+    "derived_from", "evaluation", "events", "files", "leaky_outputs", "method", "prior_releases",
+    "private_evaluations", "public_facts", "public_inputs", "resumes", "rng", "schema_version", "status",
+    "target_epsilon", "unit_of_privacy", "versions",
+)  # fmt: skip
+
+
+# Data sets. Each is told to a release of images, to what `sample` writes, and to a folder of nobody known.
+
+
+def _rows(*rows, **options):
+    return lambda folder, honest: write_rows(folder, [_row(row, honest) for row in rows], **options)
+
+
+def _row(row, honest):
+    return tuple(each.format(host=honest.host) if isinstance(each, str) else each for each in row)
+
+
+def _table(change):
+    """The table of the shard, changed."""
+
+    def tamper(folder, honest):
+        table = change(parquet.read_table(folder / SHARD))
+        parquet.write_table(table, folder / SHARD)
+
+    return tamper
+
+
+def _card(text):
+    return lambda folder, honest: (folder / "README.md").write_text(text.format(host=honest.host))
+
+
+def _configs(path):
+    return _card(
+        '---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: "' + path + '"\n---\n'
+    )
+
+
+def _link(place, target):
+    def tamper(folder, honest):
+        found = folder / place
+        found.parent.mkdir(exist_ok=True)
+        if found.is_dir():
+            shutil.rmtree(found)
+        found.unlink(missing_ok=True)
+        found.symlink_to(target.format(host=honest.host))
+
+    return tamper
+
+
+def _content(content, place=SHARD):
+    return lambda folder, honest: (folder / place).write_bytes(content)
+
+
+def _index(**fields):
+    return lambda folder, honest: write_index(folder, **fields)
+
+
+def _folder_in_place(folder, honest):
+    (folder / SHARD).unlink()
+    (folder / SHARD).mkdir()
+
+
+GOOD = (png(), None, 0)
+IMAGE_TRAPS = {
+    "a row of the host": _rows(GOOD, (None, "{host}/secret.png", 0)),
+    "all rows of the host": _rows(*[(None, "{host}/secret.png", 0)] * 4),
+    "a relative row": _rows(GOOD, (None, "../host/secret.png", 0)),
+    "a row of the network": _rows(GOOD, (None, "http://127.0.0.1:9/a.png", 0)),
+    "a row of a device": _rows(GOOD, (None, "/dev/zero", 0)),
+    "a row of both": _rows(GOOD, (png(), "{host}/secret.png", 0)),
+    "a row of a zip": _rows(GOOD, (None, "zip://a.png::{host}/a.zip", 0)),
+    "rows of nothing": _rows(*[(None, None, None)] * 4),
+    "no rows": _rows(),
+    "empty rows": _rows(*[(b"", None, 0)] * 4),
+    "rows of text": _rows(*[(b"no image", None, 0)] * 4),
+    "headers alone": _rows(*[(png()[:33], None, 0)] * 4),
+    "half pictures": _rows(*[(png()[:-20], None, 0)] * 4),
+    "pictures of another size": _rows(GOOD, (png(9), None, 0)),
+    "pictures of another mode": _rows(GOOD, (png(mode="RGB"), None, 0)),
+    "jpegs": _rows(GOOD, (encode(Image.new("L", (8, 8)), "JPEG"), None, 0)),
+    "pictures of palettes": _rows(GOOD, (encode(Image.new("P", (8, 8))), None, 0)),
+    "scripts": _rows(GOOD, (b"%!PS-Adobe-3.0 EPSF-3.0\n(/etc/passwd) run\n", None, 0)),
+    "a picture of half a gigabyte": _rows((tiny_png_of(20_000, 20_000), None, 0), GOOD),
+    "forty large pictures": _rows(*[(tiny_png_of(4_000, 4_000, "RGB"), None, 0)] * 40),
+    "a label below": _rows(GOOD, (png(), None, -1)),
+    "a label far above": _rows(GOOD, (png(), None, 10**9)),
+    "no label": _rows(GOOD, (png(), None, None)),
+    "a milliard by one value": lambda folder, honest: write_repeated(folder, png() + bytes(600)),
+    "three million rows": lambda folder, honest: write_repeated(folder, png(), 3 * MANY),
+    "a million of nothing": lambda folder, honest: write_repeated(folder, None),
+    "zstd": _rows(*[(png() + bytes(2 * 10**7), None, 0)] * 2, compression="zstd", use_dictionary=False),
+    "gzip": _rows(*[(png() + bytes(2 * 10**7), None, 0)] * 2, compression="gzip", use_dictionary=False),
+    "brotli": _rows(*[(png() + bytes(10**7), None, 0)] * 2, compression="brotli", use_dictionary=False),
+    "snappy": _rows(*[(png() + bytes(2 * 10**7), None, 0)] * 2, use_dictionary=False),
+    "another column": _table(lambda table: table.append_column("x", pa.array(["y" * 1000] * len(table)))),
+    "columns renamed": _table(lambda table: table.rename_columns(["a", "b"])),
+    "one column": _table(lambda table: table.select(["label"])),
+    "a dictionary": _table(lambda table: table.set_column(1, "label", table["label"].dictionary_encode())),
+    "labels of text": _table(lambda table: table.set_column(1, "label", table["label"].cast(pa.string()))),
+    "images of numbers": _table(lambda table: table.set_column(0, "image", table["label"])),
+    "metadata that is none": _table(lambda table: table.replace_schema_metadata({"huggingface": "{"})),
+    "features that are none": _table(lambda table: table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": {"image": {"_type": "Evil"}, "label": 3}}})})),
+    "a shard that is empty": _content(b""),
+    "a shard that is text": _content(b"no parquet"),
+    "a shard that ends early": lambda folder, honest: (folder / SHARD).write_bytes(
+        (folder / SHARD).read_bytes()[:-9]),
+    "a shard that is a folder": _folder_in_place,
+    "a shard that is a pipe": lambda folder, honest: with_pipe(folder, SHARD),
+    "a card that is a pipe": lambda folder, honest: with_pipe(folder, "README.md"),
+    "a pipe beside": lambda folder, honest: with_pipe(folder, "data/train-00001-of-00002.parquet"),
+    "an index that is a pipe": lambda folder, honest: with_pipe(folder, "model_index.json"),
+    "a receipt that is a pipe": lambda folder, honest: with_pipe(folder, "privacy_receipt.json"),
+    "a shard that is a device": _link(SHARD, "/dev/zero"),
+    "a shard of the host": _link(SHARD, "{host}/" + SHARD),
+    "a folder of the host": _link("data", "{host}/data"),
+    "a folder that is its own": _link("loop", "."),
+    "a card of the host": _link("README.md", "{host}/secret.txt"),
+    "a card that names the host": _configs("{host}/data/*.parquet"),
+    "a card that climbs": _configs("../*/host/data/*.parquet"),
+    "a card that asks the network": _configs("http://127.0.0.1:9/a.parquet"),
+    "a card that asks the hub": _configs("hf://datasets/someone/private/data/*.parquet"),
+    "a card that unfolds": _card("---\nconfigs:\n- &a [x, x]\n- &b [*a, *a]\n" + "".join(
+        f"- &{chr(99 + i)} [*{chr(98 + i)}, *{chr(98 + i)}]\n" for i in range(20)) + "---\n"),
+    "a card that is no yaml": _card("---\nconfigs: [\n---\n"),
+    "a card that runs code": _card("---\nconfigs: !!python/object/apply:os.system ['true']\n---\n"),
+    "a program beside": _content(b"raise SystemExit('ran')", "plain.py"),
+    "an archive beside": _content(b"PK\x03\x04", "data/train.zip"),
+    "many archives": lambda folder, honest: [
+        (folder / "data" / f"train-{i}.zip").write_bytes(b"PK\x03\x04") for i in range(9)],
+}  # fmt: skip
+INDEX_TRAPS = {
+    **{f"index {field} {str(value)[:30]}": _index(**{field: value}) for field, value in (
+        ("image_shape", [3, 8]), ("image_shape", "x"), ("image_shape", [1, 8, 10**9]), ("image_shape", [2, 8, 8]),
+        ("image_shape", [True, 8, 8]), ("image_shape", [1, -8, 8]), ("image_shape", [[1], 8, 8]),
+        ("image_shape", None), ("num_images", 10**9), ("num_images", "4"), ("num_images", -1), ("num_images", 3),
+        ("num_images", 1e3), ("num_shards", 10**9), ("num_shards", "1"), ("num_shards", 0), ("num_shards", 2),
+        ("class_names", ["a"] * 200_000), ("class_names", [3]), ("class_names", "x"), ("class_names", ["a"]),
+        ("class_names", ["x" * 10**5, "y"]), ("class_names", None), ("_class_name", ["os"]),
+    )},
+    "an index of a list": _content(b"[]", "model_index.json"),
+    "an index of nothing": _content(b"", "model_index.json"),
+    "an index without end": _content(b"[" * 10**6, "model_index.json"),
+}  # fmt: skip
+
+
+def _of_images(tamper, kind):
+    def attempt(honest, folder):
+        copied = shutil.copytree(getattr(honest, kind), folder / "set")
+        tamper(copied, honest)
+        source = Source("--images", str(copied), is_strange=True)
+        found = source.load("train", source.shape("train", folder / "cache"), resize=True, cache_dir=folder / "cache")
+        if (found.images == SECRET).any():
+            raise AssertionError("A picture of the host was read.")
+        return found
+
+    return attempt
+
+
+def _on_page(tamper):
+    def attempt(honest, folder):
+        release = shutil.copytree(honest.release, folder / "release")
+        tamper(release, honest)
+        opened = Shelf([str(release)], Limits(), allow_unverified=True).open(str(release))
+        return opened, load_verified(release, require_dp=False)
+
+    return attempt
+
+
+# The command line.
+
+LONG = "a" * 300
+WRONG_LINES = [
+    *(f"train feta_pro --target_epsilon {value}" for value in (0, -1, "nan", "x", "")),
+    *(f"train pe --target_epsilon {value}" for value in (0, -1, "nan", "x", "")),
+    *(f"train pe --vote_threshold {value}" for value in ("inf", "nan", -1)),
+    *(f"train pe --images_per_class {value}" for value in (0, -3, 10**9, 10**30, 2.5, "nan")),
+    *(f"train psg --images_per_class {value}" for value in (0, -3, 10**9, 10**30, 2.5)),
+    *(f"train pe --variation_strengths {value}" for value in ("nan", ",", 2, "x", "inf")),
+    *(f"train pe --generator public_images --variations {value}" for value in (",", "x", "affine,x")),
+    *(f"train {method} --output_dir {LONG}" for method in CONFIGS),
+    *(f"train {method} --config {LONG}" for method in ("dpdm", "pe")),
+    *(f"{command} {LONG}" for command in ("verify", "data", "push", "sign", "methods", "train")),
+    f"sample {LONG} --num_images 1 --output_dir x", f"sample release --num_images 1 --output_dir {LONG}",
+    "sample release --num_images 0 --output_dir x", "sample release --num_images 99999999999 --output_dir x",
+    "sample release --num_images 1 --output_dir x --guidance_scale nan",
+    "sample release --num_images 1 --output_dir x --class_balance nan,1",
+    "sample release --num_images 1 --output_dir x --seed -1",
+    f"evaluate --images {LONG}", f"evaluate --model {LONG}", "evaluate --images release --num_images -1",
+    f"evaluate --images release --output_dir {LONG}", "evaluate --images /dev/zero",
+    "evaluate --images /etc/passwd",
+    "verify /dev/zero", "verify /etc/passwd", "verify release --base /no", f"verify release --signer {LONG}",
+    "data", "data /etc/passwd", "data /dev/zero", "data release --class_names ,", "data --dataset_name /no/such",
+    "data release --resolution 0", "data release --config mnist_cpu", "data release --max_image_pixels 0",
+    "plan --num_train_images 0", "plan --num_train_images 99999999999999999999 --class_names a,b",
+    "plan --num_train_images 1000 --class_names a,a", "plan --sweep target_epsilon=", "plan --sweep x=1",
+    "plan --num_train_images 1000 --class_names a,b --picture /no/such/picture.png", f"plan --method {LONG}",
+    "app --max_images 0", "app --max_model_mb -1", "app --server_port x", "audit", "audit release x",
+    *(f"train dp_mepf --feature_network {value}" for value in ("/nonexistent", "no/such", "/etc/passwd", LONG, "..")),
+    *(f"train pe --embedding network --embedding_network {value}" for value in ("", LONG)),
+    *(f"train dp_lora --pretrained_model_name_or_path {value}" for value in ("/nonexistent", "release", LONG)),
+    *(f"train dp_diffusion --pretrained_model_name_or_path {value}" for value in ("/nonexistent", "/etc", LONG)),
+    *(f"train feta_pro --{flag} {value}" for flag in (
+        "learning_rate", "max_grad_norm", "sigma_data", "p_mean", "p_std", "ema_decay", "label_dropout",
+        "target_delta", "frequency_length_scale", "spatial_noise_multiplier",
+    ) for value in ("nan", "inf", "-inf")),
+    *(f"train feta_pro --{flag} {value}" for flag in (
+        "max_train_steps", "train_batch_size", "resolution", "num_inference_steps", "num_auxiliary_images",
+        "noise_multiplicity",
+    ) for value in (-1, 10**30, "x")),
+    *(f"train dp_gan --noise_bands {value}" for value in ("auto", 3, "x")),
+    *(f"train {method} --config mnist_cpu --train_data_dir pictures" for method in ("feta_pro", "pe", "dp_gan")),
+    "train dpdm --config celeba_eps10 --train_data_dir pictures --class_names left,right",
+    "train pe --train_data_dir pictures --class_names left,right --num_channels 1 --generator public_images",
+    "train pe --train_data_dir pictures --class_names left,right",
+]  # fmt: skip
+
+
+@contextlib.contextmanager
+def _inside(folder):
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _of_line(line):
+    def attempt(honest, folder):
+        shutil.copytree(honest.model, folder / "release")
+        for number in range(6):
+            place = folder / "pictures" / ("left", "right")[number % 2] / f"{number}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(png(value=number))
+        with _inside(folder):
+            cli.main(line.split(" "))  # an empty word is one
+        if line.startswith(("train", "sample", "evaluate")):
+            raise AssertionError("It was not refused.")
+        return line
+
+    def checked(honest, folder):
+        try:
+            return attempt(honest, folder)
+        finally:
+            left = [path for path in folder.rglob("private") if path.is_dir() and "release" not in path.parts]
+            if left and line.startswith("train"):
+                raise AssertionError(f"It left {left}.")
+
+    return checked
+
+
+def _of_pictures(kind):
+    """A folder of class folders, as the operator's own; nothing of it may hang or read elsewhere."""
+
+    def attempt(honest, folder):
+        own = folder / "pictures" / "left"
+        own.mkdir(parents=True)
+        for number in range(4):
+            (own / f"{number}.png").write_bytes(png(value=number))
+        PICTURE_TRAPS[kind](own, honest)
+        with _inside(folder):
+            cli.main(["data", "pictures", "--resolution", "8", "--num_channels", "1"])
+        return kind
+
+    return attempt
+
+
+PICTURE_TRAPS = {
+    "a pipe": lambda own, honest: with_pipe(own, "pipe.png"),
+    "a link to nowhere": lambda own, honest: (own / "x.png").symlink_to("/nowhere"),
+    "a link to itself": lambda own, honest: (own / "x.png").symlink_to("x.png"),
+    "a device": lambda own, honest: (own / "x.png").symlink_to("/dev/zero"),
+    "a folder called a picture": lambda own, honest: (own / "x.png").mkdir(),
+    "text": lambda own, honest: [(own / f"{i}.png").write_text("no image") for i in range(4)],
+    "a bomb": lambda own, honest: (own / "x.png").write_bytes(tiny_png_of(20_000, 20_000)),
+    "a name of line breaks": lambda own, honest: (own / "a\nb\x1b[31m.png").write_bytes(png()),
+    "a long name": lambda own, honest: (own / ("a" * 250 + ".png")).write_bytes(png()),
+    "three gigabytes": lambda own, honest: subprocess.run(["truncate", "-s", "3G", own / "x.png"], check=True),
+    "a picture outside": lambda own, honest: (own.parent / "x.png").write_bytes(png()),
+}
+NAMES_ON_PAGE = (
+    "", " ", "..", "/", "/etc", "/etc/passwd", "../..", "~", "~root", "a" * 5000, "a\0b", "a b/c", "a/b/c", "a//b",
+    "file:///etc/passwd", "http://127.0.0.1:9", "{host}", "{host}/secret.txt", "{host}/data", "-h", "%2e%2e", "a/..",
+)  # fmt: skip
+ORDERS = [
+    (classes, 1, 0, 1, "dpm") for classes in (["x"], [None], [3], "ab", [["a"]], ["a" * 10**5], 3.5, {"a": 1})
+] + [
+    ([], value, 0, 1, "dpm") for value in (0, -1, 10**30, "x", None, [], 1.5, float("nan"), float("inf"), True)
+] + [
+    ([], 1, value, 1, "dpm") for value in (-1, 10**30, "x", None, 0.5)
+] + [
+    ([], 1, 0, value, "dpm") for value in (0, 10**9, "x", None, [])
+] + [
+    ([], 1, 0, 1, value) for value in ("x", None, 3, [], ["dpm"])
+]  # fmt: skip
+
+
+def _open_on_page(name):
+    def attempt(honest, folder):
+        return Shelf([], Limits(), folders_by_visitors="host" not in name).open(name.format(host=honest.host))
+
+    return attempt
+
+
+def _order(values):
+    def attempt(honest, folder):
+        from diffusers_dp.app.drawing import labels_of
+
+        order = read_order(values, Limits())
+        return labels_of(order, Shelf([str(honest.model)], Limits()).open(str(honest.model)))
+
+    return attempt
+
+
+def cases():
+    """All attempts by their names."""
+    found = {f"model: {name}": _of_model(tamper) for name, (tamper, _) in {**HOSTILE, **ENDLESS}.items()}
+    found |= {f"merged: {name}": _of_latent(tamper, "merged") for name, tamper in MERGED_TRAPS.items()}
+    found |= {f"adapters: {name}": _of_latent(tamper, "adapters") for name, tamper in ADAPTER_TRAPS.items()}
+    found |= {f"receipt: {field} {value}": _of_receipt(field, value) for field in RECEIPT_FIELDS for value in ODD}
+    for kind in ("release", "sampled", "plain"):
+        found |= {f"{kind}: {name}": _of_images(tamper, kind) for name, tamper in IMAGE_TRAPS.items()}
+    found |= {f"release: {name}": _of_images(tamper, "release") for name, tamper in INDEX_TRAPS.items()}
+    found |= {f"page: {name}": _on_page(tamper) for name, tamper in {**IMAGE_TRAPS, **INDEX_TRAPS}.items()}
+    found |= {f"line: {line[:120]}": _of_line(line) for line in WRONG_LINES}
+    found |= {f"pictures: {name}": _of_pictures(name) for name in PICTURE_TRAPS}
+    found |= {f"name: {name[:50]!r}": _open_on_page(name) for name in NAMES_ON_PAGE}
+    found |= {f"order {number}: {str(values)[:50]}": _order(values) for number, values in enumerate(ORDERS)}
+    return found
+
+
+def is_refusal(error):
+    """One sentence of ours, or the end of a command after one."""
+    if isinstance(error, SystemExit):
+        return error.code in (2, 4)
+    return isinstance(error, DiffusersDPError) and "\n" not in str(error) and len(str(error)) < 20_000
+
+
+def host_files(folder: Path):
+    return [path for path in folder.rglob("*") if path.is_file()]
