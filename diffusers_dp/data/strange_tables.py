@@ -22,6 +22,8 @@ UNPACKED, TIMES, ROW = 2**26, 100, 256
 #: They unpack to some twenty times their size at most. Others may reach a thousand times.
 CODECS = {"SNAPPY", "UNCOMPRESSED"}
 CARDS, MOST_CARD = ("README.md", ".huggingface.yaml"), 10_000_000  # where `datasets` looks for names of files
+#: A folder as it is named, and as `datasets` names its files where it is a link.
+ROOTS = (os.path.abspath, os.path.realpath)
 ELSEWHERE = re.compile(r"://|^[/~\\]|(^|/)\.\.(/|$)")
 MOST_VALUES = 100_000  # of a card, whose aliases can unfold without end
 _PACKED_TYPES = ("dictionary<", "run_end_encoded", "extension<")
@@ -129,7 +131,7 @@ def check_files(files: Sequence[str], folder: Path, name: str) -> None:
 
 def is_inside(place: str, folder: Path) -> bool:
     """Whether a data file that `datasets` found lies in the folder."""
-    return "://" not in place and Path(os.path.abspath(place)).is_relative_to(os.path.abspath(folder))
+    return "://" not in place and any(Path(os.path.abspath(place)).is_relative_to(root(folder)) for root in ROOTS)
 
 
 def is_of_data_set(place: str, name: str) -> bool:
