@@ -10,7 +10,9 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 import torch
+from datasets import Features, Value
 from dp_accounting.rdp import RdpAccountant
+from PIL import Image
 
 from diffusers_dp.accounting.ledger_row import Bands, LedgerRow
 from diffusers_dp.commands.plan import describe_step
@@ -25,7 +27,7 @@ from diffusers_dp.runs.bands import refuse_other_bands
 from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
 from diffusers_dp.verify import verify
 from support.flags import RESUME, SHORT_RUN
-from support.images import write_dataset
+from support.images import labelled, save_parquet, write_dataset
 from support.runs import NUM_IMAGES, interrupted, load, read_ledger, write_images
 
 
@@ -171,6 +173,29 @@ def test_rows_that_are_listed_otherwise_are_refused(flags, tmp_path, monkeypatch
         script.main([*flags, *RESUME])
     write_dataset(folder, images, np.arange(NUM_IMAGES) % 2, ["left", "right"])
     script.main([*flags, *RESUME])
+    assert verify(tmp_path / "run" / "release")[1] == []
+
+
+def test_a_run_that_holds_images_out_keeps_its_key_column(flags, tmp_path, monkeypatch):
+    """Another one would hold other images out, among them some that were trained on."""
+    script = load("dpdm", monkeypatch)
+    numbers = np.arange(NUM_IMAGES)
+    images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, 8, 8), dtype=np.uint8)
+    columns = {"image": [Image.fromarray(image) for image in images], "label": list(numbers % 2),
+               "key": [f"a{number}" for number in numbers], "other": [f"b{number}" for number in numbers]}  # fmt: skip
+    folder = save_parquet(tmp_path / "table", columns, Features({**labelled(["left", "right"]), "key": Value("string"),
+                                                                 "other": Value("string")}))  # fmt: skip
+    place = flags.index("--train_data_dir")
+    flags = [*flags[:place], "--dataset_name", folder, *flags[place + 2 :], "--class_names", "left,right"]
+    flags += ["--noise_bands", "1", "--num_train_images", "20", "--validation_size", "10"]
+    keyed = [*flags, "--key_column", "key"]
+    interrupted(script, monkeypatch, keyed, 4)
+    before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
+    for others in ([*flags, "--key_column", "other"], flags):
+        with pytest.raises(IntegrityError, match="held_out.*use the same settings"):
+            script.main([*others, *RESUME])
+    assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+    script.main([*keyed, *RESUME])
     assert verify(tmp_path / "run" / "release")[1] == []
 
 
