@@ -6,15 +6,15 @@ work?
     python benchmarks/quality_cpu.py table
 
 `train` writes a release for every epsilon, seed and curriculum; DP-SGD has the same number of steps in all of them,
-and its noise is calibrated to what the ledger of that run has left. Noisy answers, generator and warm-up are made once
-for each seed and epsilon (`shared_stages.py`). `evaluate`, another process, verifies each release, draws from it, and
-appends one line to `results/quality_cpu.jsonl`: accuracy on the real test images of a CNN that is trained on the drawn
-ones only, with fixed numbers throughout. `--scored_on train` takes the last 10,000 training images in their place, to
-choose by: its lines are in no table. `table` writes the table of `docs/benchmarks.md`. Each of them goes on where it
-was interrupted, and what is there is not done again. Without `OMP_WAIT_POLICY=PASSIVE` the threads of small layers
-burn the time that other jobs on the same cores wait for. `--preset gpu` runs the paper's recipes in full. Training
-flags after `--` replace the preset's. `--preset cpu_plus` is the recipe beyond the paper, for about as much work; its
-table has the differences to `--preset cpu`, paired by seed.
+and its noise is calibrated to what the ledger of that run has left. Both questions are asked once for each seed and
+epsilon: every run takes the same noisy answers, which its own ledger counts too. `evaluate`, another process, verifies
+each release, draws from it, and appends one line to `results/quality_cpu.jsonl`: accuracy on the real test images of a
+CNN that is trained on the drawn ones only, with fixed numbers throughout. `--scored_on train` takes the last 10,000
+training images in their place, to choose by: its lines are in no table. `table` writes the table of
+`docs/benchmarks.md`. Each of them goes on where it was interrupted, and what is there is not done again. Without
+`OMP_WAIT_POLICY=PASSIVE` the threads of small layers burn the time that other jobs on the same cores wait for.
+`--preset gpu` runs the paper's recipes in full. Training flags after `--` replace the preset's. `--preset cpu_plus` is
+the recipe beyond the paper, for about as much work; its table has the differences to `--preset cpu`, paired by seed.
 
 Numbers that are measured on real images are private where these are; MNIST's are public.
 """
@@ -28,7 +28,6 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +35,20 @@ import demo_accuracy
 import numpy as np
 import torch
 from quality_table import paired_table_of, table_of, write_table
-from shared_stages import WARMED_UP, SharedStages, prepare
 from tqdm.auto import tqdm
 
 from diffusers_dp import DiffusersDPError
+from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.methods.config import FETAProConfig, load_config
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.hub import load_verified
 from diffusers_dp.release.receipt import RECEIPT_NAME
-from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs.diffusion_run import DiffusionRun
 from diffusers_dp.runs.folder import RunFolder
+from diffusers_dp.runs.launch import run_method
 from diffusers_dp.training import train_feta_pro as script
 
 
@@ -57,7 +58,9 @@ PLUS_RECIPE = ROOT / "training" / "recipes" / "feta_pro_plus" / "mnist_cpu.yaml"
 RESULTS = Path(__file__).with_name("results") / "quality_cpu.jsonl"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 METHOD = "feta_pro"
+ASKED = ("central_images", "frequency_features")
 NUM_TRAIN_SCORED = 10_000
+GO_ON = "--resume_from_checkpoint latest --skip_preflight".split()
 CURRICULA = ("none", "spatial", "frequency", "spatial,frequency", "frequency,spatial", "mix")
 
 # Fixed once: 150 steps x 1,024 expected images x K = 2 are 307,200 rows, about 10 minutes at the 520 rows a second of
@@ -121,8 +124,7 @@ class Run:
         curriculum, epsilon, seed: Which one.
         recipe (`str`): Hash of the flags that differ from their defaults.
         base (`Path`): The folder of the runs of this recipe, epsilon and seed.
-        shared (`Path`): Of what precedes DP-SGD, for all recipes that begin alike.
-        of_dp_sgd (`dict`): The preset's flags of DP-SGD: what recipes share has one ledger, and so one divisor.
+        shared (`Path`): The folder of the run that asks, for all recipes that begin alike.
     """
 
     flags: tuple[str, ...]
@@ -132,7 +134,6 @@ class Run:
     recipe: str
     base: Path
     shared: Path
-    of_dp_sgd: dict[str, Any]
 
     @property
     def folder(self) -> RunFolder:
@@ -140,15 +141,11 @@ class Run:
 
     @property
     def config(self) -> FETAProConfig:
-        return self._config(self.curriculum, self.folder.output_dir)
+        return load_config(self.argv(self.curriculum, self.folder.output_dir))
 
-    @property
-    def shared_config(self) -> FETAProConfig:
-        """Of a curriculum that asks both questions."""
-        return replace(self._config("spatial,frequency", self.shared), **self.of_dp_sgd)
-
-    def _config(self, curriculum: str, output_dir: Path) -> FETAProConfig:
-        return load_config([*self.flags, "--curriculum", curriculum, "--output_dir", str(output_dir)])
+    def argv(self, curriculum: str, output_dir: Path) -> list[str]:
+        """The flags of this run, or of another one of its recipe."""
+        return [*self.flags, "--curriculum", curriculum, "--output_dir", str(output_dir), *GO_ON]
 
     def key(self, preset: str, scored_on: str) -> dict[str, Any]:
         """What tells its row in the results from all others."""
@@ -191,7 +188,6 @@ def all_runs(args: argparse.Namespace) -> Iterator[Run]:
         for epsilon, flags in PRESETS[args.preset].flags.items():
             if epsilon not in args.epsilons:
                 continue
-            of_dp_sgd = {name: getattr(load_config(flags), name) for name in _OF_DP_SGD}
             flags = [*flags, *args.flags, "--seed", str(seed)]
             flags += ["--dataset_name", args.dataset_name] if args.dataset_name else []
             config = load_config([*flags, "--curriculum", "none"])
@@ -199,7 +195,7 @@ def all_runs(args: argparse.Namespace) -> Iterator[Run]:
             base = args.output_dir / f"{args.preset}_eps{epsilon:g}_{recipe}" / f"seed{seed}"
             shared = args.output_dir / f"shared_eps{epsilon:g}_{recipe_of(config, _OF_DP_SGD)}" / f"seed{seed}"
             for curriculum in args.curricula:
-                yield Run(tuple(flags), curriculum, epsilon, seed, recipe, base, shared, of_dp_sgd)
+                yield Run(tuple(flags), curriculum, epsilon, seed, recipe, base, shared)
 
 
 # Training.
@@ -209,41 +205,44 @@ def train(args: argparse.Namespace) -> None:
     keep_freed_memory()
     torch.set_num_threads(number_of_cores())
     runs = [run for run in all_runs(args) if not (run.folder.release / RECEIPT_NAME).exists()]
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    done = 0
-    for _, group in groupby(runs, key=lambda run: run.shared):
-        shared = None
-        for run in group:
-            done += 1
-            print(f"Run {done} of {len(runs)}: epsilon {run.epsilon:g}, seed {run.seed}, curriculum {run.curriculum}")
-            shared = shared or SharedStages(run.shared_config, device)
-            with shared:
-                prepare(shared, run.config)
-            train_one(run)
+    for done, run in enumerate(runs, 1):
+        print(f"Run {done} of {len(runs)}: epsilon {run.epsilon:g}, seed {run.seed}, curriculum {run.curriculum}")
+        train_one(run)
 
 
 def train_one(run: Run) -> None:
-    """The training script as it is, from its checkpoint at step 0 or a later one; DP-SGD is timed."""
-    private = run.folder.private
-    original = run_module.run_dp_sgd
+    """The training script as it is, from the noisy answers that all runs share."""
+    asked = [query.name for query in run.config.queries]
+    if asked and not all((run.shared / "private" / "answers" / name).exists() for name in ASKED):
+        run_method(replace(TIMED, train=ask), preflight, run.argv("spatial,frequency", run.shared))
 
-    def timed(*arguments: Any, checkpoint: Path, **options: Any) -> None:
+    def train(training: TimedRun) -> None:
+        if asked:
+            training.take_answers(run.shared / "private")
+        script.train(training)
+
+    run_method(replace(TIMED, train=train), preflight, run.argv(run.curriculum, run.folder.output_dir))
+
+
+def ask(training: "TimedRun") -> None:
+    for query in training.plan.queries:
+        training.ask(query)
+
+
+class TimedRun(DiffusionRun[FETAProConfig]):
+    """Notes how long DP-SGD took, unless an earlier start took some of its steps."""
+
+    def dp_sgd(self, *arguments: Any, **options: Any) -> None:
         start = time.perf_counter(), time.process_time()
-        original(*arguments, checkpoint=checkpoint, **options)
+        super().dp_sgd(*arguments, **options)
         seconds = [round(end - begin, 1) for end, begin in zip((time.perf_counter(), time.process_time()), start)]
-        if checkpoint.name != "checkpoint-0":  # what came before an interruption is not known
+        if self.resumes_dp_sgd:
             seconds = [None, None]
         facts = {"dp_sgd_seconds": seconds[0], "dp_sgd_cpu_seconds": seconds[1], "machine": machine()}
-        (private / "benchmark.json").write_text(json.dumps(facts))
+        (self.folder.private / "benchmark.json").write_text(json.dumps(facts))
 
-    run_module.run_dp_sgd = timed
-    try:
-        script.main(
-            [*run.flags, "--curriculum", run.curriculum, "--output_dir", str(run.folder.output_dir)]
-            + ["--resume_from_checkpoint", "latest", "--skip_preflight"]
-        )
-    finally:
-        run_module.run_dp_sgd = original
+
+TIMED = replace(METHODS[METHOD], run_class=TimedRun)
 
 
 def machine() -> dict[str, Any]:
@@ -315,7 +314,8 @@ def evaluate_one(run: Run, facts: dict[str, Any], test: tuple[torch.Tensor, torc
 
 def accuracy_before(run: Run, facts: dict[str, Any], test: tuple[torch.Tensor, torch.Tensor]) -> float:
     """Of the model before DP-SGD. All recipes that begin alike share it, so that it is scored once."""
-    folder, kept = run.folder.private / WARMED_UP, run.shared / "accuracy.json"
+    folder = run.folder.private / f"warmed_up_{run.config.curriculum_stages[-1]}"
+    kept = run.shared / "accuracy.json"
     weights = hashlib.sha256((folder / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()).hexdigest()
     name = f"{weights} {json.dumps(facts, sort_keys=True)}"
     known = json.loads(kept.read_text()) if kept.exists() else {}

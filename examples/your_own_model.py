@@ -18,7 +18,7 @@ from torch import nn
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import DPSGDConfig
-from diffusers_dp.methods.registry import Method
+from diffusers_dp.methods.method import DP_SGD, Method
 from diffusers_dp.release.artefacts import write_text
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.launch import launch, run_method
@@ -73,12 +73,6 @@ class Config(DPSGDConfig):
     method = "vae"
     output_dir: str = "example_of_own_model/run"
 
-    @classmethod
-    def registered(cls):
-        note = "Its loss gives one number a row; the noise of its latents comes from the door's generator."
-        script = "examples/your_own_model.py"
-        return Method("vae", "VAE", "Kingma and Welling 2014", "proven_with_assumptions", script, ("DP-SGD",), note)
-
 
 # %%
 def build(config, facts, device):
@@ -92,11 +86,17 @@ def train(run):
     run.release(Decoder(trained.module))
 
 
+METHOD = Method(
+    "vae", "VAE", "Kingma and Welling 2014", "proven_with_assumptions",
+    "Its loss gives one number a row; the noise of its latents comes from the door's generator.",
+    mechanisms=(DP_SGD,), config=Config, train=train, build=build,
+)  # fmt: skip
+
 folder = Path(Config.output_dir).parent
 if folder.exists():
     sys.exit(f"{folder} exists: this example writes into a folder of its own; move yours away, or run it elsewhere.")
 flags = "--max_train_steps 40 --noise_multiplicity 1 --max_grad_norm 1 --train_batch_size 256".split()
-launch(lambda: run_method(Config, train, preflight, flags, build=build))
+launch(lambda: run_method(METHOD, preflight, flags))
 
 # %%
 drawn = VAE().decoder

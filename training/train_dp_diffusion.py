@@ -13,14 +13,16 @@ ledger first.
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import DPDiffusionConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
+    from diffusers_dp.methods.method_flags import DPDiffusionConfig
     from diffusers_dp.runs.diffusion_run import DiffusionRun
 
 
@@ -31,7 +33,7 @@ def train(run: "DiffusionRun[DPDiffusionConfig]") -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(DPDiffusionConfig, train, preflight, argv)
+    run_method(replace(METHODS["dp_diffusion"], train=train), preflight, argv)
 
 
 if __name__ == "__main__":

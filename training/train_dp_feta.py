@@ -13,16 +13,18 @@ or public images be mixed with the central ones (`--mix_public_images`). Only th
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import DPFETAConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
     import torch
 
+    from diffusers_dp.methods.method_flags import DPFETAConfig
     from diffusers_dp.runs.diffusion_run import DiffusionRun
 
     Run = DiffusionRun[DPFETAConfig]
@@ -61,7 +63,7 @@ def warm_up(run: "Run", noisy: "torch.Tensor") -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(DPFETAConfig, train, preflight, argv)
+    run_method(replace(METHODS["dp_feta"], train=train), preflight, argv)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,17 @@ Papers: "Differentially Private Generative Adversarial Network" (Xie et al. 2018
 al. 2023), with many discriminator steps for each of the generator.
 """
 
-import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import DPGANConfig, resolve
+from diffusers_dp.methods.config import resolve
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
+    from diffusers_dp.methods.dp_gan import DPGANConfig
     from diffusers_dp.pipelines import DPImagePipeline
     from diffusers_dp.runs.dp_sgd import Trained
     from diffusers_dp.runs.run import TrainingRun
@@ -91,7 +93,7 @@ def build(config: Any, facts: Any, device: Any) -> "Trained":
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(DPGANConfig, train, preflight, sys.argv[1:] if argv is None else argv, build=build)
+    run_method(replace(METHODS["dp_gan"], train=train, build=build), preflight, argv)
 
 
 if __name__ == "__main__":

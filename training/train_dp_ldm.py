@@ -26,12 +26,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import config_class_of
-from diffusers_dp.methods.latents import LATENTS, DPLDMConfig, DPSAPFConfig, LatentConfig
+from diffusers_dp.methods.config import chosen_method
+from diffusers_dp.methods.latents import TRAINED
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
+    from diffusers_dp.methods.latents import LatentConfig
     from diffusers_dp.runs.latent_run import LatentRun
 
 
@@ -40,18 +41,17 @@ def train(run: "LatentRun[LatentConfig]") -> None:
     run.pretrain()
 
     # 2. What it learns from noisy central images, where they are asked for.
-    if isinstance(run.config, DPLDMConfig) and run.config.ask_central_images and not run.resumes_dp_sgd:
-        given = run.config
+    if (central := run.config.central) is not None and not run.resumes_dp_sgd:
         run.warm_up(
-            run.ask(given.central_images_query), batch_size=given.spatial_batch_size, num_steps=given.spatial_steps,
-            learning_rate=given.spatial_learning_rate,
+            run.ask(central.central_images_query), batch_size=central.spatial_batch_size,
+            num_steps=central.spatial_steps, learning_rate=central.spatial_learning_rate,
         )  # fmt: skip
 
     # 3. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
-    if isinstance(config, DPSAPFConfig):
-        saliency = run.saliency(config.times, config.seed)
-        question = replace(config.saliency_query, base_sha256=run.base.origin["files_sha256"])
+    if (salient := config.salient) is not None:
+        saliency = run.saliency(salient.times, config.seed)
+        question = replace(salient.saliency_query, base_sha256=run.base.origin["files_sha256"])
         chosen = run.ask_latents(question, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
@@ -62,7 +62,8 @@ def train(run: "LatentRun[LatentConfig]") -> None:
 
 def main(argv: list[str] | None = None) -> None:
     given = sys.argv[1:] if argv is None else argv
-    run_method(config_class_of(given, among=tuple(config.method for config in LATENTS)), train, preflight, given)
+    method = chosen_method(given, among=tuple(dict.fromkeys(TRAINED.values())))
+    run_method(replace(method, train=train), preflight, given)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,16 @@ first. Label dropout trains the null label that classifier-free guidance needs: 
 Paper: "Differentially Private Diffusion Models".
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import DPDMConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
+    from diffusers_dp.methods.method_flags import DPDMConfig
     from diffusers_dp.runs.diffusion_run import DiffusionRun
 
 
@@ -29,7 +31,7 @@ def train(run: "DiffusionRun[DPDMConfig]") -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(DPDMConfig, train, preflight, argv)
+    run_method(replace(METHODS["dpdm"], train=train), preflight, argv)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import FETAProConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
     import torch
 
+    from diffusers_dp.methods.method_flags import FETAProConfig
     from diffusers_dp.queries.mean_features import Embedding
     from diffusers_dp.runs.diffusion_run import DiffusionRun
     from diffusers_dp.runs.warm_up_images import AuxiliaryImages
@@ -118,7 +119,7 @@ def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(FETAProConfig, train, preflight, argv)
+    run_method(replace(METHODS["feta_pro"], train=train), preflight, argv)
 
 
 if __name__ == "__main__":

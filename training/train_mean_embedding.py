@@ -17,10 +17,11 @@ DP-MEPF (`perceptual`), and scattering, which is our own. `docs/mean_embeddings.
 """
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import config_class_of
+from diffusers_dp.methods.config import chosen_method
 from diffusers_dp.methods.mean_embedding import FEATURES, MeanEmbeddingConfig
 from diffusers_dp.runs.launch import launch, run_method
 
@@ -91,7 +92,8 @@ def fit(
 
 def main(argv: list[str] | None = None) -> None:
     given = sys.argv[1:] if argv is None else argv
-    run_method(config_class_of(given, among=tuple(FEATURES.values())), train, preflight, given)
+    method = chosen_method(given, among=tuple(FEATURES.values()))
+    run_method(replace(method, train=train), preflight, given)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,16 @@ Paper: "Private Gradient Estimation is Useful for Generative Modeling". Its own 
 of it is here (docs/pge.md).
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import PGEDPSGDConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
+    from diffusers_dp.methods.pge_dpsgd import PGEDPSGDConfig
     from diffusers_dp.runs.diffusion_run import DiffusionRun
 
 
@@ -29,7 +31,7 @@ def train(run: "DiffusionRun[PGEDPSGDConfig]") -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(PGEDPSGDConfig, train, preflight, argv)
+    run_method(replace(METHODS["pge_dpsgd"], train=train), preflight, argv)
 
 
 if __name__ == "__main__":

@@ -18,18 +18,18 @@ Stages (Lin et al. 2024, Algorithm 1): candidates -> (votes, parents, children) 
 model/release/). `docs/private_evolution.md` has more.
 """
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.private_evolution import PrivateEvolutionConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
     import torch
 
+    from diffusers_dp.methods.private_evolution import PrivateEvolutionConfig
     from diffusers_dp.models.variations import CandidateGenerator
     from diffusers_dp.queries.perceptual import PerceptualFeatures
     from diffusers_dp.queries.votes import PooledPixels
@@ -93,7 +93,7 @@ def evolve(
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(PrivateEvolutionConfig, train, preflight, sys.argv[1:] if argv is None else argv)
+    run_method(replace(METHODS["pe"], train=train), preflight, argv)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,16 @@ Stages (Chen et al. 2022, Private Set Generation, Algorithm 1): noisy gradients 
 runs them, so checkpoints, resuming and truncated samples are those of every method.
 """
 
-import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.psg import PSGConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.launch import launch, run_method
 
 
 if TYPE_CHECKING:
+    from diffusers_dp.methods.psg import PSGConfig
     from diffusers_dp.runs.dp_sgd import Trained
     from diffusers_dp.runs.run import TrainingRun
 
@@ -67,7 +68,7 @@ def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda netwo
 
 
 def main(argv: list[str] | None = None) -> None:
-    run_method(PSGConfig, train, preflight, sys.argv[1:] if argv is None else argv, build=build)
+    run_method(replace(METHODS["psg"], train=train, build=build), preflight, argv)
 
 
 if __name__ == "__main__":

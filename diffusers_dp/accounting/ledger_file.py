@@ -154,7 +154,9 @@ class LedgerFile:
                 )
 
 
-def other_releases(path: Path, *, dataset_id: str, release_id: str, unit_of_privacy: str = "image") -> list[Release]:
+def other_releases(
+    path: Path, *, dataset_id: str | None, release_id: str, unit_of_privacy: str = "image"
+) -> list[Release]:
     """Reads the other releases of a data set, for planning, without a lock and without changing the file.
 
     Raises:

@@ -6,26 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..methods.registry import METHODS
 from ..runs.plan import Plan
 
 
-def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str, plan: Plan) -> None:
+def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str, plan: Plan) -> None:
     """Compares what would be audited with what the release was made with, before the audit runs.
 
     Args:
         folder (`Path`): The release, for the message.
         receipt (`dict`): Its own.
         tier (`str`): `mechanism` audits the run's own noise; `run` calibrates another.
-        method (`str`): Of the audit's flags, as in `METHODS`.
-        plan (`Plan`): Of them, too.
+        title (`str`): Title of the method that the audit's flags name.
+        plan (`Plan`): Plan of these flags.
 
     Raises:
         UsageError: They differ; names the first difference.
     """
     events = [event for event in receipt.get("events", []) if event.get("stage") == "dp_sgd"]
     if "dp_sgd" not in plan.rows:
-        _check_same_queries(folder, receipt, METHODS[method].title, plan)
+        _check_same_queries(folder, receipt, title, plan)
         return
     if not events:
         raise UsageError(
@@ -47,7 +46,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, method: str
         }
         row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
-            METHODS[method].title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
+            title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
             row.sampling_probability, row.bands, row.truncated_batch_size, asked["clip_norm"], asked["normaliser"],
             asked["noise_multiplicity"], asked.get("max_images_per_unit"),
         ]  # fmt: skip

@@ -43,7 +43,7 @@ LARGEST_SHARE = 0.8  # of the records that are canaries
 BROKEN_SHARE = 0.4  # of the honest run's steps: noise that is missing shows in few
 
 
-Build = Callable[[DPSGDConfig, PublicFacts, str], Trained | None]
+Build = Callable[[DPSGDConfig, PublicFacts, str], Trained]
 
 
 def load_own(name: str) -> Build:
@@ -56,6 +56,8 @@ def load_own(name: str) -> Build:
         UsageError: There is none, or its module cannot be loaded.
     """
     module, _, function = name.partition(":")
+    if not function:
+        raise UsageError(f"--script {name} is no module:function; name your own, or give --method for the library's.")
     sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module), function, None)
@@ -100,7 +102,7 @@ class RunAudit:
             announce (`Callable`): Is told, after the second of all steps, how many seconds the steps will take.
         """
         start = time.perf_counter()
-        shape = self._new_model(self.config).row_shape or self.facts.image_shape
+        shape = self._new_model().row_shape or self.facts.image_shape
         facts, sampling = replace(self.facts, image_shape=shape), self.sampling
         num_records = sampling.num_units
         taken, readable = flip_coins(num_records, self.num_canaries)
@@ -156,19 +158,11 @@ class RunAudit:
         assert self.plan.sampling is not None  # the plan of a `DPSGDConfig`
         return self.plan.sampling
 
-    def _new_model(self, config: DPSGDConfig) -> Trained:
-        """What the method trains, newly made.
-
-        Raises:
-            UsageError: Nothing says what that is.
-        """
-        trained = self.build(config, self.facts, self.device)
-        if trained is None:
-            raise UsageError(f"{config.method} trains no diffusion model: give its own with --script module:function.")
-        return trained
+    def _new_model(self) -> Trained:
+        return self.build(self.config, self.facts, self.device)
 
     def _probes(self) -> list[Check]:
-        trained = self._new_model(self.config)
+        trained = self._new_model()
         mechanism = Mechanism.of(self.plan, leaky_logs=self.config.leaky_logs)
         shape = trained.row_shape or self.facts.image_shape
         model = AuditedModel(trained.model, trained.loss, shape, self.facts.class_names)
@@ -195,7 +189,7 @@ class RunAudit:
         row = dp_sgd_row(config, self.plan, door.ledger)
         with tempfile.TemporaryDirectory() as temporary:
             run_dp_sgd(
-                door, self._new_model(config), row, settings, private=Path(temporary),
+                door, self._new_model(), row, settings, private=Path(temporary),
                 largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..methods.command_line import Help, OneSentence
+from ..methods.method import load
 from ..methods.registry import METHODS
 from ..release.hub import intact_receipt
 
@@ -103,7 +104,7 @@ def _parser(tier: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--script",
             help="Your own model: module:function, called with configuration, public facts and device; it returns a "
-            "`diffusers_dp.runs.dp_sgd.Trained`. The path of a shipped training script says its --method.",
+            "`diffusers_dp.runs.dp_sgd.Trained`.",
         )
         parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
         parser.add_argument("--num_canaries", type=int, default=2000, help="At most four fifths of the images.")
@@ -115,10 +116,10 @@ def _planned(
 ) -> "tuple[TrainingConfig, PublicFacts, Plan]":
     """What is audited. An audit of another run than made the release to which it is attached is refused here."""
     from ..data.images import public_facts
-    from ..methods.config import config_class_of, load_config
+    from ..methods.config import chosen_method, load_config
     from ..runs.plan import plan_run
 
-    config = load_config(flags, config_class_of(flags, method))
+    config = load_config(flags, chosen_method(flags, method))
     if not config.has_guarantee:
         raise UsageError("--target_epsilon inf is a run without noise, which leaves nothing to audit; give a number.")
     facts = public_facts(config.data)
@@ -126,7 +127,7 @@ def _planned(
     if attach is not None:
         from ..audit.attach import check_same_run
 
-        check_same_run(attach, intact_receipt(attach, "--attach"), tier, config.method, plan)
+        check_same_run(attach, intact_receipt(attach, "--attach"), tier, METHODS[config.method].title, plan)
     return config, facts, plan
 
 
@@ -138,19 +139,6 @@ def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trainin
     return audit, config
 
 
-def method_of(script: str) -> str:
-    """The method of a shipped training script."""
-    from ..methods.config import CONFIGS
-
-    for method in CONFIGS:
-        if Path(script).stem == METHODS[method].script_name:
-            return method
-    known = " | ".join(f"{METHODS[method].script_name}.py" for method in CONFIGS)
-    raise UsageError(
-        f"--script {script} is no training script of this library ({known}); give module:function for your own."
-    )
-
-
 def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
     for name in ("audit_steps", "num_canaries"):
         value, least = getattr(own, name), 20 if name == "num_canaries" else 1
@@ -158,25 +146,18 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     import torch
 
-    from ..audit.training_run import Build, RunAudit, broken_steps, default_canaries, load_own
+    from ..audit.training_run import RunAudit, broken_steps, default_canaries, load_own
     from ..distributed.memory import keep_freed_memory
-    from ..methods.flags import DPSGDConfig
-    from ..runs.diffusion_run import model_to_audit
 
-    method: str | None = own.method
-    build: Build = model_to_audit
-    if own.script is not None and ":" in own.script:
-        build = load_own(own.script)
-    elif own.script is not None:
-        method = method_of(own.script)
-    config, facts, plan = _planned("run", own.attach, flags, method)
-    name = own.script if build is not model_to_audit else f"{METHODS[config.method].script_name}.py"
-    if plan.sampling is None or not isinstance(config, DPSGDConfig):
+    own_build = None if own.script is None else load_own(own.script)
+    config, facts, plan = _planned("run", own.attach, flags, own.method)
+    method = METHODS[config.method]
+    if plan.sampling is None or config.dp_sgd is None:
         raise UsageError(
             f"{config.method} has no DP-SGD, whose loop is audited here; `audit mechanism` audits its questions."
         )
     canaries = default_canaries(plan.sampling, own.num_canaries)
-    steps = own.audit_steps or config.max_train_steps
+    steps = own.audit_steps or config.dp_sgd.max_train_steps
     broken = broken_steps(steps)
     if canaries < 20:
         raise UsageError(f"{plan.sampling.num_units} images are too few for an audit; give a data set of at least 25.")
@@ -191,4 +172,5 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
             flush=True,
         )
 
-    return RunAudit(build, name, config, facts, plan, canaries, steps, device)(announce), config
+    build, name = own_build or load(method.build), own.script or Path(str(method.script)).name
+    return RunAudit(build, name, config.dp_sgd, facts, plan, canaries, steps, device)(announce), config

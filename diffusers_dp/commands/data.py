@@ -19,7 +19,7 @@ from ..data.source import DataSource
 from ..data.sources import open_source
 from ..errors import UsageError
 from ..files.file_modes import private_files
-from ..methods.config import CONFIGS, config_class_of, load_config
+from ..methods.config import CONFIGS, chosen_method, load_config
 
 
 PRIVATE = "PRIVATE: this tells of single images, outside of any guarantee. It stays in the house."
@@ -62,7 +62,7 @@ def _source(args: argparse.Namespace) -> DataSource:
         if not given & {"__class_names", "__config"}:
             names = sorted(each.name for each in Path(folder).iterdir() if each.is_dir() and each.name[0] != ".")
             flags += ["--class_names", ",".join(names)]
-    config = load_config([*flags, "--dry_run"], config_class_of(flags, args.method))
+    config = load_config([*flags, "--dry_run"], chosen_method(flags, args.method))
     if config.uses_digits or not (config.train_data_dir or config.dataset_name):
         raise UsageError("Nothing is named that could be read; name the folder, or give --dataset_name.")
     return replace(config.data, declared_only=False)

@@ -5,7 +5,8 @@ import argparse
 from difflib import get_close_matches
 
 from ..errors import UsageError
-from ..methods.registry import METHODS, PROVEN, STATUSES, Method
+from ..methods.method import PROVEN, STATUSES, Method
+from ..methods.registry import METHODS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,21 +8,12 @@ Nothing is written but the picture that is asked for.
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
-from ..methods.config import (
-    CONFIGS,
-    SamplingFacts,
-    TrainingConfig,
-    config_class_of,
-    load_config,
-    nearest,
-)
-from ..methods.latents import LatentConfig
-from ..runs.launch import how_long
+from ..methods.config import CONFIGS, SamplingFacts, TrainingConfig, chosen_method, load_config, nearest
+from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run
 
 
@@ -66,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     if args.sweep is not None:
         if args.picture is not None:
             raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")
-        flags = [flag.name for flag in fields(config_class_of(args.training_flags, args.method))]
+        flags = [flag.name for flag in fields(CONFIGS[chosen_method(args.training_flags, args.method).name])]
         print(sweep(args.training_flags, *parse_sweep(args.sweep, flags), args.method))
         return
     if args.picture is not None:
@@ -85,16 +76,11 @@ def run(args: argparse.Namespace) -> None:
     if not config.has_guarantee:
         return
     print(describe_total(plan))
-    trained = None
-    if plan.sampling is not None:
-        from ..runs.diffusion_run import count_trained, named_latent_model  # loads torch
-
-        trained = named_latent_model(config, facts)  # once: a base can have gigabytes
-        if number := count_trained(config, facts, trained):  # 0 without such a name, or if the method has its own
-            print(describe_step(plan, plan.sampling, number), flush=True)
+    trained = planned_model(config, facts)
+    if plan.sampling is not None and trained is not None and trained.num_noisy:
+        print(describe_step(plan, plan.sampling, trained.num_noisy), flush=True)
     if not args.no_timing:
-        script = import_module(f"diffusers_dp.training.{config.registered().script_name}")
-        print(how_long(config, facts, plan, getattr(script, "build", None), trained))
+        print(how_long(config, facts, plan, trained))
     if args.picture is not None:
         from .plan_picture import draw_plan
 
@@ -105,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
 def read(training_flags: list[str], method: str | None = None) -> tuple[TrainingConfig, PublicFacts]:
     """The configuration and public facts of a dry run with these flags, of the recipe's method unless another is
     named."""
-    config = load_config([*training_flags, "--dry_run"], config_class_of(training_flags, method))
+    config = load_config([*training_flags, "--dry_run"], chosen_method(training_flags, method))
     try:
         return config, public_facts(config.data)
     except UsageError as error:
@@ -136,19 +122,16 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     Raises:
         UsageError: A value cannot be at all, or none can be planned.
     """
-    from ..runs.diffusion_run import count_trained  # loads torch
-
     plans: dict[str, tuple[Plan, int]] = {}
-    counts: dict[str, int] = {}  # of the same pipeline: a base can have gigabytes
+    counts: dict[str, int] = {}
     notes = []
     for value in values:
         config, facts = read([*training_flags, f"--{name}={value}"], method)
         try:
-            plan, key = plan_run(config, facts), value
-            if isinstance(config, LatentConfig):
-                key = repr((config.base_settings, config.targets, config.trained_settings))
+            plan, key = plan_run(config, facts), "" if config.dp_sgd is None else config.dp_sgd.model_key
             if key not in counts:
-                counts[key] = count_trained(config, facts)
+                trained = planned_model(config, facts)
+                counts[key] = 0 if trained is None else trained.num_noisy
             plans[value] = plan, counts[key]
         except UsageError as error:
             notes.append(f"{name}={value}: {error}")

@@ -5,11 +5,11 @@ diffusers-dp train feta_pro --config folder_cpu --train_data_dir scans --class_n
 """
 
 import argparse
-from importlib import import_module
 
+from ..audit.preflight import preflight
 from ..methods.config import CONFIGS
 from ..methods.registry import METHODS
-from ..runs.launch import launch
+from ..runs.launch import launch, run_method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,5 +22,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Exits as the script does: 2, 3, 4, 75 or 130 after one sentence."""
-    script = import_module(f"diffusers_dp.training.{METHODS[args.method].script_name}")
-    launch(lambda: script.main([*CONFIGS[args.method]().chosen_by, *args.flags]))
+    launch(lambda: run_method(METHODS[args.method], preflight, args.flags))

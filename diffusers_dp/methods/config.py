@@ -7,21 +7,21 @@ import sys
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
 from .command_line import parser_of
 from .data_checks import refuse_columns_without_a_dataset
-from .dp_gan import DPGANConfig
 from .flag_groups import parse_rate
 from .flags import DPSGDConfig, TrainingConfig
-from .latents import LATENTS, TRAINED, LatentConfig
-from .mean_embedding import EMBEDDINGS, FEATURES
-from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig, PGEDPSGDConfig
-from .private_evolution import PrivateEvolutionConfig
-from .psg import PSGConfig
+from .latents import TRAINED, LatentConfig
+from .mean_embedding import FEATURES
+from .method import Method
+from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
 from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
+from .registry import METHODS
 from .validation import validate
 
 
@@ -30,13 +30,11 @@ __all__ = [
     "DPDMConfig",
     "DPDiffusionConfig",
     "DPFETAConfig",
-    "DPGANConfig",
     "DPSGDConfig",
     "FETAProConfig",
-    "PGEDPSGDConfig",
     "SamplingFacts",
     "TrainingConfig",
-    "config_class_of",
+    "chosen_method",
     "load_config",
     "nearest",
     "resolve",
@@ -46,21 +44,7 @@ __all__ = [
 ]
 
 #: The configuration of each method that has a training script.
-CONFIGS: dict[str, type[TrainingConfig]] = {
-    config.method: config
-    for config in (
-        FETAProConfig,
-        DPFETAConfig,
-        DPDMConfig,
-        DPDiffusionConfig,
-        *LATENTS,
-        *EMBEDDINGS,
-        PrivateEvolutionConfig,
-        PSGConfig,
-        DPGANConfig,
-        PGEDPSGDConfig,
-    )  # fmt: skip
-}
+CONFIGS = {name: method.config for name, method in METHODS.items() if method.config is not None}
 #: Flags that choose a method by their value.
 CHOOSERS = {"features": FEATURES, "train": TRAINED}
 Config = TypeVar("Config", bound=TrainingConfig)
@@ -115,16 +99,20 @@ def load_config(argv: list[str] | None = None) -> FETAProConfig: ...
 
 
 @overload
-def load_config(argv: list[str] | None, config_class: type[Config]) -> Config: ...
+def load_config(argv: list[str] | None, of: type[Config]) -> Config: ...
 
 
-def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig] = FETAProConfig) -> TrainingConfig:
+@overload
+def load_config(argv: list[str] | None, of: Method) -> TrainingConfig: ...
+
+
+def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method = FETAProConfig) -> TrainingConfig:
     """
     Reads the flags: the command line wins over the recipe of `--config`, and that over the defaults.
 
     Args:
         argv (`list[str]`, *optional*): The command line without the program's name. Defaults to `sys.argv[1:]`.
-        config_class (`type[TrainingConfig]`): Of the method.
+        of (`type[TrainingConfig]` or `Method`): A registered configuration, or a method that has one.
 
     Returns:
         `TrainingConfig`: The validated configuration, of that class.
@@ -133,7 +121,9 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
         `UsageError`: A flag or a key of the recipe is unknown, contradicts another, or has a value that cannot be; or
             the recipe is of another method.
     """
-    given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class)
+    method, config_class = (of, of.config) if isinstance(of, Method) else (METHODS[of.method], of)
+    assert config_class is not None  # of a method that is built
+    given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class, method)
     recipe = _read_recipe(given["config"], config_class) if given.get("config") else {}
     exclusive = _EXCLUSIVE if issubclass(config_class, LatentConfig) else _EXCLUSIVE + _EXCLUSIVE_STARTS
     for source in (given, recipe):
@@ -152,47 +142,45 @@ def load_config(argv: list[str] | None = None, config_class: type[TrainingConfig
     return config
 
 
-def config_class_of(
-    argv: list[str], method: str | None = None, among: Sequence[str] = tuple(CONFIGS)
-) -> type[TrainingConfig]:
+def chosen_method(argv: list[str], name: str | None = None, among: Sequence[str] = tuple(CONFIGS)) -> Method:
     """
-    The configuration class of a command line that says its method with `--method`, or else by `--features`, `--train`
-    or its recipe; that of the first of `among` where none does. The name of a shipped recipe says whose it is: of
-    methods that share it, the first.
+    The method of a command line that names it with `--method`, or else by `--features`, `--train` or its recipe; the
+    first of `among` where none does. The name of a shipped recipe says whose it is: of methods that share it, the
+    first.
 
     Args:
         argv (`list[str]`): Training flags.
-        method (`str`, *optional*): From `--method`.
+        name (`str`, *optional*): From `--method`.
         among (`Sequence[str]`): Methods that may be meant; by default all that have a script, FETA-Pro first.
 
     Raises:
         `UsageError`: There is no training script of that method, or the recipe cannot be read.
     """
-    if method is None:
+    if name is None:
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config", nargs="?")
-        for name in CHOOSERS:
-            parser.add_argument(f"--{name}", action="append")  # the first says the method, and `check` sees the last
+        for flag in CHOOSERS:
+            parser.add_argument(f"--{flag}", action="append")  # the first says the method, and `check` sees the last
         given = parser.parse_known_args(argv)[0]
-        path, method = given.config, among[0]
-        chosen = [methods[value[0]] for name, methods in CHOOSERS.items()
-                  if (value := getattr(given, name)) and value[0] in methods]  # fmt: skip
+        path, name = given.config, among[0]
+        chosen = [methods[value[0]] for flag, methods in CHOOSERS.items()
+                  if (value := getattr(given, flag)) and value[0] in methods]  # fmt: skip
         if chosen:
-            method = chosen[0]
+            name = chosen[0]
         elif path:
-            method = method_of_recipe(path, among) or _read_yaml(path, method).get("method", method)
-        if str(method) not in CONFIGS:
-            raise UsageError(f"--config {path}: method {method!r} is unknown; it is one of {', '.join(CONFIGS)}.")
-    if method not in CONFIGS:
-        raise UsageError(f"--method {method} has no training script; give one of {', '.join(CONFIGS)}.")
-    return CONFIGS[method]
+            name = method_of_recipe(path, among) or _read_yaml(path, name).get("method", name)
+        if str(name) not in CONFIGS:
+            raise UsageError(f"--config {path}: method {name!r} is unknown; it is one of {', '.join(CONFIGS)}.")
+    if name not in CONFIGS:
+        raise UsageError(f"--method {name} has no training script; give one of {', '.join(CONFIGS)}.")
+    return METHODS[name]
 
 
-def _parse_command_line(argv: list[str], config_class: type[TrainingConfig]) -> dict[str, Any]:
+def _parse_command_line(argv: list[str], config_class: type[TrainingConfig], method: Method) -> dict[str, Any]:
     """Returns only the flags that were given, so that a recipe can supply the others."""
-    method = config_class.registered()
+    script = METHODS.get(method.name, method).script
     parser = parser_of(
-        config_class, prog=f"{method.script_name}.py",
+        config_class, prog=Path(script or sys.argv[0]).name,
         description=f"Trains an image model on sensitive images with {method.title}, under one total epsilon.",
     )  # fmt: skip
     names = [flag.name for flag in fields(config_class)]

@@ -9,6 +9,7 @@ from ..errors import UsageError
 from .flag_groups import NetworkFlags, flag, run_folder
 from .flags import DPSGDConfig, OrdinaryTraining
 from .mean_embedding import GeneratorFlags
+from .method import DP_SGD, Method
 
 
 #: What `--gan_loss` may be.
@@ -92,3 +93,14 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
             value = getattr(self, name)
             if value is not None and not least <= value < 1:
                 raise UsageError(f"--{name} is {value}; give a number from 0 to below 1.")
+
+
+METHODS = (
+    Method(
+        "dp_gan", "DP-GAN", "Xie et al. 2018; Bie et al. 2023, Private GANs, Revisited", "proven_with_assumptions",
+        "DP-SGD on the discriminator's real rows; generated rows and the generator are post-processing, and the "
+        "discriminator's scores of real images leave the door nowhere.",
+        mechanisms=(DP_SGD,), config=DPGANConfig, train="diffusers_dp.training.train_dp_gan:train",
+        build="diffusers_dp.training.train_dp_gan:build",
+    ),
+)  # fmt: skip

@@ -24,7 +24,6 @@ from .flag_groups import (
     split_list,
 )
 from .grey_values import parse_range, parse_suffixes
-from .registry import METHODS, Method
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     configuration adds its groups of flags (`method_flags.py`).
     """
 
-    #: Name in the registry of methods, which knows its script, and of the folder of its recipes.
+    #: Name of the method, and of the folder of its recipes.
     method: ClassVar[str]
 
-    @classmethod
-    def registered(cls) -> Method:
-        """The method, as the registry has it. Own code, which it does not know, describes itself here."""
-        return METHODS[cls.method]
+    @property
+    def dp_sgd(self) -> "DPSGDConfig | None":
+        """The same flags, where the method ends with DP-SGD."""
+        return None
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -94,11 +93,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """What gets the budget that all else leaves, in words."""
         rest = [query.title for query in self.queries if query.noise_multiplier is None and query.budget_share is None]
         return f"the {rest[0]}" if rest else "anything else"
-
-    @property
-    def chosen_by(self) -> tuple[str, ...]:
-        """Flags that choose this method among those of its script."""
-        return ()
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
@@ -246,6 +240,20 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 @dataclass
 class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
     """The flags of a method that ends with DP-SGD, on whatever network."""
+
+    @property
+    def dp_sgd(self) -> "DPSGDConfig":
+        return self
+
+    @property
+    def names_model(self) -> bool:
+        """Whether the flags say which model is trained."""
+        return True
+
+    @property
+    def model_key(self) -> str:
+        """A text that differs where the trained model can differ."""
+        return repr(self)
 
     @property
     def takes_rest(self) -> str:

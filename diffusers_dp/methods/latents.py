@@ -12,6 +12,7 @@ from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
 from .flag_groups import LevelFlags, flag, run_folder, split_list
 from .flags import OrdinaryTraining
+from .method import DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SpatialFlags
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
@@ -93,8 +94,22 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
     """What the methods of `training/train_dp_ldm.py` share."""
 
     @property
-    def chosen_by(self) -> tuple[str, ...]:
-        return ("--train", self.train)
+    def names_model(self) -> bool:
+        return self.pretrained_model_name_or_path is not None
+
+    @property
+    def model_key(self) -> str:  # a base can have gigabytes
+        return repr((self.base_settings, self.targets, self.trained_settings))
+
+    @property
+    def central(self) -> "DPLDMConfig | None":
+        """The same flags, where noisy central images are asked for."""
+        return None
+
+    @property
+    def salient(self) -> "DPSAPFConfig | None":
+        """The same flags, where a noisy answer chooses layers."""
+        return None
 
     @property
     def merges(self) -> bool:
@@ -221,6 +236,10 @@ class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
     output_dir: str = run_folder("runs/dp_ldm")
 
     @property
+    def central(self) -> "DPLDMConfig | None":
+        return self if self.ask_central_images else None
+
+    @property
     def queries(self) -> tuple[Query, ...]:
         return (self.central_images_query,) if self.ask_central_images else ()
 
@@ -276,6 +295,10 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
     output_dir: str = run_folder("runs/dp_sapf")
 
     @property
+    def salient(self) -> "DPSAPFConfig":
+        return self
+
+    @property
     def queries(self) -> tuple[Query, ...]:
         return (self.saliency_query,)
 
@@ -305,5 +328,27 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
             raise UsageError(f"--saliency_times is '{self.saliency_times}'; give numbers between 0 and 1.")
 
 
-#: Of `training/train_dp_ldm.py`, the first where neither flags nor recipe say.
-LATENTS = (DPLoRAConfig, DPLDMConfig, DPSAPFConfig)
+_CODE: dict[str, Any] = {
+    "train": "diffusers_dp.training.train_dp_ldm:train", "run_class": "diffusers_dp.runs.latent_run:LatentRun",
+    "build": "diffusers_dp.runs.latent_run:build",
+}  # fmt: skip
+METHODS = (
+    Method(
+        "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
+        "proven_with_assumptions",
+        "DP-SGD on some of the weights, after DP-FETA's central images where they are asked; autoencoder and "
+        "pre-training data must be public.",
+        mechanisms=(SAMPLED_SUM, DP_SGD), config=DPLDMConfig, **_CODE,
+    ),
+    Method(
+        "dp_lora", "DP-LoRA", "Tsai et al. 2024, Differentially Private Fine-Tuning of Diffusion Models",
+        "proven_with_assumptions",
+        "DP-SGD on low-rank matrices; autoencoder, pre-training data and prompts must be public.",
+        mechanisms=(DP_SGD,), config=DPLoRAConfig, **_CODE,
+    ),
+    Method(
+        "dp_sapf", "DP-SAPF", "arXiv 2605.30312, with shares of squared gradient norms", "proven_with_assumptions",
+        "One noisy sum of shares, of norm 1 at most, chooses layers; then DP-SGD on low-rank matrices beside them.",
+        mechanisms=(SUM, DP_SGD), config=DPSAPFConfig, **_CODE,
+    ),
+)  # fmt: skip

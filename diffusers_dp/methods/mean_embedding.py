@@ -16,6 +16,7 @@ from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
 from .flag_groups import NetworkFlags, ScatteringFlags, flag, run_folder, split_list
 from .flags import TrainingConfig
+from .method import SUM, Method
 
 
 #: What `--features` may be, and whose they are.
@@ -79,10 +80,6 @@ class MeanEmbeddingFlags:
 @dataclass
 class MeanEmbeddingConfig(MeanEmbeddingFlags, GeneratorFlags, NetworkFlags, TrainingConfig):
     """What the methods of `training/train_mean_embedding.py` share."""
-
-    @property
-    def chosen_by(self) -> tuple[str, ...]:
-        return ("--features", self.features)
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -382,5 +379,41 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
         self.check_levels(self.image_shape)
 
 
-#: Of each value of `--features`.
-EMBEDDINGS = (DPMERFConfig, DPKernelConfig, DPNTKConfig, DPHPConfig, DPMEPFConfig, DPScatteringConfig)
+_TRAIN = "diffusers_dp.training.train_mean_embedding:train"
+METHODS = (
+    Method(
+        "dp_merf", "DP-MERF", "Harder et al. 2021, Differentially Private Mean Embeddings", "proven_with_assumptions",
+        "One noisy sum of random features of norm 1; the generator is fitted to the answer.",
+        mechanisms=(SUM,), config=DPMERFConfig, train=_TRAIN,
+    ),
+    Method(
+        "dp_kernel", "DP-Kernel (random features)", "Jiang et al. 2023, Functional Renyi DP, with a finite kernel",
+        "proven_with_assumptions",
+        "One noisy sum of random features of several kernels, whose noise is their Gaussian process; the public "
+        "code's noise has no gradient, so that code is not private (dp_kernel_published).",
+        mechanisms=(SUM,), config=DPKernelConfig, train=_TRAIN,
+    ),
+    Method(
+        "dp_ntk", "DP-NTK", "Yang et al. 2023, Differentially Private Neural Tangent Kernels",
+        "proven_with_assumptions",
+        "One noisy sum of gradients of an untrained network, scaled to norm 1; its weights come from a public seed.",
+        mechanisms=(SUM,), config=DPNTKConfig, train=_TRAIN,
+    ),
+    Method(
+        "dp_hp", "DP-HP", "Vinaroz et al. 2022, Hermite Polynomial Features", "proven_with_assumptions",
+        "One noisy sum of Hermite features of norm 1, of its sum kernel and of one product kernel together.",
+        mechanisms=(SUM,), config=DPHPConfig, train=_TRAIN,
+    ),
+    Method(
+        "dp_mepf", "DP-MEPF", "Harder et al. 2023, Pre-trained Perceptual Features", "proven_with_assumptions",
+        "Noisy sums of features of norm 1, sensitivity 1 each where an image is zeroed out; the feature network must "
+        "be public. Unlike in the public code, stopping answers are noised and no count divides.",
+        mechanisms=(SUM,), config=DPMEPFConfig, train=_TRAIN,
+    ),
+    Method(
+        "dp_scattering", "DP-Scattering", "ours: DP-MERF on wavelet coefficients", "proven_with_assumptions",
+        "One noisy sum of random features of wavelet coefficients and of pixels, of norm 1; nothing is learned from "
+        "public data.",
+        mechanisms=(SUM,), config=DPScatteringConfig, train=_TRAIN,
+    ),
+)  # fmt: skip

@@ -5,7 +5,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.frequency import FrequencyFeatures
 from ..queries.mean_features import MeanFeatures
@@ -14,6 +13,7 @@ from ..queries.semantic import PublicClassifier, SemanticQuery
 from ..schedulers.curricula import CURRICULA
 from .flag_groups import ScatteringFlags, flag, parse_rate, run_folder
 from .flags import DiffusionConfig, OrdinaryTraining
+from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
 from .public_flags import LearnsPublicImages
 
 
@@ -303,18 +303,6 @@ class DPDMConfig(DiffusionConfig):
 
 
 @dataclass
-class PGEDPSGDConfig(DPDMConfig):
-    """All flags of `training/train_pge_dpsgd.py`: those of DPDM, whose training it is."""
-
-    method: ClassVar[str] = "pge_dpsgd"
-    output_dir: str = run_folder("runs/pge_dpsgd")
-
-    def check(self) -> None:
-        if self.objective == "ddpm":
-            raise UsageError("--objective ddpm has no scores at EDM's noise levels, which are sampled from: give edm.")
-
-
-@dataclass
 class DPDiffusionConfig(SemanticFlags, PublicConfig):
     """All flags of `training/train_dp_diffusion.py`."""
 
@@ -367,3 +355,32 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     def bins(self) -> int:
         """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
         return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
+
+
+METHODS = (
+    Method(
+        "feta_pro", "FETA-Pro", "From Easy to Hard++ (arXiv 2601.06368), Algorithm 2", "proven_with_assumptions",
+        "Two clipped sums and DP-SGD, composed; its warm-up reads noisy answers only.",
+        mechanisms=(SUM, SAMPLED_SUM, DP_SGD),
+        config=FETAProConfig, train="diffusers_dp.training.train_feta_pro:train", **DIFFUSION,
+    ),
+    Method(
+        "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 3", "proven_with_assumptions",
+        "Mean or mode images are clipped sums, divided by an expected count and not, as in the public code, by the "
+        "observed one.",
+        mechanisms=(SAMPLED_SUM, DP_SGD),
+        config=DPFETAConfig, train="diffusers_dp.training.train_dp_feta:train", **DIFFUSION,
+    ),
+    Method(
+        "dpdm", "DPDM", "Dockhorn et al. 2023, Differentially Private Diffusion Models", "proven_with_assumptions",
+        "The K draws of an image are averaged before they are clipped, so K does not enter the sensitivity.",
+        mechanisms=(DP_SGD,), config=DPDMConfig, train="diffusers_dp.training.train_dpdm:train", **DIFFUSION,
+    ),
+    Method(
+        "dp_diffusion", "DP-Diffusion", "Ghalebikesabi et al. 2023, Algorithm 1", "proven_with_assumptions",
+        "With Poisson samples, which its accounting assumes and its Algorithm 1 does not take; pre-training data must "
+        "be public.",
+        mechanisms=(DP_SGD,),
+        config=DPDiffusionConfig, train="diffusers_dp.training.train_dp_diffusion:train", **DIFFUSION,
+    ),
+)  # fmt: skip

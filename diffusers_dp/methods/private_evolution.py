@@ -13,6 +13,7 @@ from ..queries.query import Query
 from ..queries.votes import Votes
 from .flag_groups import NetworkFlags, flag, run_folder, split_list
 from .flags import TrainingConfig
+from .method import SUM, Method
 from .public_flags import PublicDataFlags
 
 
@@ -262,3 +263,14 @@ class PrivateEvolutionConfig(
                 f"--public_margin {self.public_margin} leaves nothing of images of {self.image_shape[1]} pixels a "
                 "side; give a smaller one."
             )
+
+
+METHODS = (
+    Method(
+        "pe", "Private Evolution", "Lin et al. 2024, Images via Foundation Model APIs, Algorithm 1",
+        "proven_with_assumptions",
+        "A noisy histogram of votes in each generation, one vote an image, for candidates of its class; all classes "
+        "have as many candidates. What proposes candidates must be public.",
+        mechanisms=(SUM,), config=PrivateEvolutionConfig, train="diffusers_dp.training.train_private_evolution:train",
+    ),
+)  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ..errors import UsageError
 from .flag_groups import flag, run_folder
 from .flags import DPSGDConfig
+from .method import DP_SGD, Method
 
 
 MATCHED_LAYERS = ("all", "last")
@@ -76,3 +77,13 @@ class PSGConfig(PSGFlags, DPSGDConfig):
             )
         if self.evaluation_reserve is not None:
             raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
+
+
+METHODS = (
+    Method(
+        "psg", "PSG", "Chen et al. 2022, Private Set Generation, Algorithm 1", "proven_with_assumptions",
+        "DP-SGD's noisy gradients of random networks; synthetic images follow them, and no test image is looked at.",
+        mechanisms=(DP_SGD,), config=PSGConfig, train="diffusers_dp.training.train_psg:train",
+        build="diffusers_dp.training.train_psg:build",
+    ),
+)  # fmt: skip

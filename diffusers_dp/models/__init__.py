@@ -5,7 +5,7 @@ from .feature_generator import FeatureGenerator, frequency_matching_loss
 from .objective import Scheduler, TrainingLoss, build_objective, noise_schedule
 from .one_step import OneStepGenerator, one_step_scheduler
 from .row_augmentation import AugmentedLoss
-from .unet import count_parameters, unet_config
+from .unet import unet_config
 
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Scheduler",
     "TrainingLoss",
     "build_objective",
-    "count_parameters",
     "ddim_images",
     "frequency_matching_loss",
     "linear_schedule",

@@ -5,8 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from diffusers import UNet2DConditionModel, UNet2DModel
+from diffusers import UNet2DConditionModel
 
 
 def unet_config(
@@ -90,10 +89,3 @@ def latent_unet(
 def _groups(common: int) -> int:
     """Returns the number of normalisation groups for channels with this greatest common divisor."""
     return max(n for n in range(1, 33) if common % n == 0 and (n == 1 or 4 * n <= common))
-
-
-def count_parameters(image_shape: tuple[int, int, int], num_classes: int | None, **network: Any) -> int:
-    """Counts the trained parameters of the model without allocating them. See `unet_config`."""
-    with torch.device("meta"):
-        unet = UNet2DModel(**unet_config(image_shape, num_classes, **network))
-    return sum(parameter.numel() for parameter in unet.parameters())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files.journal import put_in_place, remove_leftovers
-from ..methods.registry import Method
+from ..methods.method import Method
 from ..verify import NO_GUARANTEE, WITHOUT, without_guarantee
 
 

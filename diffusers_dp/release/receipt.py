@@ -20,7 +20,7 @@ from ..accounting.epsilon import RDP_ORDERS
 from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
 from ..files.canonical import canonical_json
-from ..methods.registry import PROVEN, Method
+from ..methods.method import PROVEN, Method
 from ..verify import CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
 
 

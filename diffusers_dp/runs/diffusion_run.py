@@ -12,11 +12,9 @@ import torch
 from ..data.images import PublicFacts
 from ..data.public_images import PublicImages, of_classes
 from ..errors import UsageError
-from ..methods.config import TrainingConfig
 from ..methods.flag_groups import ModelFlags
 from ..methods.flags import DiffusionConfig
-from ..methods.latents import LatentConfig
-from ..models import Denoiser, TrainingLoss, build_objective, count_parameters
+from ..models import Denoiser, TrainingLoss, build_objective
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..queries.semantic import semantic_classes
@@ -210,46 +208,7 @@ def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
     return pipeline
 
 
-def run_of(config: TrainingConfig) -> type[TrainingRun[Any]]:
-    """The kind of run that a method's flags ask for."""
-    if isinstance(config, LatentConfig):
-        from .latent_run import LatentRun
-
-        return LatentRun
-    return DiffusionRun if isinstance(config, DiffusionConfig) else TrainingRun
-
-
-def model_to_audit(config: TrainingConfig, facts: PublicFacts, device: torch.device | str) -> Trained | None:
-    """The diffusion model that DP-SGD will train, for the pre-flight; `None` of a method without one."""
-    if isinstance(config, LatentConfig):
-        from .latent_run import latent_model_to_audit
-
-        return latent_model_to_audit(facts, config.targets, device, config.base_settings, config.trained_settings)
-    if not isinstance(config, DiffusionConfig):
-        return None
+def build(config: DiffusionConfig, facts: PublicFacts, device: torch.device | str) -> Trained:
+    """The diffusion model that DP-SGD will train, see `Method`."""
     denoiser, loss = build_denoiser(config, facts, device)
     return Trained(denoiser.unet, denoiser, loss)
-
-
-def named_latent_model(config: TrainingConfig, facts: PublicFacts) -> Trained | None:
-    """What DP-SGD will train of the public pipeline that the flags name, on the CPU; `None` where they name none."""
-    if not isinstance(config, LatentConfig) or config.pretrained_model_name_or_path is None:
-        return None
-    return model_to_audit(config, facts, "cpu")
-
-
-def count_trained(config: TrainingConfig, facts: PublicFacts, trained: Trained | None = None) -> int:
-    """The number of parameters that DP-SGD trains; 0 of a method without a diffusion model, or where none is named.
-
-    Args:
-        trained (`Trained`, *optional*): The model, where it was loaded already.
-    """
-    if isinstance(config, LatentConfig):
-        trained = trained or named_latent_model(config, facts)
-        return 0 if trained is None else sum(parameter.numel() for parameter in trained.module.parameters())
-    if not isinstance(config, DiffusionConfig):
-        return 0
-    num_classes = None if facts.class_names is None else len(facts.class_names)
-    if getattr(config, "pretrained_model_name_or_path", None) is None:
-        return count_parameters(facts.image_shape, num_classes, **config.network)
-    return sum(parameter.numel() for parameter in starting_model(config, facts).unet.parameters())

@@ -48,6 +48,11 @@ class Trained:
     opened: Any = None
 
     @property
+    def num_noisy(self) -> int:
+        """The number of weights that noise reaches as it is; 0 where `backward` has the noisy gradient first."""
+        return 0 if self.backward is not None else sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
     def kind(self) -> list[str]:
         """The names of the loss and of all classes of layers, by which a run knows what its pre-flight tried."""
         layers = {type(layer) for layer in (*self.module.modules(), *self.model.modules())}

@@ -293,17 +293,11 @@ def make_trained(
     return Trained(trained_parameters(denoiser), denoiser, PosteriorLoss(loss) if draw_posterior else loss)
 
 
-def latent_model_to_audit(
-    facts: PublicFacts,
-    targets: tuple[str, ...],
-    device: torch.device | str,
-    base_settings: dict[str, Any],
-    trained_settings: dict[str, Any],
-) -> Trained:
+def build(config: LatentConfig, facts: PublicFacts, device: torch.device | str) -> Trained:
     """What DP-SGD will train: other layers around the very weights of the base, which an audit leaves as they are. The
     run takes the base, to which no adapter was added."""
-    base, encoder, denoiser = opened = open_base(facts, **base_settings)
+    base, encoder, denoiser = opened = open_base(facts, **config.base_settings)
     weights = {id(each): each for each in (*denoiser.parameters(), *denoiser.buffers())}
-    trained = make_trained(copy.deepcopy(denoiser, weights), targets, **trained_settings)
+    trained = make_trained(copy.deepcopy(denoiser, weights), config.targets, **config.trained_settings)
     trained.model.to(device)
     return replace(trained, row_shape=encoder.shape(facts.image_shape), opened=opened)

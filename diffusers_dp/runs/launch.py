@@ -3,14 +3,15 @@
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
 from ..distributed.launcher import is_launched, leave, let_threads_sleep, tell
 from ..errors import DiffusersDPError, Interrupted, UsageError
-from ..methods.config import DPSGDConfig, TrainingConfig, load_config
-from ..methods.latents import LatentConfig
+from ..methods.config import TrainingConfig, load_config
+from ..methods.method import Method, load
+from ..methods.registry import METHODS
 from ..release.push import prepare_push
 from .folder import RunFolder
 from .plan import Plan, plan_run
@@ -20,64 +21,49 @@ if TYPE_CHECKING:
     from ..distributed.processes import Processes
     from .dp_sgd import Trained
 
-    Build = Callable[[Any, PublicFacts, Any], Any]
     Preflight = Callable[..., None]  # see `audit.preflight`
-
-Config = TypeVar("Config", bound=TrainingConfig)
 
 
 @stoppable()
-def run_method(
-    config_class: type[Config],
-    method: "Callable[[Any], None]",
-    preflight: "Preflight",
-    argv: list[str] | None = None,
-    *,
-    build: "Build | None" = None,
-) -> None:
+def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = None) -> None:
     """Reads the flags, plans, refuses what cannot be, and lets the method train.
 
     One process that no launcher started loads torch after all that, and not at all in a dry run. Needed earlier, it is
     loaded earlier: for public images, for PRV, for bf16, and where several processes plan together.
 
     Args:
-        config_class (`type[TrainingConfig]`): The method's flags.
-        method (`Callable`): What is particular to it; is given a `TrainingRun`, or a `DiffusionRun`.
+        method (`Method`): One of the registry, or one's own.
         preflight (`Callable`): Audits the mechanism before anything is spent.
         argv (`list[str]`, *optional*): The command line without the program's name.
-        build (`Callable`, *optional*): The flags, public facts and a device to a new `Trained`, for the pre-flight. A
-            method whose DP-SGD trains no diffusion model needs it, unless `--skip_preflight` is given.
 
     Raises:
         DiffusersDPError: See there; `Interrupted` at SIGTERM.
     """
-    config = load_config(argv, config_class)
+    config = load_config(argv, method)
     early = _start(config) if is_launched() or config.precision != "no" else None
     facts, plan = _plan(config) if early is None else early.on_first(lambda: _plan(config))
     if config.dry_run:
         return
     processes = early or _start(config)
     from ..gradients import tune
-    from .diffusion_run import model_to_audit, run_of
     from .forecast import forecast
 
     tune(config.tunes_engine)
     opened, tried = None, None
     if not config.skip_preflight:
-        make = build or model_to_audit
 
         def check() -> list[str] | None:
             nonlocal opened
-            trained = make(config, facts, processes.device)
-            if trained is None and isinstance(config, DPSGDConfig):
+            trained = None if method.build is None else load(method.build)(config, facts, processes.device)
+            if trained is None and config.dp_sgd is not None:
                 raise UsageError(
-                    f"{config.method} trains no diffusion model, and nothing says what the pre-flight is to try: give "
-                    "`run_method` a `build` that returns what DP-SGD trains."
+                    f"Nothing says what DP-SGD of {method.name} trains, so the pre-flight has nothing to try: give "
+                    "its `Method` a `build` that returns it."
                 )
             opened = None if trained is None else trained.opened
             preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
-            if isinstance(config, DPSGDConfig) and trained is not None:
-                settings = config.forecast_settings
+            if config.dp_sgd is not None and trained is not None:
+                settings = config.dp_sgd.forecast_settings
                 print(forecast(facts, plan, trained, processes.device, count=processes.count, **settings), flush=True)
             return None if trained is None else trained.kind
 
@@ -85,33 +71,34 @@ def run_method(
     folder = RunFolder(config.output_dir)
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():
-        run = run_of(config)(config, facts, plan, processes, folder, opened, tried)
+        run = load(method.run_class)(method, config, facts, plan, processes, folder, opened, tried)
         with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):
-            method(run)
+            load(method.train)(run)
 
 
-def how_long(
-    config: TrainingConfig, facts: PublicFacts, plan: Plan, build: "Build | None" = None,
-    trained: "Trained | None" = None,
-) -> str:  # fmt: skip
-    """What the pre-flight says of seconds, memory and disk, for `diffusers-dp plan`. Arguments are those of
-    `run_method`; `trained` is the model, where it was loaded already."""
-    if not isinstance(config, DPSGDConfig):
-        return f"how long: not measured, for {config.registered().title} takes no noisy gradients."
-    if isinstance(config, LatentConfig) and config.pretrained_model_name_or_path is None:
-        return "how long: not measured without --pretrained_model_name_or_path."
+def planned_model(config: TrainingConfig, facts: PublicFacts) -> "Trained | None":
+    """What DP-SGD of a registered method will train; `None` without DP-SGD, or where the flags do not name it."""
+    if config.dp_sgd is None or not config.dp_sgd.names_model:
+        return None
     import torch
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    trained: Trained = load(METHODS[config.method].build)(config, facts, device)
+    return trained
+
+
+def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "Trained | None") -> str:
+    """What the pre-flight says of seconds, memory and disk, for `diffusers-dp plan`."""
+    if config.dp_sgd is None:
+        return f"how long: not measured, for {METHODS[config.method].title} takes no noisy gradients."
+    if trained is None:
+        return "how long: not measured without --pretrained_model_name_or_path."
     from ..gradients import tune
-    from .diffusion_run import model_to_audit
     from .forecast import forecast
 
     tune(config.tunes_engine)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    trained = trained or (build or model_to_audit)(config, facts, device)
-    assert trained is not None  # of a method of this library with DP-SGD
-    trained.model.to(device)
-    return str(forecast(facts, plan, trained, device, **config.forecast_settings))
+    device = next(trained.model.parameters()).device
+    return str(forecast(facts, plan, trained, device, **config.dp_sgd.forecast_settings))
 
 
 def launch(main: Callable[[], None]) -> None:

@@ -181,13 +181,13 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     later = {row.name: row for row in ledger.set_aside}
     later = _rows_of_the_rest(rest, ledger) | later
     errors: dict[int, float] = {}
-    if isinstance(config, DPSGDConfig) and sampling is not None:
-        workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
+    if (steps := config.dp_sgd) is not None and sampling is not None:
+        workload = Workload(steps.max_train_steps, steps.lr_scheduler, steps.lr_warmup_steps, steps.ema_decay)
         bands, errors = chosen_bands(
-            config.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=config.counted_steps,
+            steps.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=steps.counted_steps,
             workload=workload, ids=facts.ids,
         )  # fmt: skip
-        later |= _dp_sgd_rows(config, ledger, sampling, bands)
+        later |= _dp_sgd_rows(steps, ledger, sampling, bands)
     for row in later.values():
         ledger.reserve(row)
     rows |= later
@@ -208,7 +208,7 @@ def _refuse_one_name(config: TrainingConfig) -> None:
 def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
     """The queries that share what all others leave, of a method without DP-SGD."""
     rest = [query for query in config.queries if query.noise_multiplier is None and query.budget_share is None]
-    if rest and isinstance(config, DPSGDConfig) or len({query.sample_rate for query in rest}) > 1:
+    if rest and config.dp_sgd is not None or len({query.sample_rate for query in rest}) > 1:
         raise ValueError(f"{config.method}: what is left goes to queries of one sample rate, and none beside DP-SGD.")
     return rest
 
@@ -404,10 +404,10 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
     rest = _queries_of_the_rest(config)
     if not ledger.dataset_bounds:
         return config.target_epsilon
-    if isinstance(config, DPSGDConfig) and sampling is not None:
-        cap = sampling.truncated_batch_size
-        sigma = ledger.calibrate(sampling.sample_rate, config.counted_steps, truncated_batch_size=cap)
-        alone = [_row("dp_sgd", sigma, sampling.sample_rate, config.counted_steps, cap)]
+    if config.dp_sgd is not None and sampling is not None:
+        cap, steps = sampling.truncated_batch_size, config.dp_sgd.counted_steps
+        sigma = ledger.calibrate(sampling.sample_rate, steps, truncated_batch_size=cap)
+        alone = [_row("dp_sgd", sigma, sampling.sample_rate, steps, cap)]
     elif rest:
         alone = list(_rows_of_the_rest(rest, ledger).values())
     else:  # what is asked is given, and fits or does not

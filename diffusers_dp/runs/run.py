@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..evaluation.charged import charged_evaluation
 from ..files.sealed_folder import open_sealed, seal
 from ..methods.config import DPSGDConfig, TrainingConfig
+from ..methods.method import Method
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
@@ -33,6 +34,7 @@ from ..verify import receipt_digest
 from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
 from .plan import Plan, dp_sgd_row, new_ledger
@@ -50,6 +52,7 @@ class TrainingRun(Generic[Config]):
     """One run of a method, from the first image that is read to the release.
 
     Args:
+        method (`Method`): The method.
         config (`TrainingConfig`): The flags.
         facts (`PublicFacts`): What is public of the sensitive images.
         plan (`Plan`): What is asked, and what it costs.
@@ -67,6 +70,7 @@ class TrainingRun(Generic[Config]):
 
     def __init__(
         self,
+        method: Method,
         config: Config,
         facts: PublicFacts,
         plan: Plan,
@@ -75,7 +79,8 @@ class TrainingRun(Generic[Config]):
         opened: Any = None,
         tried: list[str] | None = None,
     ):
-        self.config, self.facts, self.plan, self.processes, self.folder = config, facts, plan, processes, folder
+        self.method, self.config, self.facts, self.plan = method, config, facts, plan
+        self.processes, self.folder = processes, folder
         self.opened, self.tried, self._asked = opened, tried, set[str]()
         self.stages = StageTable()
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
@@ -102,8 +107,8 @@ class TrainingRun(Generic[Config]):
         self.ledger = shared_ledger(
             processes, lambda: new_ledger(config.ledger_path, config, self.facts, self.identity)
         )
-        if isinstance(config, DPSGDConfig):
-            self._keep_groups(config)
+        if config.dp_sgd is not None:
+            self._keep_groups(config.dp_sgd)
         self.identity.keep_training_facts(config.training_facts, began=bool(self.ledger.rows))
         if self.ledger.rows:
             self.identity.resumes.append(
@@ -120,8 +125,8 @@ class TrainingRun(Generic[Config]):
         processes.on_first(self.tracker.start)
         self.answers = NoisyAnswers(private / "answers", processes)
         leaky_log = None
-        if isinstance(config, DPSGDConfig) and config.leaky_logs:
-            leaky_log = LeakyLog(private, config.max_grad_norm)
+        if config.dp_sgd is not None and config.has_leaky_logs:
+            leaky_log = LeakyLog(private, config.dp_sgd.max_grad_norm)
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
             num_images=self.facts.num_images, image_shape=self.facts.image_shape, ledger=self.ledger,
@@ -182,6 +187,10 @@ class TrainingRun(Generic[Config]):
         self._asked.add(query.name)
         self.done(query.title)
         return stored["answer"]
+
+    def take_answers(self, private: Path) -> None:
+        """Starts from the noisy answers of an earlier run, see `earlier_answers.take_answers`."""
+        take_answers(private, self.plan, self.ledger, self.answers)
 
     def _door(self, images: SensitiveImages | None) -> SensitiveImages:
         """The run's own, unless a mapped one is given. Raises `UsageError` where its answers would be charged to
@@ -250,8 +259,8 @@ class TrainingRun(Generic[Config]):
             BudgetExceeded: No step is left.
             UsageError: The pre-flight tried another model or loss, or the door has another ledger.
         """
-        config, sampling = self.config, self.plan.sampling
-        assert isinstance(config, DPSGDConfig) and sampling is not None
+        config, sampling = self.config.dp_sgd, self.plan.sampling
+        assert config is not None and sampling is not None
         door = self._door(images)
         if not config.skip_preflight and trained.kind != self.tried:
             raise UsageError(
@@ -281,7 +290,7 @@ class TrainingRun(Generic[Config]):
         if not self.processes.first_goes_on():
             return
         if not self.ledger.has_guarantee:
-            saved = save_without_guarantee(self.folder.output_dir, pipeline, config.registered())
+            saved = save_without_guarantee(self.folder.output_dir, pipeline, self.method)
             saying = f"Saved {saved}, trained WITHOUT any privacy guarantee."
             print(self.stages, self._where_reading_is_noted, saying, sep="\n")
             return
@@ -390,7 +399,7 @@ class TrainingRun(Generic[Config]):
     ) -> RunRecord:
         return RunRecord(
             ledger=self.ledger,
-            method=self.config.registered(),
+            method=self.method,
             curriculum=curriculum,
             resumes=self.identity.resumes,
             leaky_outputs=[LEAKY_OUTPUT] if self.identity.leaky_logs else [],

@@ -18,7 +18,7 @@ from diffusers_dp.data.images import public_facts
 from diffusers_dp.methods.config import DPDMConfig
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.banded_noise import BandedNoise
-from diffusers_dp.runs.diffusion_run import model_to_audit
+from diffusers_dp.runs.diffusion_run import build
 from diffusers_dp.runs.plan import plan_run
 from support.bands import bands_of, matrix
 
@@ -135,5 +135,5 @@ def test_a_training_with_bands_is_audited_in_its_own_loop():
     )  # fmt: skip
     facts = public_facts(config.data)
     plan = plan_run(config, facts)
-    honest = RunAudit(model_to_audit, "dpdm", config, facts, plan, 300, 24)()
+    honest = RunAudit(build, "dpdm", config, facts, plan, 300, 24)()
     assert honest.verdict == "VALID", honest.reasons

@@ -19,9 +19,8 @@ from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.release.build import attach_audit
-from diffusers_dp.runs.diffusion_run import model_to_audit
+from diffusers_dp.runs.diffusion_run import build as build_model
 from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
-from support.places import FETA_PRO
 from support.releases import make_release
 
 
@@ -38,7 +37,7 @@ def few_probes(monkeypatch):
     monkeypatch.setattr(training_run, "FEWEST_STEPS", 2)
 
 
-def audit(build=model_to_audit, flags=(), canaries=600, steps=4):
+def audit(build=build_model, flags=(), canaries=600, steps=4):
     config = load_config([*FLAGS, *flags])
     facts = public_facts(config.data)
     return RunAudit(build, "train_feta_pro.py", config, facts, plan_run(config, facts), canaries, steps)()
@@ -222,7 +221,7 @@ def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, m
         monkeypatch.setattr(f"diffusers_dp.audit.{audit_of}", lambda *_, **__: pytest.fail("too late"))
     release = trained(tmp_path / "run")
     attach = [tier, *FLAGS, *flags, "--output_dir", tmp_path, "--attach", release]
-    assert command(*attach, *(("--script", FETA_PRO) if tier == "run" else ())) == 2
+    assert command(*attach) == 2
     said = capsys.readouterr().err
     assert f"this release was made with {named}" in said and "repeat the flags of the run that made it" in said
     assert "audit" not in verify.read_receipt(release)
@@ -242,7 +241,7 @@ def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
     release = trained(tmp_path / "trained")
     before = verify.read_receipt(release)
     code = command(
-        "run", "--script", FETA_PRO, *FLAGS, "--audit_steps", 3, "--num_canaries", 500, "--output_dir",
+        "run", *FLAGS, "--audit_steps", 3, "--num_canaries", 500, "--output_dir",
         tmp_path / "run", "--attach", release,
     )  # fmt: skip
     said = capsys.readouterr().out
@@ -259,7 +258,7 @@ def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
 def test_inconclusive_exits_with_4(tmp_path, monkeypatch, capsys):
     noise_halved(monkeypatch)
     flags = [*FLAGS, "--audit_steps", "2", "--num_canaries", "300", "--output_dir", str(tmp_path)]
-    assert command("run", "--script", FETA_PRO, *flags) == 4
+    assert command("run", *flags) == 4
     assert "INCONCLUSIVE" in capsys.readouterr().out
 
 
@@ -272,7 +271,7 @@ def test_the_mechanism_by_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "--script", "missing.py"], "module:function"),
+        (["run", "--script", "training/train_dpdm.py"], "module:function of your own"),
         (["run", "--script", "missing_model:build"], "--script"),
         (["run", "--audit_steps", "0"], "--audit_steps"),
         (["run", "--num_canaries", "3"], "--num_canaries"),

@@ -19,12 +19,12 @@ from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.gradients import check_model, per_example
 from diffusers_dp.gradients.supported import UnsupportedModel
 from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.method import load
+from diffusers_dp.methods.registry import METHODS as REGISTERED
 from diffusers_dp.privacy import sensitive
-from diffusers_dp.runs.diffusion_run import model_to_audit
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.launch import run_method
 from support.latents import LATENT_PIPELINES
-from support.runs import load
 
 
 MECHANISM = Mechanism(
@@ -269,11 +269,11 @@ def bases(tmp_path_factory):
     return {kind: make(folder / kind) for kind, make in LATENT_PIPELINES.items()}
 
 
-def trained_by(method, flags, monkeypatch):
+def trained_by(method, flags):
     """What the method trains, and the facts."""
     config, facts = load_config([*FLAGS, *flags], CONFIGS[method]), PublicFacts(500, (1, 8, 8), CLASSES)
     torch.manual_seed(0)
-    return getattr(load(method, monkeypatch), "build", model_to_audit)(config, facts, "cpu"), facts
+    return load(REGISTERED[method].build)(config, facts, "cpu"), facts
 
 
 def worst(trained, facts, **settings):
@@ -286,12 +286,12 @@ def worst(trained, facts, **settings):
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("method", METHODS)
-def test_models_of_the_library_pass(method, precision, bases, monkeypatch):
+def test_models_of_the_library_pass(method, precision, bases):
     """Also where module and model are two (DP-GAN, PSG), far below what is refused."""
     for base in bases.values() if method in ("dp_lora", "dp_ldm") else [None]:
         flags = [*METHODS[method], "--mixed_precision", precision]
         flags += [] if base is None else ["--pretrained_model_name_or_path", str(base)]
-        trained, facts = trained_by(method, flags, monkeypatch)
+        trained, facts = trained_by(method, flags)
         bf16 = precision == "bf16"
         assert 0 < worst(trained, facts, bf16=bf16) < (TOLERANCE_BF16 / 5 if bf16 else TOLERANCE / 10)
 
@@ -304,9 +304,9 @@ def test_a_run_is_refused_before_anything_is_written(tmp_path):
     model = Model(convolution, lambda layer, x: layer(x) + F.conv2d(x.tanh(), layer.weight, padding=1), classes=10)
     flags = "--max_train_steps 2 --train_batch_size 64 --noise_multiplicity 2 --accountant rdp --target_epsilon 1"
     with pytest.raises(UnsupportedModel, match=r"'layer\.weight': .*F\.linear\(x, layer\.weight\)") as refused:
-        run_method(
-            CONFIGS["dpdm"], lambda run: pytest.fail("it was trained"), preflight,
-            [*flags.split(), "--output_dir", str(tmp_path / "run")],
+        method = replace(
+            REGISTERED["dpdm"], train=lambda run: pytest.fail("it was trained"),
             build=lambda config, facts, device: Trained(model, model, errors),
         )  # fmt: skip
+        run_method(method, preflight, [*flags.split(), "--output_dir", str(tmp_path / "run")])
     assert refused.value.exit_code == 2 and not (tmp_path / "run").exists()

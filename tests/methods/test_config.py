@@ -13,7 +13,7 @@ from diffusers_dp.methods.config import (
     DPDiffusionConfig,
     DPDMConfig,
     FETAProConfig,
-    config_class_of,
+    chosen_method,
     load_config,
     resolve,
     sampling_of,
@@ -231,7 +231,7 @@ def test_every_curriculum_says_what_it_asks(curriculum):
 @pytest.mark.parametrize("path", RECIPES, ids=recipe_name)
 def test_every_recipe_loads(path):
     flags = ["--config", str(path), "--dry_run"]
-    config = load_config(flags, config_class_of(flags))
+    config = load_config(flags, chosen_method(flags))
     assert config.method == path.parent.name.removesuffix("_plus"), "a recipe of another method than FETA-Pro names it"
     assert config.num_train_images is not None
     sampling_of(config, config.num_train_images)
@@ -256,7 +256,7 @@ def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, ep
     assert len(paths) > 3
     for path in paths:
         flags = ["--config", str(path), "--dry_run"]
-        config = load_config(flags, config_class_of(flags))
+        config = load_config(flags, chosen_method(flags))
         facts = resolve(config, config.num_train_images)
         assert (config.target_epsilon, config.accountant) == (epsilon, "rdp")
         assert (facts.num_units, facts.normaliser) == (num_images, normaliser)
@@ -368,7 +368,7 @@ def test_a_method_has_flags_of_its_own_and_the_common_ones(config_class, capsys)
     assert config.output_dir == f"runs/{config.method}"
     text = help_of(config_class, capsys)
     assert (
-        text.startswith(f"usage: {METHODS[config.method].script_name}.py")
+        text.startswith(f"usage: {Path(str(METHODS[config.method].script)).name}")
         and f"(default: runs/{config.method})" in text
     )
     for flag in (*fields(TrainingConfig), *fields(config_class)):
@@ -399,17 +399,17 @@ def test_a_recipe_may_say_its_method():
 
 
 def test_the_method_is_that_of_the_command_line_then_of_the_recipe_then_feta_pro():
-    assert config_class_of([]) is FETAProConfig
-    assert config_class_of(["--config"]) is FETAProConfig  # what is wrong there, `load_config` says
-    assert config_class_of(recipe("max_train_steps: 7\n")) is FETAProConfig
-    assert config_class_of(["--seed", "1", *recipe("method: dpdm\n")]) is DPDMConfig
-    assert config_class_of(["--config=recipe.yaml"]) is DPDMConfig
-    assert config_class_of([], "dpdm") is DPDMConfig
+    assert chosen_method([]).config is FETAProConfig
+    assert chosen_method(["--config"]).config is FETAProConfig  # what is wrong there, `load_config` says
+    assert chosen_method(recipe("max_train_steps: 7\n")).config is FETAProConfig
+    assert chosen_method(["--seed", "1", *recipe("method: dpdm\n")]).config is DPDMConfig
+    assert chosen_method(["--config=recipe.yaml"]).config is DPDMConfig
+    assert chosen_method([], "dpdm").config is DPDMConfig
     with pytest.raises(UsageError, match="--method pge has no training script; give one of feta_pro, "):
-        config_class_of([], "pge")
+        chosen_method([], "pge")
     for method in ("pge", "[1]"):
         with pytest.raises(UsageError, match="--config recipe.yaml: method .* is unknown"):
-            config_class_of(recipe(f"method: {method}\n"))
+            chosen_method(recipe(f"method: {method}\n"))
 
 
 # Recipes by name.
@@ -428,15 +428,15 @@ def test_a_recipe_of_another_folder_is_found_by_both_names():
 
 def test_a_recipe_s_name_says_its_method():
     """Of those that share it, FETA-Pro; and --method has the last word."""
-    assert config_class_of(["--config", "cifar10_eps32"]) is DPDiffusionConfig
-    assert config_class_of(["--config", "mnist_cpu"]) is FETAProConfig
-    assert config_class_of(["--config", "mnist_cpu"], "dpdm") is DPDMConfig
+    assert chosen_method(["--config", "cifar10_eps32"]).config is DPDiffusionConfig
+    assert chosen_method(["--config", "mnist_cpu"]).config is FETAProConfig
+    assert chosen_method(["--config", "mnist_cpu"], "dpdm").config is DPDMConfig
 
 
 def test_a_file_of_that_name_wins():
     file = Path("mnist_cpu")
     file.write_text("method: dpdm\nmax_train_steps: 7\n")
-    assert config_class_of(["--config", "mnist_cpu"]) is DPDMConfig
+    assert chosen_method(["--config", "mnist_cpu"]).config is DPDMConfig
     assert load_config(["--config", "mnist_cpu"], DPDMConfig).max_train_steps == 7
     file.unlink()
     file.mkdir()  # a run's, say
@@ -452,7 +452,7 @@ def test_an_unknown_name_is_told_which_ones_there_are(name):
     assert "folder_cpu, mnist_cpu" in said and said.count("cifar10_eps32") == (name == "cifar10_eps32")
     if name != "cifar10_eps32":
         with pytest.raises(UsageError, match="is neither a file here nor a recipe of feta_pro"):
-            config_class_of(["--config", name])
+            chosen_method(["--config", name])
 
 
 @pytest.mark.parametrize("path", ["mnist_cpu.yaml", "mnist_cpu.yml", "./mnist_cpu", "mine/mnist_cpu"])

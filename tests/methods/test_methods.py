@@ -17,7 +17,8 @@ from scipy.stats import binom, norm
 from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import LedgerRow
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.registry import METHODS, PROVEN, STATUSES
+from diffusers_dp.methods.method import PROVEN, STATUSES
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from support.places import ROOT
 from support.receipts import RNG, make_ledger

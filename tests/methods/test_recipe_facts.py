@@ -9,7 +9,7 @@ from PIL import Image
 
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
+from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config
 from support.places import ROOT
 
 
@@ -105,5 +105,5 @@ def test_recipes_that_describe_no_data_set_and_files_of_one_s_own_are_as_they_we
 def test_every_recipe_with_a_number_names_its_data_set():
     for path in RECIPES:
         flags = ["--config", str(path), "--dry_run"]
-        config = load_config(flags, config_class_of(flags))
+        config = load_config(flags, chosen_method(flags))
         assert config.dataset_name or config.train_data_dir, path

@@ -91,7 +91,7 @@ ONE_DOOR = (
     Fault(
         "DP-SGD of a model that no pre-flight tried",
         LAUNCH,
-        "            if trained is None and isinstance(config, DPSGDConfig):",
+        "            if trained is None and config.dp_sgd is not None:",
         "            if False:",
         (f"{OWN}a_method_of_dp_sgd_that_does_not_say_build_is_refused",),
     ),

@@ -131,8 +131,8 @@ RESUMED = (
     Fault(
         "the saliency of one base chooses layers of another",
         "training/train_dp_ldm.py",
-        'replace(config.saliency_query, base_sha256=run.base.origin["files_sha256"])',
-        "replace(config.saliency_query)",
+        'replace(salient.saliency_query, base_sha256=run.base.origin["files_sha256"])',
+        "replace(salient.saliency_query)",
         (f"{AGAIN}a_latent_run_goes_on_with_its_base",),
     ),
     Fault(

@@ -9,7 +9,7 @@ import torch
 
 from diffusers_dp.commands.plan import read
 from diffusers_dp.runs import forecast as module
-from diffusers_dp.runs.diffusion_run import model_to_audit
+from diffusers_dp.runs.diffusion_run import build
 from diffusers_dp.runs.forecast import forecast, in_words
 from diffusers_dp.runs.plan import plan_run
 from support.runs import load
@@ -20,7 +20,7 @@ FLAGS = "--accountant rdp --class_names a,b --num_channels 1 --resolution 8 --bl
 
 def forecast_of(*flags, images="64", **settings):
     config, facts = read([*FLAGS.split(), images, *flags], "dpdm")
-    trained = model_to_audit(config, facts, "cpu")
+    trained = build(config, facts, "cpu")
     before = {name: value.clone() for name, value in trained.module.state_dict().items()}
     state = torch.get_rng_state()
     found = forecast(facts, plan_run(config, facts), trained, "cpu", **config.forecast_settings | settings)

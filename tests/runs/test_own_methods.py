@@ -2,7 +2,7 @@
 """What a run refuses of a method that somebody else wrote: questions that differ from the plan, and a model that the
 pre-flight did not try."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,8 @@ from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import DPSGDConfig, TrainingConfig
-from diffusers_dp.methods.registry import METHODS, Method
+from diffusers_dp.methods.method import Method
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.query import Query
 from diffusers_dp.release.artefacts import write_text
@@ -73,10 +74,6 @@ class OwnConfig(TrainingConfig):
     output_dir: str = "run"
     asked: ClassVar[tuple[str, ...]] = ("first", "second")
 
-    @classmethod
-    def registered(cls):
-        return Method("own", "Own", "nowhere", "proven_with_assumptions", "own.py", ("Noisy sum",), "It asks.")
-
     @property
     def queries(self):
         return tuple(Pixels(called=name) for name in self.asked)
@@ -87,14 +84,16 @@ class OwnDPSGDConfig(DPSGDConfig):
     method = "own"
     output_dir: str = "run"
 
-    @classmethod
-    def registered(cls):
-        return Method("own", "Own", "nowhere", "proven_with_assumptions", "own.py", ("DP-SGD",), "It trains.")
-
 
 @dataclass
 class AskedTwice(OwnConfig):
     asked: ClassVar[tuple[str, ...]] = ("first", "first")
+
+
+OWN = Method(
+    "own", "Own", "nowhere", "proven_with_assumptions", "It asks.", mechanisms=("Noisy sum",), config=OwnConfig
+)
+OWN_DP_SGD = replace(OWN, note="It trains.", mechanisms=("DP-SGD",), config=OwnDPSGDConfig)
 
 
 @pytest.fixture
@@ -123,13 +122,13 @@ def test_a_method_that_asks_what_it_planned_is_released(flags, tmp_path):
         ask_all(run)
         run.release(Index())
 
-    run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight"])
+    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight"])
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
 def test_two_questions_of_one_name_are_refused_when_planned(flags, tmp_path):
     with pytest.raises(UsageError, match="own plans two questions of the name 'first'"):
-        run_method(AskedTwice, ask_all, preflight, [*flags, "--skip_preflight"])
+        run_method(replace(OWN, config=AskedTwice, train=ask_all), preflight, [*flags, "--skip_preflight"])
     assert not (tmp_path / "run").exists()
 
 
@@ -142,7 +141,7 @@ def test_a_loop_that_asks_one_name_with_other_features_is_an_error(flags, tmp_pa
             run.ask(query, lambda images, labels, power=power: images.flatten(1) ** power)
 
     with pytest.raises(UsageError, match="'first' was asked already"):
-        run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight"])
+        run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight"])
     assert asked(tmp_path) == ["first"]
 
 
@@ -152,7 +151,7 @@ def test_a_planned_question_that_was_never_asked_is_an_error_at_the_release(flag
         run.release(Index())
 
     with pytest.raises(UsageError, match="never asked what it planned: second"):
-        run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight"])
+        run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight"])
     assert asked(tmp_path) == ["first"] and not released(tmp_path)
 
 
@@ -171,8 +170,8 @@ def test_a_resumed_run_reads_its_stored_answers_and_is_released(flags, tmp_path)
 
     for train, more in ((stops, []), (goes_on, RESUME)):
         with pytest.raises(UsageError, match="a stop"):
-            run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight", *more])
-    run_method(OwnConfig, lambda run: run.release(Index()), preflight, [*flags, "--skip_preflight", *RESUME])
+            run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", *more])
+    run_method(replace(OWN, train=lambda run: run.release(Index())), preflight, [*flags, "--skip_preflight", *RESUME])
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
@@ -181,7 +180,7 @@ def test_what_is_set_aside_for_the_evaluation_may_stay_unspent(flags, tmp_path):
         ask_all(run)
         run.release(Index())
 
-    run_method(OwnConfig, train, preflight, [*flags, "--skip_preflight", "--evaluation_reserve", "0.1"])
+    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", "--evaluation_reserve", "0.1"])
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
@@ -199,9 +198,9 @@ def test_a_door_with_another_ledger_is_refused(question, flags, tmp_path):
             run.ask(run.plan.queries[0], images=other)
         run.dp_sgd(Trained(model, model, own_rows), images=other)
 
-    config = OwnConfig if question == "ask" else OwnDPSGDConfig
+    method = replace(OWN if question == "ask" else OWN_DP_SGD, train=train)
     with pytest.raises(UsageError, match="another ledger"):
-        run_method(config, train, preflight, [*flags, "--skip_preflight", *(STEPS if question == "dp_sgd" else [])])
+        run_method(method, preflight, [*flags, "--skip_preflight", *(STEPS if question == "dp_sgd" else [])])
     assert asked(tmp_path) == []
 
 
@@ -233,15 +232,15 @@ def trainer(loss):
 def test_a_method_of_dp_sgd_that_does_not_say_build_is_refused(loss, flags, tmp_path):
     """Its model would skip the pre-flight: a loss that mixes rows was released."""
     _, train = trainer(loss)
-    with pytest.raises(UsageError, match="own trains no diffusion model"):
-        run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS])
+    with pytest.raises(UsageError, match="Nothing says what DP-SGD of own trains"):
+        run_method(replace(OWN_DP_SGD, train=train), preflight, [*flags, *STEPS])
     assert not (tmp_path / "run").exists()
 
 
 def test_a_loss_that_mixes_rows_is_found_in_the_pre_flight(flags, tmp_path):
     build, train = trainer(mixed_rows)
     with pytest.raises(IntegrityError, match="additivity of the model"):
-        run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS], build=build)
+        run_method(replace(OWN_DP_SGD, train=train, build=build), preflight, [*flags, *STEPS])
     assert not (tmp_path / "run").exists()
 
 
@@ -255,9 +254,8 @@ def test_another_model_than_the_pre_flight_tried_is_refused(differs, flags, tmp_
         run.dp_sgd(Trained(model, model, own_rows))
 
     with pytest.raises(UsageError, match="pre-flight tried"):
-        run_method(
-            OwnDPSGDConfig, train if differs == "loss" else other_model, preflight, [*flags, *STEPS], build=build
-        )
+        method = replace(OWN_DP_SGD, train=train if differs == "loss" else other_model, build=build)
+        run_method(method, preflight, [*flags, *STEPS])
     assert asked(tmp_path) == []
 
 
@@ -265,7 +263,8 @@ def test_another_model_than_the_pre_flight_tried_is_refused(differs, flags, tmp_
 def test_the_model_that_was_tried_is_trained(more, flags, tmp_path):
     """Or any, where the pre-flight is skipped in so many words."""
     build, train = trainer(own_rows)
-    run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS, *more], build=None if more else build)
+    method = replace(OWN_DP_SGD, train=train, build=None if more else build)
+    run_method(method, preflight, [*flags, *STEPS, *more])
     assert set(asked(tmp_path)) == {"dp_sgd"} and released(tmp_path)
 
 
@@ -302,7 +301,7 @@ def test_every_method_trains_what_its_pre_flight_tries(name, tmp_path, monkeypat
 
 def test_an_older_receipt_of_an_own_method_says_that_its_model_may_be_untried(flags, tmp_path, capsys):
     build, train = trainer(own_rows)
-    run_method(OwnDPSGDConfig, train, preflight, [*flags, *STEPS, "--skip_preflight"])
+    run_method(replace(OWN_DP_SGD, train=train), preflight, [*flags, *STEPS, "--skip_preflight"])
     release = tmp_path / "run" / "release"
     assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
     reseal(release, lambda receipt: receipt.update(claims_version=2))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.methods.config import TrainingConfig, config_class_of, load_config
+from diffusers_dp.methods.config import TrainingConfig, chosen_method, load_config
 from support.feature_networks import save_classifier, save_resnet
 from support.latents import stable_diffusion
 from support.places import ROOT
@@ -40,7 +40,7 @@ def name(path: Path) -> str:
 
 def read(recipe: Path) -> TrainingConfig:
     flags = ["--config", str(recipe), "--dry_run"]
-    return load_config(flags, config_class_of(flags))
+    return load_config(flags, chosen_method(flags))
 
 
 @pytest.mark.parametrize("recipe", ALL_RECIPES, ids=name)
@@ -50,7 +50,7 @@ def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("a dry run reads nothing"))
     described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.stem.startswith("folder_") else []
     flags = ["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run"), *described]
-    config = load_config(flags, config_class_of(flags))
+    config = load_config(flags, chosen_method(flags))
     load(config.method, monkeypatch).main(flags)
     table, _, total = capsys.readouterr().out.partition("\ntotal ")
     rows = {words[0]: float(words[1]) for words in map(str.split, table.splitlines()[1:]) if words[0] != "signal"}

@@ -24,7 +24,7 @@ from transformers import CLIPTextModel
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.cli import main as cli
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
+from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config
 from diffusers_dp.models.latents import LatentEncoder
 from diffusers_dp.queries.central_images import restore_central_images
 from diffusers_dp.release.allow_list import ADAPTER_FILES, CARD_AND_RECEIPT
@@ -498,7 +498,7 @@ def test_a_configuration_larger_than_its_weights_is_refused(kind, component, giv
 
 
 def test_the_flag_chooses_the_method():
-    assert config_class_of(["--train", "attention"]) is CONFIGS["dp_ldm"]
-    assert config_class_of(["--train", "salient"]) is CONFIGS["dp_sapf"]
+    assert chosen_method(["--train", "attention"]).config is CONFIGS["dp_ldm"]
+    assert chosen_method(["--train", "salient"]).config is CONFIGS["dp_sapf"]
     with pytest.raises(UsageError, match="--train attention makes dp_ldm, and this is dp_lora"):
         load_config(["--train", "attention"], CONFIGS["dp_lora"])

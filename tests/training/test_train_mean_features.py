@@ -12,8 +12,8 @@ from diffusers_dp.cli import main as cli
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.files.sealed_folder import open_sealed
-from diffusers_dp.methods.config import CONFIGS, config_class_of, load_config
-from diffusers_dp.methods.mean_embedding import EMBEDDINGS, FEATURES
+from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config
+from diffusers_dp.methods.mean_embedding import FEATURES
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.plan import plan_run
@@ -144,10 +144,10 @@ def test_a_missing_image_shows_in_private_alone(script, perceptual, tmp_path, ca
 
 def test_a_method_is_chosen_once(tmp_path, capsys):
     for features, method in FEATURES.items():
-        assert config_class_of(["--features", features]) is CONFIGS[method] in EMBEDDINGS
-        assert METHODS[method].script_name == "train_mean_embedding"
+        assert chosen_method(["--features", features]).config is CONFIGS[method]
+        assert METHODS[method].script == "training/train_mean_embedding.py"
         (tmp_path / f"{method}.yaml").write_text(f"method: {method}\n")
-        assert config_class_of(["--config", str(tmp_path / f"{method}.yaml")]) is CONFIGS[method]
+        assert chosen_method(["--config", str(tmp_path / f"{method}.yaml")]).config is CONFIGS[method]
     for given in (["train", "dp_ntk", "--features", "rff"], ["plan", "--method", "dp_merf", "--features", "hermite"]):
         with pytest.raises(SystemExit) as ended:
             cli([*given, "--dry_run"] if given[0] == "train" else given)

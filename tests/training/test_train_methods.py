@@ -13,7 +13,6 @@ import torch
 from diffusers_dp import PrivacyLedger, SensitiveImages, load_verified, verify
 from diffusers_dp.audit import mechanism_audit
 from diffusers_dp.audit.attach import check_same_run
-from diffusers_dp.commands.audit import method_of
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.warm_up_features import SPATIAL, warm_up_features
@@ -216,15 +215,6 @@ def test_the_smallest_epsilon_that_is_named_is_one(tmp_path, monkeypatch):
     script.main([*flags, "--target_epsilon", str(smallest * 1.05)])
 
 
-def test_an_audit_of_a_script_is_of_its_method():
-    """Of several that share it, the first."""
-    for method in CONFIGS:
-        script = METHODS[method].script
-        assert method_of(script) == next(name for name in CONFIGS if METHODS[name].script == script)
-    with pytest.raises(UsageError, match="module:function"):
-        method_of("own.py")
-
-
 def test_an_audit_of_another_method_is_not_attached():
     """Though its DP-SGD is the same."""
     flags = ["--train_batch_size", "64", "--accountant", "rdp"]
@@ -233,9 +223,9 @@ def test_an_audit_of_another_method_is_not_attached():
     query = {"clip_norm": config.max_grad_norm, "normaliser": 64, "noise_multiplicity": config.noise_multiplicity}
     event = {"stage": "dp_sgd", "dataset_size": 1437, "sampling_probability": 64 / 1437, "query": query}
     receipt = {"unit_of_privacy": "image", "events": [event], "method": {"name": "DPDM"}}
-    check_same_run(Path("release"), receipt, "run", "dpdm", plan)
+    check_same_run(Path("release"), receipt, "run", "DPDM", plan)
     with pytest.raises(UsageError, match="made with method DP-FETA, and these flags mean DPDM"):
-        check_same_run(Path("release"), {**receipt, "method": {"name": "DP-FETA"}}, "run", "dpdm", plan)
+        check_same_run(Path("release"), {**receipt, "method": {"name": "DP-FETA"}}, "run", "DPDM", plan)
 
 
 def test_an_audit_asks_for_mode_images_as_the_run_does():
