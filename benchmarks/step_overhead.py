@@ -13,21 +13,24 @@ to the scripts.
 """
 
 import argparse
-import importlib
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
+from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.distributed.memory import keep_freed_memory, peak_bytes
 from diffusers_dp.errors import DiffusersDPError
+from diffusers_dp.methods.registry import METHODS as REGISTERED
 from diffusers_dp.privacy import sensitive
-from diffusers_dp.runs import run as run_module
+from diffusers_dp.runs.diffusion_run import DiffusionRun
+from diffusers_dp.runs.launch import run_method
 
 
 TRAINING = Path(__file__).parents[1] / "training"
@@ -57,39 +60,37 @@ class Timed:
             self.seconds += time.perf_counter() - start
 
 
-def run(method: str, flags: list[str], watched: Callable[[Callable], Callable]) -> Timed:
-    """The script with its loop of DP-SGD replaced; what the engine did in it."""
-    script = importlib.import_module(f"diffusers_dp.training.train_{method}")
+def run(method: str, flags: list[str], watched: Callable[[Callable], Any]) -> Timed:
+    """A run whose DP-SGD is handed to `watched`; what the engine did in it."""
+
+    class Watched(DiffusionRun):
+        def dp_sgd(self, *args: Any, **kwargs: Any) -> None:
+            watched(lambda: super(Watched, self).dp_sgd(*args, **kwargs))
+
     engine = Timed(sensitive.clipped_gradient_sum)
     sensitive.clipped_gradient_sum = engine
-    loop = run_module.run_dp_sgd
-    run_module.run_dp_sgd = watched(loop)
     try:
         with tempfile.TemporaryDirectory() as folder:
             recipe = yaml.safe_load((TRAINING / "recipes" / method / "mnist_cpu.yaml").read_text())
             without = {name: value for name, value in recipe.items() if not name.startswith("public_")}
             Path(folder, "recipe.yaml").write_text(yaml.safe_dump(without))
             own = ["--config", f"{folder}/recipe.yaml", "--output_dir", f"{folder}/run", *SHORT]
-            script.main([*own, *SHORT_WARM_UP.get(method, []), *flags])
+            given = [*own, *SHORT_WARM_UP.get(method, []), *flags]
+            run_method(replace(REGISTERED[method], run_class=Watched), preflight, given)
     finally:
         sensitive.clipped_gradient_sum = engine.function
-        run_module.run_dp_sgd = loop
     return engine
 
 
 def measure(method: str, flags: list[str], steps: int) -> str:
-    loops: list[Timed] = []
+    loop = Timed(lambda dp_sgd: dp_sgd())
     peaks: list[int] = []
 
-    def timed(original: Callable) -> Callable:
-        loops.append(Timed(original))
-        return loops[-1]
+    def profiled(dp_sgd: Callable) -> None:
+        peaks.append(peak_bytes(dp_sgd, torch.device("cpu")))
 
-    def profiled(original: Callable) -> Callable:
-        return lambda *args, **kwargs: peaks.append(peak_bytes(lambda: original(*args, **kwargs), torch.device("cpu")))
-
-    engine = run(method, [*flags, "--max_train_steps", str(steps), "--checkpointing_steps", str(steps)], timed)
-    whole = loops[0].seconds
+    engine = run(method, [*flags, "--max_train_steps", str(steps), "--checkpointing_steps", str(steps)], loop)
+    whole = loop.seconds
     _, args, kwargs = run(method, [*flags, "--max_train_steps", "1", "--checkpointing_steps", "1"], profiled).largest
     alone = peak_bytes(lambda: sensitive.clipped_gradient_sum(*args, **kwargs), torch.device("cpu"))
     return (

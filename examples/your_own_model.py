@@ -17,7 +17,7 @@ from torch import nn
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.files.canonical import canonical_json
-from diffusers_dp.methods.config import DPSGDConfig
+from diffusers_dp.methods.flags import DPSGDConfig
 from diffusers_dp.methods.method import DP_SGD, Method
 from diffusers_dp.release.artefacts import write_text
 from diffusers_dp.runs.dp_sgd import Trained

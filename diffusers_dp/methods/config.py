@@ -19,29 +19,11 @@ from .flags import DPSGDConfig, TrainingConfig
 from .latents import TRAINED, LatentConfig
 from .mean_embedding import FEATURES
 from .method import Method
-from .method_flags import DPDiffusionConfig, DPDMConfig, DPFETAConfig, FETAProConfig
+from .method_flags import FETAProConfig
 from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
 from .registry import METHODS
 from .validation import validate
 
-
-__all__ = [
-    "CONFIGS",
-    "DPDMConfig",
-    "DPDiffusionConfig",
-    "DPFETAConfig",
-    "DPSGDConfig",
-    "FETAProConfig",
-    "SamplingFacts",
-    "TrainingConfig",
-    "chosen_method",
-    "load_config",
-    "nearest",
-    "resolve",
-    "sampling_of",
-    "target_delta",
-    "validate",
-]
 
 #: The configuration of each method that has a training script.
 CONFIGS = {name: method.config for name, method in METHODS.items() if method.config is not None}

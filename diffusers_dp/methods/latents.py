@@ -4,6 +4,7 @@ low-rank matrices beside layers that a noisy answer names (DP-SAPF). No torch.""
 
 import importlib.util
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import UsageError
@@ -328,27 +329,26 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
             raise UsageError(f"--saliency_times is '{self.saliency_times}'; give numbers between 0 and 1.")
 
 
-_CODE: dict[str, Any] = {
-    "train": "diffusers_dp.training.train_dp_ldm:train", "run_class": "diffusers_dp.runs.latent_run:LatentRun",
-    "build": "diffusers_dp.runs.latent_run:build",
-}  # fmt: skip
+_method = partial(
+    Method, status="proven_with_assumptions", train="diffusers_dp.training.train_dp_ldm:train",
+    run_class="diffusers_dp.runs.latent_run:LatentRun", build="diffusers_dp.runs.latent_run:build",
+)  # fmt: skip
 METHODS = (
-    Method(
+    _method(
         "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
-        "proven_with_assumptions",
-        "DP-SGD on some of the weights, after DP-FETA's central images where they are asked; autoencoder and "
+        note="DP-SGD on some of the weights, after DP-FETA's central images where they are asked; autoencoder and "
         "pre-training data must be public.",
-        mechanisms=(SAMPLED_SUM, DP_SGD), config=DPLDMConfig, **_CODE,
+        mechanisms=(SAMPLED_SUM, DP_SGD), config=DPLDMConfig,
     ),
-    Method(
+    _method(
         "dp_lora", "DP-LoRA", "Tsai et al. 2024, Differentially Private Fine-Tuning of Diffusion Models",
-        "proven_with_assumptions",
-        "DP-SGD on low-rank matrices; autoencoder, pre-training data and prompts must be public.",
-        mechanisms=(DP_SGD,), config=DPLoRAConfig, **_CODE,
+        note="DP-SGD on low-rank matrices; autoencoder, pre-training data and prompts must be public.",
+        mechanisms=(DP_SGD,), config=DPLoRAConfig,
     ),
-    Method(
-        "dp_sapf", "DP-SAPF", "arXiv 2605.30312, with shares of squared gradient norms", "proven_with_assumptions",
-        "One noisy sum of shares, of norm 1 at most, chooses layers; then DP-SGD on low-rank matrices beside them.",
-        mechanisms=(SUM, DP_SGD), config=DPSAPFConfig, **_CODE,
+    _method(
+        "dp_sapf", "DP-SAPF", "arXiv 2605.30312, with shares of squared gradient norms",
+        note="One noisy sum of shares, of norm 1 at most, chooses layers; then DP-SGD on low-rank matrices beside "
+        "them.",
+        mechanisms=(SUM, DP_SGD), config=DPSAPFConfig,
     ),
 )  # fmt: skip

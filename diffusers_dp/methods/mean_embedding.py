@@ -4,7 +4,7 @@ features make the method. No torch."""
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from ..errors import UsageError
@@ -379,41 +379,38 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
         self.check_levels(self.image_shape)
 
 
-_TRAIN = "diffusers_dp.training.train_mean_embedding:train"
+_method = partial(
+    Method, status="proven_with_assumptions", mechanisms=(SUM,),
+    train="diffusers_dp.training.train_mean_embedding:train",
+)  # fmt: skip
 METHODS = (
-    Method(
-        "dp_merf", "DP-MERF", "Harder et al. 2021, Differentially Private Mean Embeddings", "proven_with_assumptions",
-        "One noisy sum of random features of norm 1; the generator is fitted to the answer.",
-        mechanisms=(SUM,), config=DPMERFConfig, train=_TRAIN,
+    _method(
+        "dp_merf", "DP-MERF", "Harder et al. 2021, Differentially Private Mean Embeddings", config=DPMERFConfig,
+        note="One noisy sum of random features of norm 1; the generator is fitted to the answer.",
     ),
-    Method(
+    _method(
         "dp_kernel", "DP-Kernel (random features)", "Jiang et al. 2023, Functional Renyi DP, with a finite kernel",
-        "proven_with_assumptions",
-        "One noisy sum of random features of several kernels, whose noise is their Gaussian process; the public "
-        "code's noise has no gradient, so that code is not private (dp_kernel_published).",
-        mechanisms=(SUM,), config=DPKernelConfig, train=_TRAIN,
+        note="One noisy sum of random features of several kernels, whose noise is their Gaussian process; the "
+        "public code's noise has no gradient, so that code is not private (dp_kernel_published).",
+        config=DPKernelConfig,
     ),
-    Method(
-        "dp_ntk", "DP-NTK", "Yang et al. 2023, Differentially Private Neural Tangent Kernels",
-        "proven_with_assumptions",
-        "One noisy sum of gradients of an untrained network, scaled to norm 1; its weights come from a public seed.",
-        mechanisms=(SUM,), config=DPNTKConfig, train=_TRAIN,
+    _method(
+        "dp_ntk", "DP-NTK", "Yang et al. 2023, Differentially Private Neural Tangent Kernels", config=DPNTKConfig,
+        note="One noisy sum of gradients of an untrained network, scaled to norm 1; its weights come from a public "
+        "seed.",
     ),
-    Method(
-        "dp_hp", "DP-HP", "Vinaroz et al. 2022, Hermite Polynomial Features", "proven_with_assumptions",
-        "One noisy sum of Hermite features of norm 1, of its sum kernel and of one product kernel together.",
-        mechanisms=(SUM,), config=DPHPConfig, train=_TRAIN,
+    _method(
+        "dp_hp", "DP-HP", "Vinaroz et al. 2022, Hermite Polynomial Features", config=DPHPConfig,
+        note="One noisy sum of Hermite features of norm 1, of its sum kernel and of one product kernel together.",
     ),
-    Method(
-        "dp_mepf", "DP-MEPF", "Harder et al. 2023, Pre-trained Perceptual Features", "proven_with_assumptions",
-        "Noisy sums of features of norm 1, sensitivity 1 each where an image is zeroed out; the feature network must "
-        "be public. Unlike in the public code, stopping answers are noised and no count divides.",
-        mechanisms=(SUM,), config=DPMEPFConfig, train=_TRAIN,
+    _method(
+        "dp_mepf", "DP-MEPF", "Harder et al. 2023, Pre-trained Perceptual Features", config=DPMEPFConfig,
+        note="Noisy sums of features of norm 1, sensitivity 1 each where an image is zeroed out; the feature "
+        "network must be public. Unlike in the public code, stopping answers are noised and no count divides.",
     ),
-    Method(
-        "dp_scattering", "DP-Scattering", "ours: DP-MERF on wavelet coefficients", "proven_with_assumptions",
-        "One noisy sum of random features of wavelet coefficients and of pixels, of norm 1; nothing is learned from "
-        "public data.",
-        mechanisms=(SUM,), config=DPScatteringConfig, train=_TRAIN,
+    _method(
+        "dp_scattering", "DP-Scattering", "ours: DP-MERF on wavelet coefficients", config=DPScatteringConfig,
+        note="One noisy sum of random features of wavelet coefficients and of pixels, of norm 1; nothing is learned "
+        "from public data.",
     ),
 )  # fmt: skip

@@ -6,10 +6,21 @@ and the assumptions that a receipt lists. A method whose published proof does no
 nobody has to find out again. `docs/guarantee.md` has the proofs.
 """
 
-from . import dp_gan, latents, mean_embedding, method_flags, pge_dpsgd, private_evolution, psg
+from importlib import import_module
+
 from .method import Method
 
 
+#: Files of methods that are built, in the order in which they are listed.
+_FILES = (
+    "method_flags",
+    "latents",
+    "mean_embedding",
+    "private_evolution",
+    "psg",
+    "dp_gan",
+    "pge_dpsgd",
+)
 _NOT_BUILT = (
     Method(
         "pge", "PGE", "Private Gradient Estimation, Theorem 1", "no_guarantee",
@@ -78,16 +89,5 @@ _NOT_BUILT = (
     ),
 )  # fmt: skip
 
-METHODS = {
-    method.name: method
-    for method in (
-        *method_flags.METHODS,
-        *latents.METHODS,
-        *mean_embedding.METHODS,
-        *private_evolution.METHODS,
-        *psg.METHODS,
-        *dp_gan.METHODS,
-        *pge_dpsgd.METHODS,
-        *_NOT_BUILT,
-    )
-}
+_BUILT = [method for file in _FILES for method in import_module(f"{__package__}.{file}").METHODS]
+METHODS: dict[str, Method] = {method.name: method for method in (*_BUILT, *_NOT_BUILT)}

@@ -9,7 +9,8 @@ from ..data.images import PublicFacts, public_facts
 from ..distributed.interruption import stoppable
 from ..distributed.launcher import is_launched, leave, let_threads_sleep, tell
 from ..errors import DiffusersDPError, Interrupted, UsageError
-from ..methods.config import TrainingConfig, load_config
+from ..methods.config import load_config
+from ..methods.flags import TrainingConfig
 from ..methods.method import Method, load
 from ..methods.registry import METHODS
 from ..release.push import prepare_push

@@ -17,7 +17,8 @@ from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.bounds import check_images
-from ..methods.config import DPSGDConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
+from ..methods.config import SamplingFacts, sampling_of, target_delta
+from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..queries.query import Query
 from ..randomness.band_coefficients import Workload, noise_of_a_step
 from ..verify import ACCOUNTANTS, delta_in_words, publishes_records

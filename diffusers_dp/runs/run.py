@@ -16,7 +16,7 @@ from ..distributed.shared_ledger import shared_ledger
 from ..errors import UsageError
 from ..evaluation.charged import charged_evaluation
 from ..files.sealed_folder import open_sealed, seal
-from ..methods.config import DPSGDConfig, TrainingConfig
+from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..methods.method import Method
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
@@ -69,16 +69,9 @@ class TrainingRun(Generic[Config]):
     """
 
     def __init__(
-        self,
-        method: Method,
-        config: Config,
-        facts: PublicFacts,
-        plan: Plan,
-        processes: Processes,
-        folder: RunFolder,
-        opened: Any = None,
-        tried: list[str] | None = None,
-    ):
+        self, method: Method, config: Config, facts: PublicFacts, plan: Plan, processes: Processes, folder: RunFolder,
+        opened: Any = None, tried: list[str] | None = None,
+    ):  # fmt: skip
         self.method, self.config, self.facts, self.plan = method, config, facts, plan
         self.processes, self.folder = processes, folder
         self.opened, self.tried, self._asked = opened, tried, set[str]()
@@ -149,13 +142,9 @@ class TrainingRun(Generic[Config]):
         return self.checkpoint is not None
 
     def ask(
-        self,
-        query: Query,
-        features: Features | None = None,
-        finish: "Finish | None" = None,
-        *,
+        self, query: Query, features: Features | None = None, finish: "Finish | None" = None, *,
         images: SensitiveImages | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor:  # fmt: skip
         """
         What a query's answer tells: the stored one or, the first time, that of the sensitive images. SIGTERM waits for
         it.
@@ -319,10 +308,7 @@ class TrainingRun(Generic[Config]):
         return found
 
     def release(
-        self,
-        artefact: Artefact,
-        curriculum: dict[str, Any] | None = None,
-        evaluation: Sequence[dict[str, Any]] = (),
+        self, artefact: Artefact, curriculum: dict[str, Any] | None = None, evaluation: Sequence[dict[str, Any]] = ()
     ) -> Path | None:
         """Publishes an artefact of one's own, with the run's receipt. The first process does. Of a run without noise
         there is no release. What `--evaluation_reserve` set aside stays unspent, but for `evaluate`.
@@ -373,10 +359,7 @@ class TrainingRun(Generic[Config]):
         print(f"Released {release}, computed from {parent} alone: both cost epsilon {self.ledger.epsilon():.4f} once.")
 
     def _publish(
-        self,
-        artefact: Artefact,
-        curriculum: dict[str, Any] | None,
-        evaluation: Sequence[dict[str, Any]] = (),
+        self, artefact: Artefact, curriculum: dict[str, Any] | None, evaluation: Sequence[dict[str, Any]] = ()
     ) -> Path:
         config, ledger = self.config, self.ledger
         release = build_release(self.folder.output_dir, artefact, self._record(curriculum, evaluation))
@@ -392,11 +375,9 @@ class TrainingRun(Generic[Config]):
         return release
 
     def _record(
-        self,
-        curriculum: dict[str, Any] | None,
-        evaluation: Sequence[dict[str, Any]] = (),
+        self, curriculum: dict[str, Any] | None, evaluation: Sequence[dict[str, Any]] = (),
         derived_from: str | None = None,
-    ) -> RunRecord:
+    ) -> RunRecord:  # fmt: skip
         return RunRecord(
             ledger=self.ledger,
             method=self.method,

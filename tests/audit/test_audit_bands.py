@@ -15,7 +15,7 @@ from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.training_run import RunAudit
 from diffusers_dp.data.images import public_facts
-from diffusers_dp.methods.config import DPDMConfig
+from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.banded_noise import BandedNoise
 from diffusers_dp.runs.diffusion_run import build

@@ -22,7 +22,8 @@ from diffusers_dp.distributed.launcher import tell
 from diffusers_dp.distributed.processes import LOST, Processes, start_processes
 from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
-from diffusers_dp.methods.config import DPDMConfig, load_config
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.verify import verify
 from support import forked
 from support.bands import matrix

@@ -7,7 +7,8 @@ from dataclasses import fields
 import pytest
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import CONFIGS, DPDMConfig, load_config
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.method_flags import DPDMConfig
 
 
 def told(capsys, config_class, flag):

@@ -8,21 +8,12 @@ import pytest
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods import validation
-from diffusers_dp.methods.config import (
-    CONFIGS,
-    DPDiffusionConfig,
-    DPDMConfig,
-    FETAProConfig,
-    chosen_method,
-    load_config,
-    resolve,
-    sampling_of,
-    validate,
-)
+from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config, resolve, sampling_of
 from diffusers_dp.methods.flag_groups import parse_rate
 from diffusers_dp.methods.flags import TrainingConfig
-from diffusers_dp.methods.method_flags import CURRICULA
+from diffusers_dp.methods.method_flags import CURRICULA, DPDiffusionConfig, DPDMConfig, FETAProConfig
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.methods.validation import validate
 from support.places import ROOT
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import FETAProConfig, load_config
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.method_flags import FETAProConfig
 
 
 CLASSES = ["--class_names", "a,b"]

@@ -10,7 +10,7 @@ import torch
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.config import TrainingConfig
+from diffusers_dp.methods.flags import TrainingConfig
 from diffusers_dp.methods.method import Method
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages

@@ -19,7 +19,7 @@ from diffusers_dp.commands.plan import describe_step
 from diffusers_dp.commands.plan import sweep as swept
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.config import DPDMConfig
+from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.band_coefficients import Workload, root_mean_square_error

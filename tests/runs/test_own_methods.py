@@ -15,7 +15,7 @@ from diffusers_dp import verify
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.canonical import canonical_json
-from diffusers_dp.methods.config import DPSGDConfig, TrainingConfig
+from diffusers_dp.methods.flags import DPSGDConfig, TrainingConfig
 from diffusers_dp.methods.method import Method
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.privacy.sensitive import SensitiveImages

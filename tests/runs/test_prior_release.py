@@ -9,7 +9,7 @@ import pytest
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import DPDiffusionConfig
+from diffusers_dp.methods.method_flags import DPDiffusionConfig
 from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.identity import RunIdentity, save_identity
 from diffusers_dp.runs.pretrained import load_pretrained

@@ -23,7 +23,8 @@ from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.errors import BudgetExceeded, DiffusersDPError
 from diffusers_dp.evaluation import charged
-from diffusers_dp.methods.config import DPDMConfig, load_config
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.models import frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.kept_state import KeptState

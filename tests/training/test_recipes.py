@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.methods.config import TrainingConfig, chosen_method, load_config
+from diffusers_dp.methods.config import chosen_method, load_config
+from diffusers_dp.methods.flags import TrainingConfig
 from support.feature_networks import save_classifier, save_resnet
 from support.latents import stable_diffusion
 from support.places import ROOT

@@ -9,7 +9,8 @@ from PIL import Image
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import CONFIGS, DPDMConfig, load_config
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.release.artefacts import IMAGES_PER_CLASS, sample_grid
 from support.flags import TINY_RUN
 from support.runs import load, read_ledger, write_images
