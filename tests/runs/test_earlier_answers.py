@@ -101,9 +101,10 @@ def test_an_answer_that_no_ledger_paid_for_is_refused(damage, start, tmp_path):
 
 def test_an_answer_about_other_images_or_another_question_is_refused(start, tmp_path):
     start("first")
-    fewer = ["--class_names", "left,right", "--num_train_images", str(NUM_IMAGES)]
-    with pytest.raises(UsageError, match="class_names"):
-        start("second", *fewer, earlier="first")
+    left = (tmp_path / "images" / "left").rename(tmp_path / "images" / "west")
+    with pytest.raises(UsageError, match="ledger.jsonl has class_names"):
+        start("second", "--class_names", "west,empty,right", earlier="first")
+    left.rename(tmp_path / "images" / "left")
     with pytest.raises(UsageError, match="sampling_probability = 0.5, this run has 0.4"):
         start("second", earlier="first", method=replace(OWN, config=AsksOtherwise))
     assert not (tmp_path / "second").exists()
