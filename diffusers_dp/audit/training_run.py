@@ -57,7 +57,7 @@ def load_own(name: str) -> Build:
     """
     module, _, function = name.partition(":")
     if not function:
-        raise UsageError(f"--script {name} is no module:function of your own; give one, or --method for the library's.")
+        raise UsageError(f"--script {name} is no module:function of your own; give one, or --method NAME.")
     sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module), function, None)
