@@ -320,7 +320,8 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
                 files["units"].write(np.array(places, dtype="<i8").tobytes())
             bar.update(min(length, capacity - bar.n))
         bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
-    if len(numbers) > facts.num_units:
+    # How many units a hash holds out varies: with all of them, as the door counts, no data set is refused by chance.
+    if len(numbers) > facts.num_units + facts.held_out:
         raise UsageError(f"--num_train_units {facts.num_units} is less than --unit_column tells apart; raise it.")
 
 
