@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The one loop of DP-SGD: it reserves steps, asks for noisy gradients, steps, averages, and writes checkpoints."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
 from ..gradients import largest_physical_batch
 from ..gradients.step import Gradients, RowLoss
+from ..privacy.kept_state import PLAIN
 from ..privacy.sensitive import SensitiveImages
 from .checkpoints import load_checkpoint, position_of, save_checkpoint
 from .trackers import Tracker
@@ -49,10 +51,17 @@ class Trained:
 
     @property
     def kind(self) -> list[str]:
-        """The names of the loss and of all classes of layers, by which a run knows what its pre-flight tried."""
+        """Names the loss, its plain settings and all classes of layers: so a run knows what its pre-flight tried."""
         layers = {type(layer) for layer in (*self.module.modules(), *self.model.modules())}
-        loss = self.loss if hasattr(self.loss, "__qualname__") else type(self.loss)
-        return sorted(f"{each.__module__}.{each.__qualname__}" for each in (*layers, loss))
+        loss: Any = self.loss
+        named: list[str] = []
+        while isinstance(loss, functools.partial):
+            named += [repr(value) for value in (*loss.args, *loss.keywords.values()) if type(value) in PLAIN]
+            loss = loss.func
+        if not hasattr(loss, "__qualname__"):
+            named += [f"{name} {value!r}" for name, value in vars(loss).items() if type(value) in PLAIN]
+            loss = type(loss)
+        return sorted([*named, *(f"{each.__module__}.{each.__qualname__}" for each in (*layers, loss))])
 
 
 @dataclass(frozen=True)
