@@ -377,6 +377,15 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
     return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
 
 
+def matched(synthetic: ImageSet, sets: dict[str, ImageSet]) -> tuple[dict[str, ImageSet], list[str]]:
+    """Returns all sets, the synthetic images with the real ones' classes, and warnings."""
+    synthetic, warnings = with_classes_of(synthetic, sets["real training"])
+    for name in ("training", "test"):
+        if f"real {name}" in sets and (warning := copies_warning(synthetic, sets[f"real {name}"], name)):
+            warnings.append(warning)
+    return {"synthetic": synthetic, **sets}, warnings
+
+
 def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | None:
     """Returns a warning if synthetic images equal real ones of a split in every pixel, else `None`."""
     known = {hashlib.sha256(image.tobytes()).digest() for image in real.images}
@@ -389,7 +398,7 @@ def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | Non
     )
 
 
-def fingerprint(images: ImageSet) -> str:
+def hash_images(images: ImageSet) -> str:
     """Computes the SHA-256 of pixels, labels and class names, for cache keys. It is as private as the images, because
     somebody who has an image can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())

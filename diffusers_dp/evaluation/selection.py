@@ -22,7 +22,7 @@ from ..files.sealed_folder import open_sealed
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.query import Query
-from .classifiers import labels_of
+from .classifiers import required_labels
 from .images import ImageSet
 
 
@@ -257,7 +257,7 @@ def sensitivity_of(num_candidates: int) -> float:
 def _door_to(images: ImageSet, ledger: PrivacyLedger) -> SensitiveImages:
     """A label outside the label set is a damaged record. Where no set is declared, each class that stands there has a
     name."""
-    labels = labels_of(images)
+    labels = required_labels(images)
     names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
     units = None if images.units is None else np.unique(images.units, return_inverse=True)[1]
     return SensitiveImages(

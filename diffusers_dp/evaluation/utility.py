@@ -19,8 +19,8 @@ import torch
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
-from .classifiers import Classifier, build_classifier, labels_of
-from .images import ImageSet, fingerprint
+from .classifiers import Classifier, build_classifier, required_labels
+from .images import ImageSet, hash_images
 from .measurement import Measurement
 from .selection import check_choice, choose_privately, split_for_training
 
@@ -216,10 +216,10 @@ def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelec
     """Builds the key of a private choice: the settings of the candidates, the validation images and the budget. It
     does not contain the library's source, so that a paid answer survives an update."""
     asked = [
-        fingerprint(synthetic),
+        hash_images(synthetic),
         trainings,
         NUM_CANDIDATES,
-        fingerprint(selection.validation),
+        hash_images(selection.validation),
         selection.epsilon,
         selection.delta,
     ]
@@ -265,7 +265,7 @@ def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) 
         key = fit.classifier.name, len(fit.train) + fit.num_held_out
         of_seed = scores.setdefault(key, {})
         of_seed[fit.seed] = of_seed.get(fit.seed, 0.0) + fit.classifier.scores(real_test.images)
-        missing = np.setdiff1d(np.arange(len(class_names)), labels_of(fit.train))
+        missing = np.setdiff1d(np.arange(len(class_names)), required_labels(fit.train))
         of_fit = dict(fit.classifier.protocol)
         epoch = of_fit.pop("chosen_epoch", None)
         protocol = protocols.setdefault(key, {**common, **of_fit, "chosen_epochs": []})
@@ -282,7 +282,7 @@ def score_predictions(
     predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]
 ) -> UtilityDetails:
     """Counts the predictions for the test images; `predicted` has int64 arrays of shape `[n]`, one per seed."""
-    labels, class_names = labels_of(real_test), real_test.class_names or ()
+    labels, class_names = required_labels(real_test), real_test.class_names or ()
     confusion = np.zeros((len(class_names), len(class_names)), dtype=np.int64)
     for of_one in predicted:  # scikit-learn's function would print a warning about a single class
         np.add.at(confusion, (labels, of_one), 1)
@@ -314,7 +314,7 @@ def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[Im
             f"--images has the classes {', '.join(train.class_names)} and --real {', '.join(test.class_names)}; give "
             "both the same with --class_names."
         )
-    labels = np.concatenate([labels_of(train), labels_of(test)])
+    labels = np.concatenate([required_labels(train), required_labels(test)])
     names = train.class_names or test.class_names or tuple(map(str, range(int(labels.max()) + 1)))
     if labels.min() < 0 or labels.max() >= len(names):
         raise UsageError(f"There are labels outside the {len(names)} classes; name all classes with --class_names.")

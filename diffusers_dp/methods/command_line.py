@@ -4,8 +4,9 @@ typo is refused at once."""
 
 import argparse
 import types
+from collections.abc import Sequence
 from dataclasses import Field, fields
-from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
 
@@ -16,6 +17,7 @@ FIRST = ("data", "privacy", "run", "DP-SGD")
 LATER = ("Hub", "run of DP-SGD")
 SHORT_HELP = "Show the flags that most runs need, and exit."
 LONG_HELP = "Show all flags, and exit."
+Flags = TypeVar("Flags")
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -95,14 +97,32 @@ def _is_rare(group: Any, flag: Field) -> bool:
     return group._argument_group_name in LATER or flag.metadata.get("rare", False)
 
 
-def _add(section: Any, flag: Field, hint: Any, default: Any) -> None:
+def add_flags(parser: argparse.ArgumentParser, config_class: type[Any]) -> None:
+    """Adds the flags of groups to the parser of a command. What is none of a flag's `choices` is refused there."""
+    hints = get_type_hints(config_class)
+    for group in _groups(config_class):
+        section = parser.add_argument_group(group._argument_group_name)
+        for flag in fields(group):
+            more = {name: flag.metadata[name] for name in ("choices", "metavar") if name in flag.metadata}
+            _add(section, flag, hints[flag.name], flag.default, **({"metavar": None} | more))
+
+
+def read_flags(config_class: type[Flags], args: argparse.Namespace) -> Flags:
+    """Returns the flags of `add_flags` as a value."""
+    names = (name for name in get_type_hints(config_class) if not name.startswith("_"))
+    return config_class(**{name: getattr(args, name) for name in names})
+
+
+def _add(section: Any, flag: Field, hint: Any, default: Any, **more: Any) -> None:
     optional = get_origin(hint) in (Union, types.UnionType)
     kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
     text = flag.metadata.get("help", "").replace("%", "%%")
     value: dict[str, Any] = {"type": kind, "metavar": "TEXT" if kind is str else "NUMBER"}
+    if get_origin(kind) is Sequence:
+        value = {"type": get_args(kind)[0], "nargs": "+"}
     if kind is bool:
-        value = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}
-    section.add_argument(f"--{flag.name}", default=default, help=text, **value)
+        value, more = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}, {}
+    section.add_argument(f"--{flag.name}", default=default, help=text, **(value | more))
 
 
 def _truth(text: str) -> bool:

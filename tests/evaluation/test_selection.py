@@ -18,7 +18,7 @@ from diffusers_dp.accounting.ledger_file import other_releases
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation import selection, utility
 from diffusers_dp.evaluation.classifiers import build_classifier
-from diffusers_dp.evaluation.images import ImageSet, fingerprint
+from diffusers_dp.evaluation.images import ImageSet, hash_images
 from diffusers_dp.evaluation.selection import check_choice, choose_privately, split_for_training
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
@@ -354,7 +354,7 @@ def test_a_choice_has_the_unit_of_the_trainings(tmp_path):
 def test_subsets_keep_their_units():
     part = of_patients().subset(np.array([1, 29]))
     assert len(set(part.units.tolist())) == 2 and part.unit_of_privacy == "patient_id"
-    assert fingerprint(part) != fingerprint(dataclasses.replace(part, ids=part.ids[[0, 0]]))
+    assert hash_images(part) != hash_images(dataclasses.replace(part, ids=part.ids[[0, 0]]))
 
 
 def test_a_second_choice_finds_nothing_left(tmp_path):
