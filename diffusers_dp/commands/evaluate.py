@@ -22,7 +22,7 @@ from ..evaluation.flags import EvaluationFlags
 from ..files.file_modes import private_files, public_files
 from ..methods.command_line import add_flags, read_flags
 from . import sample
-from .evaluate_inputs import Inputs, curve_points, draw, judged_facts
+from .evaluate_inputs import Inputs, curve_points, draw, judged_facts, matched
 
 
 if TYPE_CHECKING:
@@ -186,8 +186,9 @@ def _read(
     """
     from ..evaluation.analyses import Known
     from ..evaluation.choice import choose
+    from ..evaluation.classifier_features import DIMENSION
     from ..evaluation.extractors import load_networks
-    from ..evaluation.images import matched, with_classes_of
+    from ..evaluation.images import with_classes_of
 
     flags, release = inputs.flags, inputs.release
     synthetic, public = inputs.stand_in() if release else inputs.synthetic(), None
@@ -198,7 +199,7 @@ def _read(
     networks = load_networks(flags, device)
     known = Known(
         count, synthetic.labels is not None, inputs.test_split is not None,
-        {name: network.facts["dimension"] for name, network in networks.items()},
+        {"classifier": DIMENSION, **{name: network.facts["dimension"] for name, network in networks.items()}},
         public=None if public is None else len(public),
     )  # fmt: skip
     choose(flags, known)

@@ -175,6 +175,17 @@ class Inputs:
         return sets, warnings
 
 
+def matched(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str, ImageSet], list[str]]":
+    """Returns all sets, the synthetic images with the real ones' classes, and warnings."""
+    from ..evaluation.images import copies_warning, with_classes_of
+
+    synthetic, warnings = with_classes_of(synthetic, sets["real training"])
+    for name in ("training", "test"):
+        if f"real {name}" in sets and (warning := copies_warning(synthetic, sets[f"real {name}"], name)):
+            warnings.append(warning)
+    return {"synthetic": synthetic, **sets}, warnings
+
+
 def check_unit(facts: dict[str, Any] | None, unit_column: str | None) -> None:
     """Raises `UsageError` where the release protects another unit than the private choice would.
 
@@ -229,8 +240,8 @@ def draw(drawing: sample.Drawing, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
     from ..evaluation.images import Source
     from ..files.canonical import canonical_json
-    from ..release.receipt import RECEIPT_NAME
     from ..verify import receipt_digest
+    from ..words import RECEIPT_NAME
 
     asked = drawing.flags.facts
     key = canonical_json(asked) + receipt_digest(drawing.folder / RECEIPT_NAME)
@@ -269,11 +280,15 @@ class StateImages:
         import numpy as np
 
         from ..data.decoding import decode_as_it_is
-        from ..evaluation.images import fit
+        from ..evaluation.images import fit_to_shape
 
         arrays = [decode_as_it_is(image) for image in self.drawing.images(indices)]
         return np.stack(
-            [each if each.shape == self.shape else fit(each, self.shape) for each in arrays if each is not None]
+            [
+                each if each.shape == self.shape else fit_to_shape(each, self.shape)
+                for each in arrays
+                if each is not None
+            ]
         )
 
     def __reduce__(self) -> Any:

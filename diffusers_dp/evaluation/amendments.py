@@ -15,8 +15,8 @@ from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
 from ..release.hub import intact_receipt
-from ..release.receipt import RECEIPT_NAME
-from ..verify import CARD_NAME, LOWERED_STATUS, guarantee, settled_digest
+from ..verify import guarantee, settled_digest
+from ..words import CARD_NAME, LOWERED_STATUS, RECEIPT_NAME
 from .analyses import ANALYSES
 from .complexity import DRAWN_IMAGES
 from .measurement import Measurement

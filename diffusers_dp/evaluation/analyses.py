@@ -24,7 +24,7 @@ class Known:
         synthetic (`int`): Number of synthetic images.
         labelled (`bool`): Whether all that were read have labels.
         has_test (`bool`): Whether there is a real test split.
-        dimensions (`dict[str, int]`): Dimensions of the features of networks that are loaded.
+        dimensions (`dict[str, int]`): Dimensions of the features of networks.
         public, test (`int`, *optional*): Numbers of images.
         real (`ImageSet`, *optional*): The real training images.
     """
@@ -78,17 +78,14 @@ class Analysis:
     reads_real: bool = True
 
 
-def resolve(name: str) -> Callable[..., Any]:
+def function_of(name: str) -> Callable[..., Any]:
     """Loads the function that `module:function` names."""
     module, _, function = name.partition(":")
     return getattr(import_module(f"{__package__}.{module}"), function)
 
 
 def fid_needs(known: Known, extractor: str) -> str | None:
-    from .classifier_features import DIMENSION
-
-    # Too few pixels have their covariance shrunk.
-    fewest = {"pixels": 1, "classifier": DIMENSION, **known.dimensions}[extractor] + 1
+    fewest = known.dimensions.get(extractor, 1) + 1  # too few pixels have their covariance shrunk
     return known.too_few(real=fewest, synthetic=fewest)
 
 

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from diffusers.training_utils import EMAModel
 from torch import nn
 from tqdm.auto import tqdm
 
 from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
+from ..models.private_set import classification_loss
 from ..privacy.sensitive import SensitiveImages
-from ..randomness.private_generator import PrivateGenerator
 from .classifiers import network_scores
 from .images import ImageSet
 from .measurement import WITH_DP, Measurement
@@ -53,14 +52,6 @@ class DPNetwork(nn.Sequential):
             nn.Flatten(),
             nn.Linear(32 * min(6, image_shape[1] // 4) ** 2, 32), nn.Tanh(), nn.Linear(32, num_classes),
         )  # fmt: skip
-
-
-def classification_loss(
-    network: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
-) -> torch.Tensor:
-    """Computes the cross-entropy of each row, shape `[rows]`, without random draws."""
-    assert labels is not None  # the door has labels
-    return F.cross_entropy(network(images), labels, reduction="none")
 
 
 def reference_dp(

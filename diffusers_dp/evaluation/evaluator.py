@@ -16,7 +16,7 @@ from ..distributed.worker_pool import WorkerPool
 from ..files.canonical import canonical_json
 from ..files.output_files import write_json
 from ..release.receipt import hash_source
-from .analyses import ANALYSES, resolve
+from .analyses import ANALYSES, function_of
 from .choice import Choice
 from .classifier_features import ClassifierExtractor
 from .complexity import DRAWN_IMAGES, feature_complexity
@@ -129,7 +129,7 @@ class Evaluator:
     def measure(self, name: str, extractor: str, evaluation: Evaluation) -> list[Measurement]:
         """Measures one analysis, in a feature space if it needs one."""
         analysis = ANALYSES[name]
-        measure = resolve(analysis.measure)
+        measure = function_of(analysis.measure)
         if not analysis.by_features:
             return measure(self, evaluation)
         return self.stored(

@@ -12,7 +12,7 @@ from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
 from ..methods.flag_groups import flag
 from ..methods.grey_values import parse_range
-from ..verify import UNIT
+from ..words import UNIT
 from .analyses import METRICS
 
 

@@ -3,7 +3,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -136,7 +136,7 @@ class Source:
         Args:
             split (`str`): Name of the split; `train` or `test` for the embedded digits.
             shape (`tuple[int, int, int]`): Required shape of the images.
-            resize (`bool`): Whether to convert images of other shapes (see `fit`) instead of refusing them.
+            resize (`bool`): Whether to convert images of other shapes (see `fit_to_shape`) instead of refusing them.
             cache_dir (`Path`): Folder for the cache of `datasets`, as private as the images.
             limit (`int`, *optional*): Maximum number of images. They are drawn without replacement because a folder
                 may be sorted by class.
@@ -162,8 +162,12 @@ class Source:
                 raise UsageError(f"{self.flag} {self._words(split)} would unpack to far more than its files hold.")
             if image is None or identifier is None or (names is not None and label is None):
                 continue
-            if image.shape != shape:
-                image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
+            if image.shape != shape and not resize:
+                raise UsageError(
+                    f"{self.flag} {self._words(split)} holds an image of {_shape_words(image.shape)} where "
+                    f"{_shape_words(shape)} are compared; --resize makes it fit."
+                )
+            image = fit_to_shape(image, shape)
             readable += 1
             if limit is None or len(kept) < limit:
                 kept.append((position, image, label, identifier))
@@ -191,12 +195,6 @@ class Source:
     @property
     def _most_pixels(self) -> int:
         return min(self.max_pixels, LARGEST_SIDE**2) if self.is_strange else self.max_pixels
-
-    def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
-        raise UsageError(
-            f"{self.flag} {self._words(split)} holds an image of {_shape_words(found)} where {_shape_words(wanted)} "
-            "are compared; --resize makes it fit."
-        )
 
     def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record], str]:
         if self.name is None:
@@ -266,7 +264,7 @@ def _size(encoded: bytes | Path | Image.Image | None) -> int:
     return encoded.stat().st_size if isinstance(encoded, Path) and encoded.is_file() else 0
 
 
-def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
+def fit_to_shape(image: np.ndarray, shape: Shape) -> np.ndarray:
     """Converts an image to another shape, as in training and in DPImageBench: resizes the shorter side by Lanczos and
     crops the centre. Colours become grey by .299 R + .587 G + .114 B; grey channels are repeated.
 
@@ -274,6 +272,8 @@ def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
         image (`np.ndarray` of uint8, shape `[C, H, W]`): Image, C is 1 or 3.
         shape (`tuple[int, int, int]`): Target (channels, height, width).
     """
+    if image.shape == shape:
+        return image
     picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
     fitted = decode_image(picture, shape)
     assert fitted is not None  # an array can always be read
@@ -296,7 +296,7 @@ def common_shape(
     return min(synthetic[0], real[0]), *synthetic[1:]
 
 
-def _shape_words(shape: Shape) -> str:
+def _shape_words(shape: Sequence[int]) -> str:
     return f"{shape[2]}x{shape[1]} pixels and {shape[0]} channel{'s' if shape[0] > 1 else ''}"
 
 
@@ -375,15 +375,6 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             "compare them with."
         )
     return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
-
-
-def matched(synthetic: ImageSet, sets: dict[str, ImageSet]) -> tuple[dict[str, ImageSet], list[str]]:
-    """Returns all sets, the synthetic images with the real ones' classes, and warnings."""
-    synthetic, warnings = with_classes_of(synthetic, sets["real training"])
-    for name in ("training", "test"):
-        if f"real {name}" in sets and (warning := copies_warning(synthetic, sets[f"real {name}"], name)):
-            warnings.append(warning)
-    return {"synthetic": synthetic, **sets}, warnings
 
 
 def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import figures
-from .analyses import classifiers_first, resolve
+from .analyses import classifiers_first, function_of
 from .images import ImageSet
 from .measurement import Measurement
 from .report import Evaluation, class_rates
@@ -50,7 +50,7 @@ def build_charts(evaluation: Evaluation) -> list[Chart]:
     for analysis in classifiers_first():
         found = [each for each in evaluation.measurements if each.analysis == analysis.name]
         if analysis.chart is not None and (found or analysis.name == "embedding"):
-            charts += resolve(analysis.chart)(found, evaluation)
+            charts += function_of(analysis.chart)(found, evaluation)
     return charts
 
 

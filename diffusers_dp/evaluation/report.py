@@ -11,8 +11,8 @@ import numpy as np
 
 from .. import __version__
 from ..files.output_files import write_json, write_text
-from ..release.receipt import RECEIPT_NAME
 from ..verify import Unreadable, read_receipt, receipt_digest
+from ..words import RECEIPT_NAME
 from .images import ImageSet
 from .measurement import Measurement
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
 from ..queries.scattering import ScatteringFeatures
-from ..verify import ACCOUNTANTS
+from ..words import ACCOUNTANTS
 
 
 #: What a training row may be taught with.

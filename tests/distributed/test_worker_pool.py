@@ -16,7 +16,7 @@ from diffusers_dp.commands import sample
 from diffusers_dp.commands.evaluate_inputs import StateImages
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
 from diffusers_dp.evaluation.training_curve import EarlierState
-from diffusers_dp.release.receipt import RECEIPT_NAME
+from diffusers_dp.words import RECEIPT_NAME
 from support import forked
 from support.places import TESTS
 from support.processes import SEVERAL, launch

@@ -14,7 +14,7 @@ from diffusers_dp.evaluation.images import (
     Source,
     common_shape,
     copies_warning,
-    fit,
+    fit_to_shape,
     hash_images,
     validation_split,
     with_classes_of,
@@ -97,10 +97,10 @@ def test_fit_is_the_published_preprocessing():
     image = np.random.default_rng(0).integers(0, 256, (3, 20, 30), dtype=np.uint8)
     picture = Image.fromarray(image.transpose(1, 2, 0))
     wanted = picture.resize((10, 10), Image.Resampling.LANCZOS, box=(5, 0, 25, 20))
-    assert np.array_equal(fit(image, (3, 10, 10)), np.asarray(wanted).transpose(2, 0, 1))
+    assert np.array_equal(fit_to_shape(image, (3, 10, 10)), np.asarray(wanted).transpose(2, 0, 1))
     grey = np.tensordot([0.299, 0.587, 0.114], image.astype(float), 1)
-    assert np.abs(fit(image, (1, 20, 30))[0] - grey).max() <= 1
-    assert np.array_equal(fit(image[:1], (3, 20, 30)), np.repeat(image[:1], 3, axis=0))
+    assert np.abs(fit_to_shape(image, (1, 20, 30))[0] - grey).max() <= 1
+    assert np.array_equal(fit_to_shape(image[:1], (3, 20, 30)), np.repeat(image[:1], 3, axis=0))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from scipy import linalg
 from scipy.spatial.distance import cdist
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.evaluation.analyses import ANALYSES, METRICS, resolve
+from diffusers_dp.evaluation.analyses import ANALYSES, METRICS, function_of
 from diffusers_dp.evaluation.extractors import PixelExtractor
 from diffusers_dp.evaluation.feature_cache import FeatureCache
 from diffusers_dp.evaluation.feature_likelihood import feature_likelihood_divergence
@@ -269,7 +269,7 @@ def space_of(folder, extractor, real, synthetic, test=None, seed=0, **others):
 
 
 def measure(space, metrics):
-    return [each for name in metrics for each in resolve(ANALYSES[name].measure)(space)]
+    return [each for name in metrics for each in function_of(ANALYSES[name].measure)(space)]
 
 
 class TestMeasure:
