@@ -48,8 +48,10 @@ class FeatureSpace:
     device: str = "cpu"
 
     def features(self, name: str) -> np.ndarray:
-        """Maps a set to features `[n, D]`."""
-        return self.cache.features(self.extractor, self.sets[name].images)
+        """Maps a set to features `[n, D]`. Raises `UsageError` unless they are finite."""
+        features = self.cache.features(self.extractor, self.sets[name].images)
+        fidelity.check_features(features, name)
+        return features
 
     @cached_property
     def real(self) -> np.ndarray:
@@ -101,6 +103,7 @@ def measure_inception_score(space: FeatureSpace) -> list[Measurement]:
     probabilities = space.cache.probabilities(space.extractor, space.sets["synthetic"].images)
     if probabilities is None:
         return []
+    fidelity.check_features(probabilities, "synthetic")
     protocol = space.protocol(space.real[:0], probabilities, classes=probabilities.shape[1], splits=1)
     return [Measurement(space.name("Inception Score", "score"), fidelity.inception_score(probabilities), protocol)]
 

@@ -8,10 +8,9 @@ The numbers come from real test images without any accounting, so they are priva
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,23 +21,13 @@ from ..files.canonical import canonical_json
 from .classifiers import Classifier, build_classifier, required_labels
 from .images import ImageSet, hash_images
 from .measurement import Measurement
-from .selection import check_choice, choose_privately, split_for_training
+from .selection import PrivateSelection, check_choice, choose_privately, split_for_training
 
 
 PER_CENT = 100.0
 #: Protocol note for measurements with private noise.
 FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
 NUM_CANDIDATES = 10  # epochs of a classifier in a private choice; the sensitivity grows with their number
-
-
-@dataclass(frozen=True)
-class PrivateSelection:
-    """Real images that choose epochs, with a privacy budget: see `choose_privately`."""
-
-    validation: ImageSet
-    epsilon: float
-    delta: float
-    ledger_path: Path | str | None = None
 
 
 @dataclass(frozen=True)
@@ -143,17 +132,11 @@ def measure_utility(
     network_options: dict[str, Any] = {"epochs": epochs, "cifar": cifar, "device": device}
     question = None
     if isinstance(selection, PrivateSelection):
-        trainings = [
-            list(classifiers),
-            list(seeds),
-            None if sizes is None else list(sizes),
-            ensemble,
-            epochs,
-            cifar,
-            str(device),
-        ]
+        sized = None if sizes is None else list(sizes)
+        trainings = [list(classifiers), list(seeds), sized, ensemble, epochs, cifar, str(device)]
         question = _question(synthetic, trainings, selection)
-        _of_flags(check_choice, selection, question)
+        with _own_flags():
+            check_choice(selection, question)
     fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
     common = {
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
@@ -215,14 +198,8 @@ def _fit_all(
 def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
     """Builds the key of a private choice: the settings of the candidates, the validation images and the budget. It
     does not contain the library's source, so that a paid answer survives an update."""
-    asked = [
-        hash_images(synthetic),
-        trainings,
-        NUM_CANDIDATES,
-        hash_images(selection.validation),
-        selection.epsilon,
-        selection.delta,
-    ]
+    images, validation = hash_images(synthetic), hash_images(selection.validation)
+    asked = [images, trainings, NUM_CANDIDATES, validation, selection.epsilon, selection.delta]
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
 
@@ -230,18 +207,17 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | Non
     """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
-    choice = _of_flags(partial(choose_privately, groups), selection, question)
+    with _own_flags():
+        choice = choose_privately(groups, selection, question)
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
     return {**choice.facts, "repetition": FRESH_NOISE}
 
 
-def _of_flags(ask: Callable[..., Any], selection: PrivateSelection, question: str | None) -> Any:
+@contextmanager
+def _own_flags() -> Iterator[None]:
     try:
-        return ask(
-            selection.validation, epsilon=selection.epsilon, delta=selection.delta,
-            ledger_path=selection.ledger_path, question=question,
-        )  # fmt: skip
+        yield
     except UsageError as error:  # the ledger speaks of the flags of training
         raise UsageError(str(error).replace("target_", "selection_")) from None
 

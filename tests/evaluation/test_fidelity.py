@@ -13,7 +13,6 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.analyses import ANALYSES, METRICS, function_of
 from diffusers_dp.evaluation.extractors import PixelExtractor
 from diffusers_dp.evaluation.feature_cache import FeatureCache
-from diffusers_dp.evaluation.feature_likelihood import feature_likelihood_divergence
 from diffusers_dp.evaluation.fidelity import (
     class_frechet_distances,
     domain_discriminator,
@@ -64,31 +63,11 @@ class TestFrechet:
         expected = offset @ offset + np.trace(cov[0] + cov[1] - 2 * linalg.sqrtm(cov[0] @ cov[1]).real)
         assert frechet_distance(real, synthetic).value == pytest.approx(expected, rel=1e-4)
 
-    @pytest.mark.parametrize("few", [2, 6])
-    def test_too_few_images_are_refused_with_both_counts(self, few):
-        with pytest.raises(UsageError, match=rf"6 feature dimensions.*more than \d real images.*there are {few}:"):
-            frechet_distance(gaussian(100), gaussian(few))
-
     def test_shrinkage_is_asked_for_and_said(self):
         real, synthetic = gaussian(5), gaussian(5, seed=1, shift=3.0)
         found = frechet_distance(real, synthetic, shrink=True)
         assert found.covariance == "Ledoit-Wolf"
         assert found.value > frechet_distance(real, real, shrink=True).value == pytest.approx(0, abs=1e-6)
-
-    @pytest.mark.parametrize("broken", [math.nan, math.inf])
-    def test_features_that_are_not_finite(self, broken):
-        synthetic = gaussian(100)
-        synthetic[3, 2] = broken
-        for metric in (
-            lambda: frechet_distance(gaussian(100), synthetic),
-            lambda: kernel_distance(gaussian(100), synthetic, seed=0),
-            lambda: precision_recall(gaussian(100), synthetic),
-            lambda: feature_likelihood_divergence(gaussian(100), gaussian(50), synthetic, seed=0),
-            lambda: inception_score(synthetic),
-            lambda: domain_discriminator(gaussian(100), gaussian(100), synthetic, seed=0),
-        ):
-            with pytest.raises(UsageError, match="features of synthetic images that are not finite"):
-                metric()
 
 
 class TestClasses:
@@ -139,10 +118,6 @@ class TestKernel:
         assert abs(same.value) < 0.02 < other.value
         assert 0 < same.standard_error < 0.02
         assert same == kernel_distance(gaussian(600) / 4, gaussian(600, seed=1) / 4, seed=0, subset_size=100)
-
-    def test_one_image_is_refused(self):
-        with pytest.raises(UsageError, match="2 synthetic ones, of which there are 1:"):
-            kernel_distance(gaussian(100), gaussian(1), seed=0)
 
 
 class TestInceptionScore:
@@ -218,10 +193,6 @@ class TestPrecisionRecall:
         one_level_off[:, 0] += np.float32(1 / 255)
         assert precision_recall(real.repeat(4, axis=0), one_level_off)[0] == 0
 
-    def test_k_images_are_refused(self):
-        with pytest.raises(UsageError, match="more than 3 real images.*there are 3:"):
-            precision_recall(gaussian(50), gaussian(3))
-
 
 def test_nearest_neighbours_equal_brute_force(monkeypatch):
     monkeypatch.setattr("diffusers_dp.evaluation.fidelity.ROWS_AT_A_TIME", 4)
@@ -251,10 +222,6 @@ class TestDomain:
         found = domain_discriminator(gaussian(400), gaussian(400, seed=1), gaussian(100, seed=2), seed=0)
         assert 0.4 < found.accuracy < 0.6
         assert found.share_private_error == pytest.approx(0.05, abs=0.02)
-
-    def test_too_few_images(self):
-        with pytest.raises(UsageError, match="10 private images.*there are 50:"):
-            domain_discriminator(gaussian(9), gaussian(50), gaussian(5), seed=0)
 
 
 def image_set(count, seed=0, size=3, channels=1, num_classes=2, brightness=0):
@@ -326,11 +293,19 @@ class TestMeasure:
         found = self.measure(tmp_path, image_set(8), image_set(9, seed=1), None, metrics=("fid",))
         assert found[0].protocol["covariance"] == "Ledoit-Wolf"
 
-    def test_few_features_of_a_network_are_refused(self, tmp_path):
-        extractor = PixelExtractor()
-        extractor.name = "classifier"
-        with pytest.raises(UsageError, match="9 feature dimensions"):
-            measure(space_of(tmp_path, extractor, image_set(8), image_set(9)), ("fid",))
+    @pytest.mark.parametrize("metric", [*metrics, "public_images"])
+    @pytest.mark.parametrize("broken", [math.nan, math.inf])
+    def test_features_that_are_not_finite(self, tmp_path, metric, broken):
+        class Broken(PixelExtractor):
+            def __call__(self, images):
+                return np.full((len(images), 2), np.float32(broken))
+
+            def probabilities(self, images):
+                return self(images)
+
+        space = space_of(tmp_path, Broken(), *(image_set(20, seed=seed) for seed in range(3)), public=image_set(20))
+        with pytest.raises(UsageError, match="images that are not finite"):
+            measure(space, (metric,))
 
     def test_a_class_that_was_never_generated_is_named(self, tmp_path):
         synthetic = image_set(60, seed=1)
