@@ -30,7 +30,7 @@ from .measurement import Measurement
 from .model_selection import measure_model_selection
 from .report import Evaluation, library_versions
 from .training_curve import CurvePoint
-from .utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
+from .utility import PrivateSelection, measure_utility
 
 
 MOST_POINTS = 1000  # maximum number of points in t-SNE, for real and synthetic images each
@@ -219,7 +219,7 @@ def dp_reference(evaluator: Evaluator, evaluation: Evaluation) -> list[Measureme
     options: dict[str, Any] = dict(zip(("epsilon", "delta"), evaluator.dp_budget, strict=True))
     options |= {"seed": evaluator.seed, "device": evaluator.device}
     sets = evaluator.sets["real training"], evaluator.sets["real test"]
-    return evaluator.stored("dp_reference", options, lambda: reference_dp(*sets, **options)[0])
+    return evaluator.stored("dp_reference", options, lambda: reference_dp(*sets, **options).measurements())
 
 
 def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
@@ -295,15 +295,9 @@ def _fit(
     real: bool = False,
     selection: PrivateSelection | None = None,
 ) -> dict[str, Any]:
-    if real:
-        details = reference_real(train, real_test, **options)[1]
-    else:
-        details = measure_utility(train, real_test, **options, selection=selection or "synthetic")[1]
-    return {"fits": [_fit_as_json(each) for each in details]}
-
-
-def _fit_as_json(details: UtilityDetails) -> dict[str, Any]:
-    return {"confusion": details.confusion.tolist(), **_as_json(details.measurements())}
+    trained_on = "real" if real else "synthetic"
+    details = measure_utility(train, real_test, **options, selection=selection or "synthetic", trained_on=trained_on)
+    return {"fits": [{"confusion": each.confusion.tolist(), **_as_json(each.measurements())} for each in details]}
 
 
 def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:

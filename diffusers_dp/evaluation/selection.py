@@ -45,20 +45,9 @@ def split_for_training(images: ImageSet, size: int | None = None) -> tuple[Image
     Args:
         size (`int`, *optional*): Number of images to use, the first of the shuffle; these are split 11 to 1 even if
             there are more than 60,000.
-
-    Raises:
-        UsageError: There are fewer images than `size`, or fewer than two.
     """
     train, whole = TRAIN_SHARE
     count = len(images) if size is None else size
-    if count > len(images):
-        raise UsageError(
-            f"--utility_sizes asks for {count} of {len(images)} synthetic images; lower it, or draw more."
-        )
-    if count < 2:
-        raise UsageError(
-            f"To train and to validate takes at least 2 synthetic images, not {count}; give more with --images."
-        )
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(images))[:count]
     first = train if size is None and count >= whole else max(1, count * train // whole)
     return images.subset(order[:first]), images.subset(order[first:])

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..files.canonical import canonical_json
 from .classifiers import Classifier, build_classifier, required_labels
 from .images import ImageSet, hash_images
 from .measurement import Measurement
+from .report import class_rates
 from .selection import PrivateSelection, check_choice, choose_privately, split_for_training
 
 
@@ -47,16 +48,6 @@ class UtilityDetails:
     confusion: np.ndarray
     accuracies: tuple[float, ...]
 
-    @property
-    def recall(self) -> np.ndarray:
-        """Accuracy on each class, in [0, 1]; NaN for a class without test images."""
-        return _share(self.confusion.diagonal(), self.confusion.sum(1))
-
-    @property
-    def precision(self) -> np.ndarray:
-        """Share of correct predictions among those of a class, in [0, 1]; NaN for a class that was never predicted."""
-        return _share(self.confusion.diagonal(), self.confusion.sum(0))
-
     def measurements(self) -> list[Measurement]:
         """Returns the accuracy, then recall and precision of each class that has them, in per cent."""
         seeds = len(self.accuracies)
@@ -70,15 +61,15 @@ class UtilityDetails:
             "standard_error_of_test_images": binomial,
         }
         rows = [Measurement("accuracy", value, protocol, binomial if over_seeds is None else over_seeds)]
-        for metric, values, counts in (
-            ("recall", self.recall, self.confusion.sum(1)),  # recall of a class is the accuracy on that class
-            ("precision", self.precision, self.confusion.sum(0)),
-        ):
-            for name, share, of in zip(self.class_names, values, counts, strict=True):
-                if np.isfinite(share):
-                    error = _binomial_error(PER_CENT * share, of / seeds)
-                    facts = {**self.protocol, "unit": "%", "class": name, "images": int(of) // seeds}
-                    rows.append(Measurement(metric, float(PER_CENT * share), facts, error))
+        rates = class_rates(self.confusion.tolist(), self.class_names)
+        for metric, rate, counts in (  # recall of a class is the accuracy on that class
+            ("recall", "accuracy", self.confusion.sum(1)), ("precision", "precision", self.confusion.sum(0)),
+        ):  # fmt: skip
+            for row, of in zip(rates, counts, strict=True):
+                if row[rate] is not None:
+                    error = _binomial_error(PER_CENT * row[rate], of / seeds)
+                    facts = {**self.protocol, "unit": "%", "class": row["class"], "images": int(of) // seeds}
+                    rows.append(Measurement(metric, PER_CENT * row[rate], facts, error))
         return rows
 
 
@@ -95,15 +86,16 @@ def measure_utility(
     cifar: bool = False,
     device: torch.device | str = "cpu",
     trained_on: str = "synthetic",
-) -> tuple[list[Measurement], list[UtilityDetails]]:
+) -> list[UtilityDetails]:
     """Measures the accuracy on real test images of classifiers trained on synthetic images.
 
     The standard error is that over seeds (training) if there are several, otherwise the binomial one of the test
     images. The protocol states which, and always contains the binomial one.
 
     Args:
-        synthetic (`ImageSet`): Labelled synthetic images, split by `split_for_training`.
-        real_test (`ImageSet`): Labelled test images, not used for any choice.
+        synthetic (`ImageSet`): Labelled synthetic images, split by `split_for_training`. Real images for an upper
+            bound without privacy (DPImageBench draws their split with torch).
+        real_test (`ImageSet`): Labelled test images of the same classes, not used for any choice.
         classifiers (sequence of `str`): Names, see `build_classifier`.
         seeds (sequence of `int`, defaults to `(0,)`): Seeds of trainings from scratch. A classifier that does not
             depend on the seed is fitted once.
@@ -118,17 +110,8 @@ def measure_utility(
         trained_on (`str`, defaults to `"synthetic"`): Name of the training images in protocols and errors.
 
     Returns:
-        `tuple[list[Measurement], list[UtilityDetails]]`: All numbers, and one `UtilityDetails` for each classifier and
-            size.
-
-    Raises:
-        UsageError: Labels are missing or name no class, images differ in shape or classes, or a value is out of range.
+        `list[UtilityDetails]`: One for each classifier and size.
     """
-    synthetic, real_test = common_classes(synthetic, real_test, trained_on)
-    if ensemble < 1 or not seeds:
-        raise UsageError(f"--ensemble and --repetitions must be at least 1, not {ensemble} and {len(seeds)}.")
-    if isinstance(selection, str) and selection not in ("synthetic", "last"):
-        raise UsageError(f"--selection must be synthetic or private, not {selection!r}.")
     network_options: dict[str, Any] = {"epochs": epochs, "cifar": cifar, "device": device}
     question = None
     if isinstance(selection, PrivateSelection):
@@ -145,22 +128,7 @@ def measure_utility(
     if isinstance(selection, PrivateSelection):
         fitted = list(fitted)
         common["private_selection"] = _choose(fitted, selection, question)
-    details = list(_score(fitted, real_test, common))
-    return [row for detail in details for row in detail.measurements()], details
-
-
-def reference_real(
-    real_train: ImageSet, real_test: ImageSet, **options: Any
-) -> tuple[list[Measurement], list[UtilityDetails]]:
-    """Measures the upper bound: the same classifiers trained on real images without privacy, with epochs chosen on
-    held-out real images.
-
-    Args:
-        real_train (`ImageSet`): Labelled real images, shuffled and split like synthetic ones (DPImageBench draws its
-            split with torch).
-        options: See `measure_utility`.
-    """
-    return measure_utility(real_train, real_test, **options, trained_on="real")
+    return list(_score(fitted, real_test, common))
 
 
 @dataclass(frozen=True)
@@ -264,45 +232,6 @@ def score_predictions(
         np.add.at(confusion, (labels, of_one), 1)
     accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
     return UtilityDetails(protocol, class_names, confusion, accuracies)
-
-
-def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[ImageSet, ImageSet]:
-    """Returns both sets with the same class names.
-
-    Raises:
-        UsageError: Labels are missing or name no class, a set is empty, or images differ in shape or classes.
-    """
-    for images, flag, what in ((train, "--images", trained_on), (test, "--real", "real test")):
-        if images.labels is None:
-            raise UsageError(
-                f"The {what} images of {flag} have no labels, which classifiers need: name their column with "
-                "--label_column, or leave --classifiers out."
-            )
-        if len(images) == 0:
-            raise UsageError(f"{flag} holds no image; name a source that does.")
-    if train.images.shape[1:] != test.images.shape[1:]:
-        raise UsageError(
-            f"The {trained_on} images are {_words(train)} and the real ones {_words(test)} (channels x height x "
-            "width); give --resize."
-        )
-    if train.class_names and test.class_names and train.class_names != test.class_names:
-        raise UsageError(
-            f"--images has the classes {', '.join(train.class_names)} and --real {', '.join(test.class_names)}; give "
-            "both the same with --class_names."
-        )
-    labels = np.concatenate([required_labels(train), required_labels(test)])
-    names = train.class_names or test.class_names or tuple(map(str, range(int(labels.max()) + 1)))
-    if labels.min() < 0 or labels.max() >= len(names):
-        raise UsageError(f"There are labels outside the {len(names)} classes; name all classes with --class_names.")
-    return replace(train, class_names=tuple(names)), replace(test, class_names=tuple(names))
-
-
-def _words(images: ImageSet) -> str:
-    return "x".join(map(str, images.images.shape[1:]))
-
-
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
 
 
 def _binomial_error(per_cent: float, count: float) -> float:

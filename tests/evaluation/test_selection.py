@@ -107,14 +107,6 @@ def test_the_split_is_the_published_one(count, size, train, rest):
     np.testing.assert_array_equal(first.images.ravel(), first.labels.astype(np.uint8))
 
 
-def test_what_cannot_be_split():
-    images = validation()
-    with pytest.raises(UsageError, match="--utility_sizes asks for 31 of 30"):
-        split_for_training(images, 31)
-    with pytest.raises(UsageError, match="at least 2"):
-        split_for_training(images.subset(np.arange(1)))
-
-
 # The private choice. Each check is a function of what chooses, so that it can be shown to reject a broken one.
 
 
