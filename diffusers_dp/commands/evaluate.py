@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import DiffusersDPError, UsageError
 from ..evaluation.flags import EvaluationFlags
 from ..files.file_modes import private_files, public_files
-from ..methods.command_line import add_flags, read_flags
+from ..methods.command_line import add_flags
 from . import sample
 from .evaluate_inputs import Inputs, curve_points, draw, judged_facts, matched
 
@@ -48,22 +48,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    flags = read_flags(EvaluationFlags, args)
+    flags = EvaluationFlags(**{each.name: getattr(args, each.name) for each in fields(EvaluationFlags)})
     drawing = sample.DrawingFlags.of(args, flags.num_judged or 1)
     with private_files():
         lead(lambda pool: _evaluate(flags, drawing, pool))
 
 
 def _evaluate(flags: EvaluationFlags, drawing: sample.DrawingFlags, pool: WorkerPool) -> None:
-    from ..evaluation.evaluator import Evaluator
     from ..evaluation.figures import check_plotting
-    from ..evaluation.page import report_page
-    from ..evaluation.pictures import build_charts, build_neighbours, build_samples
-    from ..evaluation.report import PAGE_NAME, Evaluation, write_report
 
     check_plotting()
     flags.check()
     sample.check(drawing)
+    from ..evaluation.evaluator import Evaluator  # loads torch
+    from ..evaluation.page import report_page
+    from ..evaluation.pictures import build_charts, build_neighbours, build_samples
+    from ..evaluation.report import PAGE_NAME, Evaluation, write_report
+
     release, states = _open_release(flags, drawing)
     facts = judged_facts(flags, release)
     with _folder(flags) as (folder, begun):

@@ -6,7 +6,7 @@ import argparse
 import types
 from collections.abc import Sequence
 from dataclasses import Field, fields
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
 
@@ -17,7 +17,6 @@ FIRST = ("data", "privacy", "run", "DP-SGD")
 LATER = ("Hub", "run of DP-SGD")
 SHORT_HELP = "Show the flags that most runs need, and exit."
 LONG_HELP = "Show all flags, and exit."
-Flags = TypeVar("Flags")
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -105,12 +104,6 @@ def add_flags(parser: argparse.ArgumentParser, config_class: type[Any]) -> None:
         for flag in fields(group):
             more = {name: flag.metadata[name] for name in ("choices", "metavar") if name in flag.metadata}
             _add(section, flag, hints[flag.name], flag.default, **({"metavar": None} | more))
-
-
-def read_flags(config_class: type[Flags], args: argparse.Namespace) -> Flags:
-    """Returns the flags of `add_flags` as a value."""
-    names = (name for name in get_type_hints(config_class) if not name.startswith("_"))
-    return config_class(**{name: getattr(args, name) for name in names})
 
 
 def _add(section: Any, flag: Field, hint: Any, default: Any, **more: Any) -> None:
