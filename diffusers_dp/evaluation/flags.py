@@ -36,7 +36,7 @@ class JudgedFlags:
     )
     show_private: bool = flag(False, "Show single real images, next to synthetic ones.")
     publish_metrics: bool = flag(False, "Put the numbers into the card of --model.")
-    output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.")
+    output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
 
     @property
     def num_judged(self) -> int | None:

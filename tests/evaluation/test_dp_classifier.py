@@ -1,8 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The DP classifier: it learns through the door alone, and costs what was asked."""
 
+import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -109,3 +111,9 @@ def test_every_size_and_channel_count(shape):
 def test_no_budget(digits):
     with pytest.raises(UsageError, match="--target_epsilon"):
         run(digits, epsilon=-1.0)
+
+
+def test_an_image_that_cannot_be_read_changes_no_rate(digits):
+    short = dataclasses.replace(digits[0].subset(np.arange(1, 1437)), num_declared=1437)
+    whole, without = (run((train, digits[1])).measurements()[0].protocol for train in (digits[0], short))
+    assert whole == {**without, "standard_error_of_test_images": whole["standard_error_of_test_images"]}
