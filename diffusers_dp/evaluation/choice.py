@@ -17,8 +17,8 @@ class Choice:
 
     Args:
         extractors, metrics, classifiers (`list[str]`): Names, as flags have them.
-        jobs (`list[tuple[str, str]]`): Analyses, each with its feature space, in the order of the report; an analysis
-            in none has "".
+        jobs (`list[tuple[str, str]]`): Analyses in the order of the report, each with its feature space, or with ""
+            where it is measured once.
         warnings (`list[str]`): What was not asked for and is left out, one sentence each.
     """
 
@@ -54,8 +54,10 @@ def choose(flags: MeasureFlags, known: Known) -> Choice:
             choice.leave_out(f"features of {name}", problem)
         else:
             choice.extractors.append(name)
-    fitting = _fitting(flags, known, choice)
-    choice.metrics = [name for name in flags.metrics or METRICS if any(name == metric for metric, _ in fitting)]
+    unfit = _unfit(flags, known, choice)
+    choice.metrics = [
+        name for name in flags.metrics or METRICS if any((name, each) not in unfit for each in choice.extractors)
+    ]
     problem = classifiers_need(known)
     for flag, asked in (
         ("--classifiers", flags.classifiers), ("--selection private", flags.selection == "private"),
@@ -67,31 +69,24 @@ def choose(flags: MeasureFlags, known: Known) -> Choice:
         choice.leave_out("utility", problem)
     else:
         choice.classifiers = list(flags.classifiers or ("logreg", "cnn"))
-    wanted = {
-        "public_images": known.public is not None, "training_curve": flags.training_curve,
-        "model_selection": flags.model_selection, "dp_reference": flags.dp_reference, "embedding": True,
-        "classifiers": not problem, "complexity": "complexity" in choice.metrics,
-    }  # fmt: skip
+    asked_for = {"embedding": True, "classifiers": not problem, "public_images": known.public is not None}
+    asked_for |= {name: getattr(flags, name) for name in ("training_curve", "model_selection", "dp_reference")}
+    wanted = [*choice.metrics, *(name for name in ANALYSES if asked_for.get(name))]
     for name in ("public_images", "training_curve"):
-        _refuse(f"--{name}", ANALYSES[name].needs(known, choice.extractors[0]) if wanted[name] else None)
-    choice.jobs = [("embedding", choice.extractors[-1])]
-    for extractor in choice.extractors:
-        by_features = [*choice.metrics, "public_images"] if wanted["public_images"] else choice.metrics
-        choice.jobs += [
-            (name, extractor) for name in by_features
-            if ANALYSES[name].by_features and (name not in METRICS or (name, extractor) in fitting)
-        ]  # fmt: skip
-    once = [each.name for each in ANALYSES.values() if not each.by_features and each.name != "embedding"]
-    choice.jobs += [(name, choice.extractors[0] if name == "training_curve" else "") for name in once if wanted[name]]
+        _refuse(f"--{name}", ANALYSES[name].needs(known, choice.extractors[0]) if name in wanted else None)
+    choice.jobs = [
+        (name, extractor) for extractor in choice.extractors for name in wanted
+        if ANALYSES[name].by_features and (name, extractor) not in unfit
+    ]  # fmt: skip
+    choice.jobs += [(name, "") for name in ANALYSES if name in wanted and not ANALYSES[name].by_features]
     return choice
 
 
-def _fitting(flags: MeasureFlags, known: Known, choice: Choice) -> list[tuple[str, str]]:
-    """Pairs of a metric and a feature space that go together."""
-    metrics = flags.metrics or METRICS
+def _unfit(flags: MeasureFlags, known: Known, choice: Choice) -> set[tuple[str, str]]:
+    """Pairs of a metric and a feature space that do not go together."""
     problems = {
         (metric, extractor): ANALYSES[metric].needs(known, extractor)
-        for metric in metrics for extractor in choice.extractors
+        for metric in flags.metrics or METRICS for extractor in choice.extractors
     }  # fmt: skip
     for (metric, extractor), problem in problems.items():
         nowhere = all(problems[metric, each] for each in choice.extractors)
@@ -99,7 +94,7 @@ def _fitting(flags: MeasureFlags, known: Known, choice: Choice) -> list[tuple[st
             _refuse(f"--metrics {metric} by features of {extractor}", problem)
         if problem:
             choice.leave_out(f"{metric} by features of {extractor}", problem)
-    return [pair for pair, problem in problems.items() if not problem]
+    return {pair for pair, problem in problems.items() if problem}
 
 
 def _unlearnable(known: Known) -> str | None:

@@ -228,12 +228,18 @@ def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
     flags, names, count = evaluator.flags, evaluator.choice.classifiers, len(evaluator.sets["synthetic"])
     asked = flags.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
     sizes = [*sorted({size for size in asked if size != count}), None]
+    common = {
+        "seeds": [evaluator.seed + i for i in range(flags.repetitions)], "ensemble": flags.ensemble,
+        "epochs": flags.classifier_epochs, "cifar": flags.cifar_networks, "device": evaluator.device,
+    }  # fmt: skip
     if evaluator.selection is not None:  # one query to the validation images for all fits
-        fits = _choose_privately(evaluator, _Training(names, sizes), evaluator.selection)
+        fits = _choose_privately(evaluator, {"classifiers": names, "sizes": sizes, **common}, evaluator.selection)
     else:
-        fits = _train(evaluator, [_Training([name], [size]) for name in names for size in sizes])
+        trainings = [{"classifiers": [name], "sizes": [size], **common} for name in names for size in sizes]
+        fits = _train(evaluator, "synthetic", trainings)
     if flags.reference:
-        fits += _train(evaluator, [_Training([name], [None], real=True) for name in names])
+        trainings = [{"classifiers": [name], "trained_on": "real", **common} for name in names]
+        fits += _train(evaluator, "real training", trainings)
     found = [([Measurement(**each) for each in fit["measurements"]], fit["confusion"]) for fit in fits]
     found.sort(key=lambda fit: names.index(fit[0][0].protocol["classifier"]))
     for (accuracy, *_), confusion in found:
@@ -242,61 +248,33 @@ def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
     return [each for measurements, _ in found for each in measurements]
 
 
-@dataclass(frozen=True)
-class _Training:
-    """Classifiers trained on given numbers of synthetic images each (`None`: all), or on real images."""
-
-    names: list[str]
-    sizes: Sequence[int | None]
-    real: bool = False
-
-    def options(self, evaluator: Evaluator) -> dict[str, Any]:
-        """Returns the arguments of `measure_utility`."""
-        flags, seed = evaluator.flags, evaluator.seed
-        return {
-            "classifiers": self.names, "seeds": [seed + i for i in range(flags.repetitions)],
-            "ensemble": flags.ensemble, "epochs": flags.classifier_epochs, "cifar": flags.cifar_networks,
-            "device": evaluator.device, "sizes": list(self.sizes),
-        }  # fmt: skip
-
-    def step(self, evaluator: Evaluator, **more: Any) -> tuple[str, dict[str, Any]]:
-        """Returns name and key of the stored result."""
-        kind = "reference" if self.real else "utility"
-        key = {**evaluator.images, **self.options(evaluator), "real": self.real, **more}
-        return f"{kind}-{'-'.join(self.names)}", key
+def _step_of(evaluator: Evaluator, options: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+    """Returns name and key of the stored result of a training, which `options` of `measure_utility` determine."""
+    return f"utility-{'-'.join(options['classifiers'])}", {**evaluator.images, **options, **more}
 
 
-def _choose_privately(evaluator: Evaluator, training: _Training, selection: PrivateSelection) -> list[dict[str, Any]]:
+def _choose_privately(
+    evaluator: Evaluator, options: dict[str, Any], selection: PrivateSelection
+) -> list[dict[str, Any]]:
     budget = [selection.epsilon, selection.delta]
-    step = training.step(evaluator, validation=hash_images(selection.validation), budget=budget)
+    step = _step_of(evaluator, options, validation=hash_images(selection.validation), budget=budget)
     sets = evaluator.sets["synthetic"], evaluator.sets["real test"]
-    work = partial(_fit, *sets, training.options(evaluator), selection=selection)
-    return evaluator.steps.get(*step, work)["fits"]
+    return evaluator.steps.get(*step, partial(_fit, *sets, {**options, "selection": selection}))["fits"]
 
 
-def _train(evaluator: Evaluator, trainings: Sequence[_Training]) -> list[dict[str, Any]]:
-    """Runs independent trainings, shared by several processes."""
-    steps = [training.step(evaluator) for training in trainings]
+def _train(evaluator: Evaluator, train: str, trainings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs independent trainings on a set, shared by several processes."""
+    steps = [_step_of(evaluator, options) for options in trainings]
     missing = [i for i, step in enumerate(steps) if not evaluator.steps.path(*step).is_file()]
     if missing:
-        train = evaluator.sets["real training" if trainings[0].real else "synthetic"]
-        work = partial(_fit, train, evaluator.sets["real test"], real=trainings[0].real)
-        fits = evaluator.pool.map(work, [trainings[i].options(evaluator) for i in missing])
-        for i, found in zip(missing, fits, strict=True):
+        work = partial(_fit, evaluator.sets[train], evaluator.sets["real test"])
+        for i, found in zip(missing, evaluator.pool.map(work, [trainings[i] for i in missing]), strict=True):
             write_json(found, evaluator.steps.path(*steps[i]))
     return [fit for step in steps for fit in evaluator.steps.read(*step)["fits"]]
 
 
-def _fit(
-    train: ImageSet,
-    real_test: ImageSet,
-    options: dict[str, Any],
-    *,
-    real: bool = False,
-    selection: PrivateSelection | None = None,
-) -> dict[str, Any]:
-    trained_on = "real" if real else "synthetic"
-    details = measure_utility(train, real_test, **options, selection=selection or "synthetic", trained_on=trained_on)
+def _fit(train: ImageSet, real_test: ImageSet, options: dict[str, Any]) -> dict[str, Any]:
+    details = measure_utility(train, real_test, **options)
     return {"fits": [{"confusion": each.confusion.tolist(), **_as_json(each.measurements())} for each in details]}
 
 
