@@ -148,13 +148,9 @@ class Source:
         names, records, ids_are = self._records(split, cache_dir)
         kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
         draws, readable, position, left = np.random.default_rng(seed), 0, -1, DECODED
+        form = None if self.counted else UNCOUNTED
         for position, (encoded, label, identifier) in enumerate(
-            tqdm(
-                records,
-                desc=f"Reading {self.flag[2:]} ({split})",
-                unit="image",
-                bar_format=None if self.counted else UNCOUNTED,
-            )
+            tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
         ):
             image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
             left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
