@@ -45,10 +45,10 @@ from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.methods.config import FETAProConfig, load_config
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.hub import load_verified
-from diffusers_dp.release.receipt import RECEIPT_NAME
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.training import train_feta_pro as script
+from diffusers_dp.words import RECEIPT_NAME
 
 
 ROOT = Path(__file__).parents[1]

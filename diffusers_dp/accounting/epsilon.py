@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..verify import MOST_EPSILON, QUICK_ORDERS, widened
+from ..verify import widened
+from ..words import MOST_EPSILON, QUICK_ORDERS
 
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
-from ..verify import ACCOUNTANTS
+from ..words import ACCOUNTANTS
 from . import epsilon as accounting
 from .epsilon import Composition
 from .ledger_file import (

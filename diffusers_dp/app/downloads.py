@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from ..errors import UsageError
 from ..release.allow_list import CARD_AND_RECEIPT, files_of
-from ..release.dataset_card import CARD_NAME, dataset_card
+from ..release.dataset_card import dataset_card
 from ..release.image_tables import image_table
-from ..release.receipt import RECEIPT_NAME
+from ..words import CARD_NAME, RECEIPT_NAME
 from .drawing import Drawn, names_of
 
 

@@ -17,8 +17,8 @@ from ..release.allow_list import dataset_index
 from ..release.components import check_components, is_latent, latent_classes, named_base
 from ..release.hub import fetch_snapshot
 from ..release.image_tables import described_classes
-from ..release.receipt import RECEIPT_NAME
-from ..verify import MOST_FILES, PICKLE_SUFFIXES, Unreadable, card_agrees, verify
+from ..verify import Unreadable, card_agrees, verify
+from ..words import MOST_FILES, PICKLE_SUFFIXES, RECEIPT_NAME
 from .budget import draw, plain_table, plan_of_receipt
 from .drawing import Released
 from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT, Limits

@@ -23,14 +23,14 @@ from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..release.components import WRONG
-from ..release.dataset_card import CARD_NAME, dataset_card
+from ..release.dataset_card import dataset_card
 from ..release.hub import fetch_release, load_model
 from ..release.image_tables import PARAMETERS_NAME
 from ..release.push import check_hub, push_folder
-from ..release.receipt import RECEIPT_NAME
 from ..sampling.class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
 from ..sampling.seeds import generators
 from ..verify import receipt_digest
+from ..words import CARD_NAME, RECEIPT_NAME
 
 
 if TYPE_CHECKING:

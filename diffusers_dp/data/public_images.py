@@ -171,7 +171,7 @@ def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
         )
 
 
-def public_files(data: DataSource) -> list[Path | str]:
+def files_of_public_images(data: DataSource) -> list[Path | str]:
     """The data files of public images, see `ImageSource.files`. Raises `UsageError` as `check_public_images`."""
     with _public_flags():
         return open_source(data).files()

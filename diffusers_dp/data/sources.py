@@ -17,7 +17,7 @@ from .decoding import IMAGE_SUFFIXES
 from .medical import PACKAGES, check_medical
 from .records import DatasetRecords, ListedRecords, Records
 from .source import DataSource
-from .strange_tables import check_files, check_folder, check_kind
+from .strange_tables import check_folder, check_kind, check_named_files
 
 
 SPLITS = ("train", "test", "validation")  # folders of a folder of image files that are one
@@ -266,7 +266,7 @@ class DatasetSource:
         data_files = getattr(builder.config, "data_files", None) or {}
         everything = [str(path) for paths in data_files.values() for path in paths]
         if self.data.own_files or self.data.is_strange:
-            check_files(everything, self.path, self.dataset_name)
+            check_named_files(everything, self.path, self.dataset_name)
         if self.data.is_strange:
             check_kind(
                 builder.name,

@@ -111,7 +111,7 @@ def check_kind(kind: str, files: Sequence[str], name: str, is_known: Callable[[s
         ) from None
 
 
-def check_files(files: Sequence[str], folder: Path, name: str) -> None:
+def check_named_files(files: Sequence[str], folder: Path, name: str) -> None:
     """A card can name any file of this machine, or of whoever the token belongs to.
 
     Args:

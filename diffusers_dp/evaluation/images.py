@@ -3,7 +3,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -136,7 +136,7 @@ class Source:
         Args:
             split (`str`): Name of the split; `train` or `test` for the embedded digits.
             shape (`tuple[int, int, int]`): Required shape of the images.
-            resize (`bool`): Whether to convert images of other shapes (see `fit`) instead of refusing them.
+            resize (`bool`): Whether to convert images of other shapes (see `fit_to_shape`) instead of refusing them.
             cache_dir (`Path`): Folder for the cache of `datasets`, as private as the images.
             limit (`int`, *optional*): Maximum number of images. They are drawn without replacement because a folder
                 may be sorted by class.
@@ -148,13 +148,9 @@ class Source:
         names, records, ids_are = self._records(split, cache_dir)
         kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
         draws, readable, position, left = np.random.default_rng(seed), 0, -1, DECODED
+        form = None if self.counted else UNCOUNTED
         for position, (encoded, label, identifier) in enumerate(
-            tqdm(
-                records,
-                desc=f"Reading {self.flag[2:]} ({split})",
-                unit="image",
-                bar_format=None if self.counted else UNCOUNTED,
-            )
+            tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
         ):
             image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
             left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
@@ -162,8 +158,12 @@ class Source:
                 raise UsageError(f"{self.flag} {self._words(split)} would unpack to far more than its files hold.")
             if image is None or identifier is None or (names is not None and label is None):
                 continue
-            if image.shape != shape:
-                image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
+            if image.shape != shape and not resize:
+                raise UsageError(
+                    f"{self.flag} {self._words(split)} holds an image of {_shape_words(image.shape)} where "
+                    f"{_shape_words(shape)} are compared; --resize makes it fit."
+                )
+            image = fit_to_shape(image, shape)
             readable += 1
             if limit is None or len(kept) < limit:
                 kept.append((position, image, label, identifier))
@@ -191,12 +191,6 @@ class Source:
     @property
     def _most_pixels(self) -> int:
         return min(self.max_pixels, LARGEST_SIDE**2) if self.is_strange else self.max_pixels
-
-    def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
-        raise UsageError(
-            f"{self.flag} {self._words(split)} holds an image of {_shape_words(found)} where {_shape_words(wanted)} "
-            "are compared; --resize makes it fit."
-        )
 
     def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record], str]:
         if self.name is None:
@@ -266,7 +260,7 @@ def _size(encoded: bytes | Path | Image.Image | None) -> int:
     return encoded.stat().st_size if isinstance(encoded, Path) and encoded.is_file() else 0
 
 
-def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
+def fit_to_shape(image: np.ndarray, shape: Shape) -> np.ndarray:
     """Converts an image to another shape, as in training and in DPImageBench: resizes the shorter side by Lanczos and
     crops the centre. Colours become grey by .299 R + .587 G + .114 B; grey channels are repeated.
 
@@ -274,6 +268,8 @@ def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
         image (`np.ndarray` of uint8, shape `[C, H, W]`): Image, C is 1 or 3.
         shape (`tuple[int, int, int]`): Target (channels, height, width).
     """
+    if image.shape == shape:
+        return image
     picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
     fitted = decode_image(picture, shape)
     assert fitted is not None  # an array can always be read
@@ -296,7 +292,7 @@ def common_shape(
     return min(synthetic[0], real[0]), *synthetic[1:]
 
 
-def _shape_words(shape: Shape) -> str:
+def _shape_words(shape: Sequence[int]) -> str:
     return f"{shape[2]}x{shape[1]} pixels and {shape[0]} channel{'s' if shape[0] > 1 else ''}"
 
 
@@ -389,7 +385,7 @@ def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | Non
     )
 
 
-def fingerprint(images: ImageSet) -> str:
+def hash_images(images: ImageSet) -> str:
     """Computes the SHA-256 of pixels, labels and class names, for cache keys. It is as private as the images, because
     somebody who has an image can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())

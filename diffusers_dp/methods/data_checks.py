@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..errors import UsageError
-from ..verify import NO_GUARANTEE
+from ..words import NO_GUARANTEE
 from .flag_groups import split_list
 from .flags import TrainingConfig
 

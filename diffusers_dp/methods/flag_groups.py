@@ -9,7 +9,7 @@ from typing import Any
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
 from ..queries.scattering import ScatteringFeatures
-from ..verify import ACCOUNTANTS
+from ..words import ACCOUNTANTS
 
 
 #: What a training row may be taught with.
@@ -25,10 +25,10 @@ DEFAULT_RESOLUTION = 32
 DIGITS_RESOLUTION = 8
 
 
-def flag(default: Any, text: str, *, rare: bool = False) -> Any:
+def flag(default: Any, text: str, *, rare: bool = False, **known: Any) -> Any:
     """A field of a group of flags, with its default and its help text. One that few runs need is `rare`: `--help_all`
-    shows it."""
-    return field(default=default, metadata={"help": text, "rare": rare})
+    shows it. What else is `known` of it (`at_least`, `choices`, `metavar`) is read from its metadata."""
+    return field(default=default, metadata={"help": text, "rare": rare, **known})
 
 
 def run_folder(default: str) -> Any:

@@ -10,7 +10,8 @@ from pathlib import Path
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..randomness.timestep_mixture import TimestepMixture
-from ..verify import ACCOUNTANTS, UNIT, WITHOUT, without_guarantee
+from ..verify import without_guarantee
+from ..words import ACCOUNTANTS, UNIT, WITHOUT
 from .bounds import check_counts, check_finite, check_places
 from .data_checks import validate_data
 from .flag_groups import (

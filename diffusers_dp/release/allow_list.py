@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.strange_files import read_bounded
-from ..verify import ADAPTERS, CARD_NAME, SIGNATURE_NAME
-from .receipt import RECEIPT_NAME
+from ..words import ADAPTERS, CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME
 
 
 COMPONENT_FILES = (

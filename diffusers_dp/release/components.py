@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
 from ..files.strange_files import read_bounded, regular_size
-from ..verify import ADAPTERS, are_texts, check_reference
+from ..verify import are_texts, check_reference
+from ..words import ADAPTERS
 from .allow_list import COMPONENT_FILES, LATENT_PIPELINES
 
 

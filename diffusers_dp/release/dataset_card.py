@@ -10,7 +10,6 @@ from ..verify import guarantee
 from .plain_words import plain_guarantee
 
 
-CARD_NAME = "README.md"
 #: Errors of text about a receipt, because fields that the verifier does not read can contain anything.
 UNSAYABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import IntegrityError, UsageError
 from ..files.file_modes import public_files
 from ..verify import (
-    NO_CARD,
-    RECEIPT_NAME,
     Damaged,
     Unreadable,
     about_delta,
@@ -22,6 +20,7 @@ from ..verify import (
     read_receipt,
     verify,
 )
+from ..words import NO_CARD, RECEIPT_NAME
 from .allow_list import dataset_index
 from .components import WRONG, check_components, check_model, is_latent
 from .image_tables import load_images

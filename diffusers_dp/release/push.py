@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
-from ..verify import NO_CARD, SIGNATURE_NAME, card_agrees, settled_digest
+from ..verify import card_agrees, settled_digest
+from ..words import NO_CARD, RECEIPT_NAME, SIGNATURE_NAME
 from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES, RELEASE_FILES, dataset_index, files_of
 from .hub import verify_here
-from .receipt import RECEIPT_NAME
 from .signing import signature_fits
 
 

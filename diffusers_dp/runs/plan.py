@@ -20,7 +20,8 @@ from ..methods.bounds import check_images
 from ..methods.config import DPSGDConfig, SamplingFacts, TrainingConfig, sampling_of, target_delta
 from ..queries.query import Query
 from ..randomness.band_coefficients import Workload, noise_of_a_step
-from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
+from ..verify import delta_in_words, publishes_records
+from ..words import ACCOUNTANTS
 from .bands import chosen_bands, describe_bands, refuse_other_bands
 from .identity import RunIdentity, note_asked, read_identity
 from .verifiable import refuse_unverifiable

@@ -11,11 +11,12 @@ from typing import Any
 
 from ..accounting.ledger_file import Release, facts_of, other_releases
 from ..data.images import PublicFacts
-from ..data.public_images import public_files, public_flag
+from ..data.public_images import files_of_public_images, public_flag
 from ..data.source import DataSource
 from ..errors import UsageError
 from ..release.hub import fetch_snapshot
-from ..verify import RECEIPT_NAME, RELEASED, Unreadable, priced_inputs, read_receipt, settled_digest
+from ..verify import Unreadable, priced_inputs, read_receipt, settled_digest
+from ..words import RECEIPT_NAME, RELEASED
 from .identity import read_identity
 
 
@@ -96,7 +97,7 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) ->
 def _folders_with_receipts(data: DataSource) -> list[Path]:
     """Those that hold a receipt among the folders of the data files and those above them."""
     folders: set[Path] = set()
-    for file in public_files(data):
+    for file in files_of_public_images(data):
         if isinstance(file, Path):
             folders |= {file.absolute().parent, file.resolve().parent} if file.is_symlink() else {file.parent}
         elif data.dataset_name is not None and not Path(data.dataset_name).exists():

@@ -27,9 +27,10 @@ from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
 from ..release.no_guarantee import save_without_guarantee
 from ..release.push import push_finished
-from ..release.receipt import RECEIPT_NAME, RunRecord
+from ..release.receipt import RunRecord
 from ..release.unreleased import save_unreleased
 from ..verify import receipt_digest
+from ..words import RECEIPT_NAME
 from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
 from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd

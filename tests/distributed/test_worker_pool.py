@@ -15,8 +15,8 @@ from diffusers_dp import cli, verify
 from diffusers_dp.commands import sample
 from diffusers_dp.commands.evaluate_inputs import StateImages
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
-from diffusers_dp.evaluation.training_curve import KeptState
-from diffusers_dp.release.receipt import RECEIPT_NAME
+from diffusers_dp.evaluation.training_curve import EarlierState
+from diffusers_dp.words import RECEIPT_NAME
 from support import forked
 from support.places import TESTS
 from support.processes import SEVERAL, launch
@@ -124,6 +124,6 @@ def test_a_kept_state_is_drawn_from_elsewhere(honest, tmp_path):
     with torch.no_grad():
         drawing.pipeline.unet.conv_out.weight.add_(0.5)
     drawing.pipeline.save_pretrained(tmp_path / "warmed_up_spatial")
-    work = StateImages(drawing, KeptState("warm-up", 0, tmp_path / "warmed_up_spatial"), (1, 8, 8))
+    work = StateImages(drawing, EarlierState("warm-up", 0, tmp_path / "warmed_up_spatial"), (1, 8, 8))
     there = pickle.loads(pickle.dumps(work))
     assert np.array_equal(there(range(3)), work(range(3))) and not np.array_equal(work(range(3))[:, 0], released)

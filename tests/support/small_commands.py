@@ -36,7 +36,7 @@ def patches(notes, trouble="nothing"):
         return extracted(self, images)
 
     def measure_utility(*images, **options):
-        note("classifier", options["classifiers"], options["sizes"])
+        note("classifier", options["classifiers"], options.get("sizes"))
         return measured(*images, **options)
 
     written, measured = sample.write_shard, evaluator.measure_utility
