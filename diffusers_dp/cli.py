@@ -9,7 +9,6 @@ from importlib import import_module
 from types import ModuleType
 
 from . import __version__
-from .commands import PLACES
 from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError
 from .methods.command_line import Help, OneSentence
@@ -68,7 +67,7 @@ def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     name = parser.parse_args(argv[:1]).command
-    command = import_module(PLACES.get(name, f"{__package__}.commands.{name}"))
+    command = import_module(f"{__package__}.commands.{name}")
     arguments = OneSentence(
         prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=Help, allow_abbrev=False
     )

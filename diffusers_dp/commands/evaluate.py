@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import DiffusersDPError, UsageError
 from ..files.file_modes import private_files, public_files
-from . import evaluate_flags, sample
+from ..sampling.shards import Drawer
+from . import evaluate_flags
 from .evaluate_flags import add_arguments, num_images_of, settings_of
 from .evaluate_inputs import (
     curve_points,
@@ -33,6 +34,7 @@ from .evaluate_inputs import (
     sources_of,
     stand_in,
 )
+from .sample import drawing_of
 
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def _evaluate(args: argparse.Namespace, pool: WorkerPool) -> None:
     print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if args.real_is_public else 'yes'}.")
 
 
-def _open_release(args: argparse.Namespace) -> "tuple[sample.Drawing | None, list[KeptState]]":
+def _open_release(args: argparse.Namespace) -> "tuple[Drawer | None, list[KeptState]]":
     """The verified release, if images are to be drawn, and what its run kept, if that is asked for."""
     if args.model is None:
         return None, []
@@ -94,8 +96,7 @@ def _open_release(args: argparse.Namespace) -> "tuple[sample.Drawing | None, lis
     states = kept_states(folder) if args.training_curve else []
     if args.publish_metrics:
         check_writable(folder)
-    flags = sample.DrawingFlags.of(args, num_images_of(args) or 0)
-    return sample.Drawing(args.model, folder, *sample.load(folder, flags)), states
+    return Drawer.of(args.model, drawing_of(args, num_images_of(args) or 1), args.device, args.base), states
 
 
 def _check_reference(args: argparse.Namespace, facts: dict[str, Any] | None) -> None:
@@ -164,14 +165,14 @@ def _close_to_others(args: argparse.Namespace, root: Path, folder: Path) -> None
         raise UsageError(f"--output_dir {root} cannot be used ({error.strerror}); give another folder.") from None
 
 
-def _count(args: argparse.Namespace, release: sample.Drawing | None) -> list[str]:
+def _count(args: argparse.Namespace, release: Drawer | None) -> list[str]:
     """Before more than a size of the private images is read: adds one to the receipt, or says that nobody counts."""
     if args.real_is_public:
         return []
     from ..evaluation.amendments import count_evaluation, is_writable
-    from ..release.allow_list import dataset_index
+    from ..release.loading import release_in
 
-    released = args.images if release is None and dataset_index(args.images or "") is not None else args.model
+    released = args.images if release is None and release_in(args.images or "").holds_images else args.model
     if released is not None and Path(released).is_dir() and is_writable(Path(released)):
         count_evaluation(Path(released))
         return []
@@ -190,7 +191,7 @@ def _read(
     sources: "dict[str, Source]",
     shape: "Shape",
     test_split: str | None,
-    release: sample.Drawing | None,
+    release: Drawer | None,
     facts: dict[str, Any] | None,
     folder: Path,
     begun: Callable[[], None],
@@ -206,7 +207,7 @@ def _read(
 
     synthetic = stand_in(release, shape) if release else read_synthetic(args, sources["synthetic"], shape, folder)
     public = read_public(args, sources["public"], shape, folder) if "public" in sources else None
-    count = release.flags.num_images if release else len(synthetic)
+    count = release.drawing.num_images if release else len(synthetic)
     evaluate_flags.check_utility_sizes(args.utility_sizes, count)
     networks = load_networks(args, _device(args))
     known = Known(
@@ -260,13 +261,13 @@ def _measure(
     write_report(evaluation, build_page(evaluation, charts, build_samples(evaluation), neighbours), folder)
 
 
-def _features(args: argparse.Namespace, release: sample.Drawing | None) -> "dict[str, ImageSet]":
+def _features(args: argparse.Namespace, release: Drawer | None) -> "dict[str, ImageSet]":
     """What the run of a local release learned from before DP-SGD, for complexity."""
     if release is None or "complexity" not in (args.metrics or ["complexity"]) or not Path(args.model).is_dir():
         return {}
     from ..evaluation.warm_up_features import warm_up_features
 
-    return warm_up_features(release.folder, release.shape, seed=args.seed)
+    return warm_up_features(release.release.folder, release.release.image_shape, seed=args.seed)
 
 
 def _plan(args: argparse.Namespace, evaluation: "Evaluation", choice: "Choice") -> "EvaluationPlan":

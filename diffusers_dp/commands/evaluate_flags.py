@@ -146,7 +146,7 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} needs a release {what}, and --model {args.model} is no folder here.")
     if args.model is not None:
         check_utility_sizes(args.utility_sizes, num_images_of(args) or 1)
-    sample.check(sample.DrawingFlags.of(args, num_images_of(args) or 1))
+    sample.drawing_of(args, num_images_of(args) or 1)
 
 
 def num_images_of(args: argparse.Namespace) -> int | None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..methods.grey_values import parse_range
-from . import sample
+from ..sampling.drawing import class_names
+from ..sampling.shards import Drawer, draw_folder
 from .evaluate_flags import num_images_of
 
 
@@ -47,7 +48,7 @@ def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
     return {name: replace(source, **read) for name, source in sources.items()}
 
 
-def judged_folder(args: argparse.Namespace, release: sample.Drawing | None) -> Path:
+def judged_folder(args: argparse.Namespace, release: Drawer | None) -> Path:
     """The folder of what is judged, whose receipt fits where it is a release. `--images` on the Hub are fetched.
 
     Raises:
@@ -55,20 +56,20 @@ def judged_folder(args: argparse.Namespace, release: sample.Drawing | None) -> P
         IntegrityError: `--images` are a release, and not what its receipt says.
     """
     from ..evaluation.images import folder_of
-    from ..release.allow_list import dataset_index
     from ..release.hub import verify_here
+    from ..release.loading import release_in
 
     if release is not None:
-        return release.folder
+        return release.release.folder
     folder = folder_of("--images", args.images)
-    problems = verify_here(folder)[1] if dataset_index(folder) is not None else []
+    problems = verify_here(folder)[1] if release_in(folder).holds_images else []
     if problems:
         raise IntegrityError(f"--images {args.images} is not judged: {' '.join(problems)}")
     return folder
 
 
 def find_shape(
-    args: argparse.Namespace, sources: "dict[str, Source]", release: sample.Drawing | None, cache: Path
+    args: argparse.Namespace, sources: "dict[str, Source]", release: Drawer | None, cache: Path
 ) -> "tuple[Shape, str | None]":
     """The shape in which all are compared, and the split of the real test images, if there is one.
 
@@ -81,7 +82,7 @@ def find_shape(
     if release is None:
         synthetic, flag = sources["synthetic"].shape(args.images_split, cache), "--images"
     else:
-        synthetic, flag = release.shape, "--model"
+        synthetic, flag = release.release.image_shape, "--model"
     real = sources["real"].shape(args.train_split, cache)
     shape = common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
     split = args.test_split or "test"
@@ -159,16 +160,15 @@ def match(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str
     return {"synthetic": synthetic, **sets}, warnings
 
 
-def stand_in(release: sample.Drawing, shape: "Shape") -> "ImageSet":
+def stand_in(release: Drawer, shape: "Shape") -> "ImageSet":
     """No image, with the classes of those that will be drawn."""
     import numpy as np
 
     from ..evaluation.images import ImageSet
 
     images = np.empty((0, *shape), np.uint8)
-    if release.pipeline.num_classes is None:
-        return ImageSet(images)
-    return ImageSet(images, np.empty(0, np.int64), tuple(sample.class_names(release.pipeline)))
+    names = class_names(release.release.pipeline)
+    return ImageSet(images) if names is None else ImageSet(images, np.empty(0, np.int64), tuple(names))
 
 
 def check_unit(facts: dict[str, Any] | None, unit_column: str | None) -> None:
@@ -221,22 +221,22 @@ def check_disjoint(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> li
     ]
 
 
-def draw(drawing: sample.Drawing, folder: Path, pool: WorkerPool) -> "Source":
+def draw(drawer: Drawer, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
     from ..evaluation.images import Source
     from ..files.canonical import canonical_json
     from ..release.receipt import RECEIPT_NAME
     from ..verify import receipt_digest
 
-    asked = drawing.flags.facts
-    key = canonical_json(asked) + receipt_digest(drawing.folder / RECEIPT_NAME)
+    asked = drawer.drawing.facts
+    key = canonical_json(asked) + receipt_digest(drawer.release.folder / RECEIPT_NAME)
     output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    sample.draw(drawing, output, pool)
+    draw_folder(drawer, output, pool)
     return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
 
 
 def curve_points(
-    drawing: sample.Drawing, states: "list[KeptState]", extractor: str, shape: "Shape", pool: WorkerPool
+    drawer: Drawer, states: "list[KeptState]", extractor: str, shape: "Shape", pool: WorkerPool
 ) -> "Iterator[CurvePoint]":
     """One after the other, each in the place of the release's weights: the images of the release must have been
     drawn."""
@@ -245,18 +245,21 @@ def curve_points(
     from ..runs.kept_states import load_state
 
     most = CURVE_IMAGES_OF_LARGE_FEATURES if extractor in ("inception", "dinov2") else CURVE_IMAGES
-    flags = replace(drawing.flags, num_images=min(most, drawing.flags.num_images))
+    drawing, unet = (
+        replace(drawer.drawing, num_images=min(most, drawer.drawing.num_images)),
+        drawer.release.pipeline.unet,
+    )
     for state in states:
-        load_state(state, drawing.pipeline.unet)
-        draw = partial(_images_of, StateImages(replace(drawing, flags=flags), state, shape), pool)
-        yield CurvePoint(state, hash_weights(drawing.pipeline.unet), flags.facts, draw)
+        load_state(state, unet)
+        draw = partial(_images_of, StateImages(replace(drawer, drawing=drawing), state, shape), pool)
+        yield CurvePoint(state, hash_weights(unet), drawing.facts, draw)
 
 
 @dataclass(frozen=True)
 class StateImages:
     """Draws images of a state whose weights are in the pipeline, which another process puts there by itself."""
 
-    drawing: sample.Drawing
+    drawer: Drawer
     state: "KeptState"
     shape: "Shape"
 
@@ -267,25 +270,23 @@ class StateImages:
         from ..data.decoding import decode_as_it_is
         from ..evaluation.images import fit
 
-        arrays = [decode_as_it_is(image) for image in self.drawing.images(indices)]
+        arrays = [decode_as_it_is(image) for image in self.drawer.images(indices)]
         return np.stack(
             [each if each.shape == self.shape else fit(each, self.shape) for each in arrays if each is not None]
         )
 
     def __reduce__(self) -> Any:
-        return _images_of_state, (self.drawing, self.state, self.shape)
+        return _images_of_state, (self.drawer, self.state, self.shape)
 
 
-def _images_of_state(drawing: sample.Drawing, state: "KeptState", shape: "Shape") -> StateImages:
+def _images_of_state(drawer: Drawer, state: "KeptState", shape: "Shape") -> StateImages:
     from ..runs.kept_states import load_state
 
-    load_state(state, drawing.pipeline.unet)
-    return StateImages(drawing, state, shape)
+    load_state(state, drawer.release.pipeline.unet)
+    return StateImages(drawer, state, shape)
 
 
 def _images_of(work: StateImages, pool: WorkerPool) -> "np.ndarray":
     import numpy as np
 
-    size, num_images = work.drawing.flags.batch_size, work.drawing.flags.num_images
-    parts = [range(start, min(start + size, num_images)) for start in range(0, num_images, size)]
-    return np.concatenate(list(pool.map(work, parts)))
+    return np.concatenate(list(pool.map(work, work.drawer.drawing.parts())))

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A release of images: parquet shards for `datasets.load_dataset`, with card and receipt."""
 
-import io
 import math
 from collections.abc import Sequence
 from importlib.resources import files
@@ -18,7 +17,7 @@ from ..verify import guarantee
 from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
 from .artefacts import IMAGES_PER_CLASS, add_statement, class_list, grid_of, write_text
 from .dataset_card import size_category
-from .image_tables import image_table
+from .image_tables import to_png, write_images
 from .plain_words import plain_guarantee, questions
 
 
@@ -61,16 +60,12 @@ class DatasetArtefact:
         return dataset_files(self.num_shards)
 
     def save(self, release: Path) -> None:
-        from pyarrow import parquet
-
         (release / "data").mkdir()
         for number, name in enumerate(shard_names(self.num_shards)):
             part = slice(number * IMAGES_PER_SHARD, (number + 1) * IMAGES_PER_SHARD)
             labels = None if self.labels is None else self.labels[part].tolist()
-            pictures = [_png(image) for image in self.images[part].cpu().numpy()]
-            # Without a dictionary: images that repeat each other would look like a bomb to whoever reads them.
-            table = image_table(pictures, labels, self.class_names)
-            parquet.write_table(table, release / name, use_dictionary=False)
+            pictures = [to_png(_picture(image)) for image in self.images[part].cpu().numpy()]
+            write_images(release / name, pictures, labels, self.class_names)
         self._sample_grid().save(release / "samples.png")
         index = {
             "_class_name": DATASET_CLASS, "class_names": self.class_names, "image_shape": list(self.images.shape[1:]),
@@ -111,9 +106,3 @@ class DatasetArtefact:
 
 def _picture(image: np.ndarray) -> Image.Image:
     return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
-
-
-def _png(image: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    _picture(image).save(buffer, format="png")
-    return buffer.getvalue()
