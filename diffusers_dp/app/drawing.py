@@ -83,12 +83,14 @@ def read_order(values: Sequence[Any], limits: Limits) -> Order:
     classes, count, seed, steps, solver = values
     if classes is not None and not (isinstance(classes, list | tuple) and all(isinstance(n, str) for n in classes)):
         raise UsageError("The classes have to be a list of names.")
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
     return Order(
         tuple(classes or ()),
         _whole("The number of images", count, 1, limits.max_images),
         _whole("The seed", seed, 0, LARGEST_SEED),
         _whole("The number of steps", steps, 1, limits.max_steps),
-        _known_solver(solver),
+        solver,
     )
 
 
@@ -101,12 +103,6 @@ def _whole(what: str, value: Any, least: int, most: int) -> int:
     if not exact or not least <= whole <= most:
         raise UsageError(f"{what} has to be a whole number from {least} to {most:,}.")
     return whole
-
-
-def _known_solver(solver: Any) -> str:
-    if not isinstance(solver, str) or solver not in SOLVERS:
-        raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
-    return solver
 
 
 def labels_of(order: Order, released: AnyRelease) -> tuple[int, ...] | None:

@@ -4,10 +4,12 @@
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 
 from ..errors import UsageError
+from ..methods.command_line import Help, add_flags
+from ..methods.flag_groups import flag
 
 
 #: Module that serves the page; a name, because its room imports this one.
@@ -18,39 +20,31 @@ NAMES_VARIABLE = "DIFFUSERS_DP_RELEASES"  # for a Space: Hub ids, comma-separate
 
 @dataclass(frozen=True)
 class Limits:
-    """
-    Limits on visitors' requests.
+    """Limits on visitors' requests; each field is the flag of its name."""
 
-    Args:
-        max_images (`int`): Maximum number of images in one drawing.
-        max_steps (`int`): Maximum number of solver steps.
-        max_model_mb (`int`): Maximum size of all files of a model together, checked before they are fetched.
-        max_seconds (`int`): Maximum time for loading a model, and for one drawing; then its process is ended.
-    """
-
-    max_images: int = 64
-    max_steps: int = 50
-    max_model_mb: int = 1000
-    max_seconds: int = 900
+    max_images: int = flag(64, "Images in one drawing, at most.")
+    max_steps: int = flag(50, "Steps of the solver, at most.")
+    max_model_mb: int = flag(1000, "Size of a model, and of the base that it names, asked for before it is fetched.")
+    max_seconds: int = flag(900, "Time for loading a model, and for one drawing, at most; then its process is ended.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageFlags(Limits):
     """Flags of the page; each field is the flag of its name."""
 
-    releases: Sequence[str]
-    server_name: str
-    host_names: str
-    server_port: int
-    allow_unverified: bool
+    releases: Sequence[str] = ()
+    server_name: str = flag(HERE, "Address to listen at; this machine alone, but on a Space.")
+    host_names: str = flag(
+        "", "Names that visitors use for the page besides its address, comma-separated, as behind a proxy."
+    )
+    server_port: int = flag(7860, "Port.")
+    allow_unverified: bool = flag(False, "Also open models whose receipt does not match; the page says so in red.")
 
 
 def parse(argv: Sequence[str] | None = None) -> PageFlags:
     """Reads the flags of `python app.py`. Raises `UsageError` for values that are not possible."""
     parser = argparse.ArgumentParser(
-        prog="app.py",
-        description="A page that draws from released models.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        prog="app.py", description="A page that draws from released models.", formatter_class=Help
     )
     add_arguments(parser)
     return _flags(parser.parse_args(argv))
@@ -62,45 +56,15 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _flags(args: argparse.Namespace) -> PageFlags:
-    for name in ("max_images", "max_steps", "max_model_mb", "max_seconds"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
+    for limit in fields(Limits):
+        if getattr(args, limit.name) < 1:
+            raise UsageError(f"--{limit.name} is {getattr(args, limit.name)}; give an integer of at least 1.")
     return PageFlags(**vars(args))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "releases",
-        nargs="*",
-        help=f"Folders and Hub ids to choose from; none: those of {NAMES_VARIABLE}, or else runs/*/release.",
-    )
-    parser.add_argument(
-        "--server_name",
-        default=EVERYWHERE if "SPACE_ID" in os.environ else HERE,
-        help="Address to listen at; this machine alone, but on a Space.",
-    )
-    parser.add_argument(
-        "--host_names",
-        default=os.environ.get("SPACE_HOST", ""),
-        help="Names that visitors use for the page besides its address, comma-separated, as behind a proxy.",
-    )
-    parser.add_argument("--server_port", type=int, default=7860, help="Port.")
-    parser.add_argument(
-        "--allow_unverified",
-        action="store_true",
-        help="Also open models whose receipt does not match; the page says so in red.",
-    )
-    parser.add_argument("--max_images", type=int, default=Limits.max_images, help="Images in one drawing, at most.")
-    parser.add_argument("--max_steps", type=int, default=Limits.max_steps, help="Steps of the solver, at most.")
-    parser.add_argument(
-        "--max_model_mb",
-        type=int,
-        default=Limits.max_model_mb,
-        help="Size of a model, and of the base that it names, asked for before it is fetched.",
-    )
-    parser.add_argument(
-        "--max_seconds",
-        type=int,
-        default=Limits.max_seconds,
-        help="For loading a model, and for one drawing, at most.",
-    )
+    where = f"Folders and Hub ids to choose from; none: those of {NAMES_VARIABLE}, or else runs/*/release."
+    parser.add_argument("releases", nargs="*", help=where)
+    add_flags(parser, PageFlags)
+    server_name = EVERYWHERE if "SPACE_ID" in os.environ else HERE
+    parser.set_defaults(server_name=server_name, host_names=os.environ.get("SPACE_HOST", ""))

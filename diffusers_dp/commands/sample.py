@@ -3,16 +3,18 @@
 alternate, or get the shares that `--class_balance` names."""
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import UsageError
+from ..methods.command_line import add_flags
 from ..release.dataset_card import CARD_NAME
 from ..release.image_tables import PARAMETERS_NAME
 from ..release.push import check_hub, push_folder
 from ..release.receipt import RECEIPT_NAME
 from ..sampling.class_balance import UNIFORM
-from ..sampling.drawing import HMC, LEAPFROG_STEPS, Drawing
+from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer, draw_folder, refuse_other_images, shards_of
 
 
@@ -40,26 +42,14 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     """What decides the images, besides the release and their number."""
     command = parser.prog.split()[-1]
     parser.epilog = f"Several processes share the work: torchrun --nproc_per_node 4 -m diffusers_dp.cli {command} ..."
-    parser.add_argument("--batch_size", type=int, default=250, help="Images at a time, up to a shard's.")
-    parser.add_argument("--num_inference_steps", type=int, default=20, help="Steps of the solver.")
-    parser.add_argument(
-        "--solver", choices=("dpm", "heun", HMC), default="dpm",
-        help="heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), --trajectory_length times.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--trajectory_length", type=int, help=f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}."
-    )
-    parser.add_argument("--guidance_scale", type=float, default=1.0, help="Classifier-free guidance; 1 is none.")
-    parser.add_argument("--seed", type=int, default=0, help="Seed of the images.")
+    add_flags(parser, Drawing)
     parser.add_argument("--base", help="Folder of the base, where the release is adapters of one; else from the Hub.")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ...; auto: a GPU if there is one.")
 
 
 def drawing_of(args: argparse.Namespace, num_images: int) -> Drawing:
     """Reads a command's flags for drawing. Without `--class_balance` all classes get equal shares."""
-    names = (
-        "batch_size", "num_inference_steps", "solver", "guidance_scale", "seed", "trajectory_length", "class_balance",
-    )  # fmt: skip
+    names = {each.name for each in fields(Drawing)} - {"num_images"}
     drawing = Drawing(num_images, **{name: value for name, value in vars(args).items() if name in names})
     drawing.check()
     return drawing

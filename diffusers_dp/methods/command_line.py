@@ -105,6 +105,16 @@ def _add(section: Any, flag: Field, hint: Any, default: Any) -> None:
     section.add_argument(f"--{flag.name}", default=default, help=text, **value)
 
 
+def add_flags(parser: argparse.ArgumentParser, flags: type[Any]) -> None:
+    """Adds the flags of a dataclass to the parser of a command: fields made by `flag`. Switches take no value."""
+    hints = get_type_hints(flags)
+    for each in (each for each in fields(flags) if each.metadata):
+        if hints[each.name] is bool:
+            parser.add_argument(f"--{each.name}", action="store_true", help=each.metadata["help"])
+        else:
+            _add(parser, each, hints[each.name], each.default)
+
+
 def _truth(text: str) -> bool:
     if text.lower() not in _WORDS:
         raise argparse.ArgumentTypeError(f"'{text}' is neither true nor false")

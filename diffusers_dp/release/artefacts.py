@@ -6,7 +6,6 @@ import math
 import shutil
 import tempfile
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -15,9 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..files.canonical import canonical_json
 from ..pipelines import DPImagePipeline, pipeline_dp_image
-from ..verify import guarantee
 from .allow_list import COMPONENT_FILES, PIPELINE_FILES
-from .plain_words import plain_guarantee, questions
+from .dataset_card import filled_card
 
 
 TILE_SIZE = 56  # minimum side of a tile of the sample grid, in pixels
@@ -99,30 +97,17 @@ def model_card(data: ModelCardData, receipt: dict[str, Any], labels: dict[int, s
         labels (`dict[int, str]`, *optional*): Class names by id.
         more: Further variables of the template.
     """
-    return ModelCard.from_template(
-        data,
-        template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
-        title="Differentially private image generator",
-        receipt=receipt,
-        questions=questions(receipt["events"]),
-        unit=receipt["unit_of_privacy"],
-        guarantee=guarantee(receipt),
-        plain=plain_guarantee(receipt),
-        labels=labels,
-        named=class_list(_names(labels)),
-        arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
+    names = [] if labels is None else [labels[number] for number in sorted(labels, key=int)]  # JSON has texts as keys
+    return filled_card(
+        ModelCard, "model_card.md", data, receipt, title="Differentially private image generator", labels=labels,
+        named=class_list(names), arguments="batch_size=8" if not names else f"class_labels={list(range(len(names)))}",
         **more,
-    )
+    )  # fmt: skip
 
 
 def class_list(names: Sequence[str]) -> str:
     """Lists the classes for a card."""
     return ", ".join(names[:CLASSES_NAMED]) + (", ..." if len(names) > CLASSES_NAMED else "")
-
-
-def _names(labels: dict[Any, str] | None) -> list[str]:
-    """Orders the names by id; JSON turns ids into strings."""
-    return [] if labels is None else [labels[number] for number in sorted(labels, key=int)]
 
 
 def grid_of(rows: Sequence[Sequence[Image.Image]], names: Sequence[str] = ()) -> Image.Image:

@@ -3,7 +3,6 @@
 
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,10 @@ from PIL import Image
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
-from ..verify import guarantee
 from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
 from .artefacts import IMAGES_PER_CLASS, add_statement, class_list, grid_of, write_text
-from .dataset_card import size_category
+from .dataset_card import filled_card, size_category
 from .image_tables import to_png, write_images
-from .plain_words import plain_guarantee, questions
 
 
 if TYPE_CHECKING:
@@ -83,12 +80,9 @@ class DatasetArtefact:
             tags=["synthetic", "differential-privacy", "image"],
             size_categories=size_category(len(self.images)),
         )
-        template = files("diffusers_dp").joinpath("templates", "data_release_card.md").read_text(encoding="utf-8")
-        return DatasetCard.from_template(
-            data, template_str=template, receipt=receipt, questions=questions(receipt["events"]),
-            unit=receipt["unit_of_privacy"], guarantee=guarantee(receipt), purpose=self.purpose,
-            plain=plain_guarantee(receipt, "these images"), num_images=len(self.images), labels=self.class_names,
-            named=class_list(self.class_names or ()),
+        return filled_card(
+            DatasetCard, "data_release_card.md", data, receipt, "these images", purpose=self.purpose,
+            num_images=len(self.images), labels=self.class_names, named=class_list(self.class_names or ()),
         )  # fmt: skip
 
     def _sample_grid(self) -> Image.Image:

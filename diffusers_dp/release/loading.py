@@ -44,7 +44,7 @@ from .components import (
     try_scheduler,
 )
 from .hub import fetch_release
-from .image_tables import described_classes, load_images
+from .image_tables import Shape, described_classes, load_images
 
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 logger = logging.getLogger(__name__)
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)

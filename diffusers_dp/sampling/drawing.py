@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..methods.flag_groups import flag
 from .class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
 
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from ..distributed.processes import Processes
     from ..pipelines import DPImagePipeline
 
-HMC = "hmc"  # value of `--solver`; the pipeline's `sampler`
+HMC = "hmc"  # the pipeline's `sampler`
+SOLVERS = ("dpm", "heun", HMC)
 LEAPFROG_STEPS = 3  # the pipeline's default
 MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
 MOST = {"num_images": MOST_IMAGES, "batch_size": math.inf, "num_inference_steps": MOST_STEPS,
@@ -37,22 +39,27 @@ class Drawing:
     """
     What is drawn from a model: everything that determines the images besides its weights.
 
+    Fields with a text are the flags of their names.
+
     Args:
-        num_images, batch_size, num_inference_steps (`int`), solver (`str`), guidance_scale (`float`), seed (`int`),
-        class_balance (`str`): Values of the flags of these names.
-        trajectory_length (`int`, *optional*): Value of the flag of this name; set for the solver `hmc` alone.
+        num_images (`int`): Number of images.
+        class_balance (`str`): `uniform`, `released`, or a share for each class, comma-separated.
         labels (sequence of `int`, *optional*): Class of each image, instead of `class_balance`.
         one_generator (`bool`): Whether all images share one stream of noise, instead of having their own.
     """
 
     num_images: int
-    batch_size: int = 250
-    num_inference_steps: int = 20
-    solver: str = "dpm"
-    guidance_scale: float = 1.0
-    seed: int = 0
+    batch_size: int = flag(250, "Images at a time, up to a shard's.")
+    num_inference_steps: int = flag(20, "Steps of the solver.")
+    solver: str = flag(
+        "dpm",
+        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), "
+        "--trajectory_length times.",
+    )
+    guidance_scale: float = flag(1.0, "Classifier-free guidance; 1 is none.")
+    seed: int = flag(0, "Seed of the images.")
+    trajectory_length: int | None = flag(None, f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}.")
     class_balance: str = UNIFORM
-    trajectory_length: int | None = None
     labels: Sequence[int] | None = None
     one_generator: bool = False
 
@@ -77,6 +84,8 @@ class Drawing:
 
     def check(self) -> None:
         """Raises `UsageError` for values that no model can draw."""
+        if self.solver not in SOLVERS:
+            raise UsageError(f"--solver is '{self.solver}'; give one of {', '.join(SOLVERS)}.")
         for name, most in MOST.items():
             value = getattr(self, name)
             if value is not None and value < 1:
