@@ -44,7 +44,7 @@ from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.methods.config import FETAProConfig, load_config
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release.hub import load_verified
+from diffusers_dp.release.loading import load_verified
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.training import train_feta_pro as script

@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> None:
     """Exits with 0 (VALID), 4 (INCONCLUSIVE), or 2 after one sentence (flags that cannot be)."""
     if args.tier == "release":
         given = _release_parser().parse_args(args.flags)
-        from ..audit.release import main
+        from ..audit.release import ReleaseAudit, main
 
-        return main(given)
+        return main(ReleaseAudit(**vars(given)))
     own, training = _parser(args.tier).parse_known_args(args.flags)
     if own.attach is not None:
         intact_receipt(own.attach, "--attach")  # before the audit, which takes long

@@ -21,8 +21,10 @@ from ..errors import DiffusersDPError, UsageError
 from ..evaluation.flags import EvaluationFlags
 from ..files.file_modes import private_files, public_files
 from ..methods.command_line import add_flags
-from . import sample
+from ..sampling.drawing import Drawing
+from ..sampling.shards import Drawer
 from .evaluate_inputs import Inputs, curve_points, draw, judged_facts, matched
+from .sample import add_drawing_arguments, drawing_of
 
 
 if TYPE_CHECKING:
@@ -44,31 +46,30 @@ SETTINGS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "diffusers-dp evaluate (--model RELEASE | --images DATASET) [--real DATASET] [flags, see --help]"
     add_flags(parser, EvaluationFlags)
-    sample.add_drawing_arguments(parser)
+    add_drawing_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     flags = EvaluationFlags(**{each.name: getattr(args, each.name) for each in fields(EvaluationFlags)})
-    drawing = sample.DrawingFlags.of(args, flags.num_judged or 1)
     with private_files():
-        lead(lambda pool: _evaluate(flags, drawing, pool))
+        lead(lambda pool: _evaluate(flags, args, pool))
 
 
-def _evaluate(flags: EvaluationFlags, drawing: sample.DrawingFlags, pool: WorkerPool) -> None:
+def _evaluate(flags: EvaluationFlags, args: argparse.Namespace, pool: WorkerPool) -> None:
     from ..evaluation.figures import check_plotting
 
     check_plotting()
     flags.check()
-    sample.check(drawing)
+    drawing = drawing_of(args, flags.num_judged or 1)
     from ..evaluation.evaluator import Evaluator  # loads torch
     from ..evaluation.page import report_page
     from ..evaluation.pictures import build_charts, build_neighbours, build_samples
     from ..evaluation.report import PAGE_NAME, Evaluation, write_report
 
-    release, states = _open_release(flags, drawing)
+    release, states = _open_release(flags, drawing, args.device, args.base)
     facts = judged_facts(flags, release)
     with _folder(flags) as (folder, begun):
-        features, device = _features(flags, release, drawing.seed), _device(drawing.device)
+        features, device = _features(flags, release, drawing.seed), _device(args.device)
         inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
         sets, warnings, choice, networks = _read(inputs, device, begun, pool)
         settings = _settings(flags, drawing, inputs.test_split, choice)
@@ -91,8 +92,8 @@ def _evaluate(flags: EvaluationFlags, drawing: sample.DrawingFlags, pool: Worker
 
 
 def _open_release(
-    flags: EvaluationFlags, drawing: sample.DrawingFlags
-) -> "tuple[sample.Drawing | None, list[EarlierState]]":
+    flags: EvaluationFlags, drawing: Drawing, device: str, base: str | None
+) -> "tuple[Drawer | None, list[EarlierState]]":
     """The verified release, if images are to be drawn, and what its run kept, if that is asked for."""
     if flags.model is None:
         return None, []
@@ -110,7 +111,7 @@ def _open_release(
     states = kept_states(folder) if flags.training_curve else []
     if flags.publish_metrics:
         check_writable(folder)
-    return sample.Drawing(flags.model, folder, *sample.load(folder, drawing)), states
+    return Drawer.of(flags.model, drawing, device, base), states
 
 
 @contextmanager
@@ -156,14 +157,14 @@ def _folder(flags: EvaluationFlags) -> "Iterator[tuple[Path, Callable[[], None]]
             os.close(lock)
 
 
-def _count(flags: EvaluationFlags, release: sample.Drawing | None) -> list[str]:
+def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
     """Before more than a size of the private images is read: adds one to the receipt, or says that nobody counts."""
     if flags.real_is_public:
         return []
     from ..evaluation.amendments import count_evaluation, is_writable
-    from ..release.allow_list import dataset_index
+    from ..release.loading import release_in
 
-    released = flags.images if release is None and dataset_index(flags.images or "") is not None else flags.model
+    released = flags.images if release is None and release_in(flags.images or "").holds_images else flags.model
     if released is not None and Path(released).is_dir() and is_writable(Path(released)):
         count_evaluation(Path(released))
         return []
@@ -195,7 +196,7 @@ def _read(
     synthetic, public = inputs.stand_in() if release else inputs.synthetic(), None
     if flags.public_images is not None:
         public = inputs.load("public")
-    count = release.flags.num_images if release else len(synthetic)
+    count = release.drawing.num_images if release else len(synthetic)
     flags.check_sizes(count)
     networks = load_networks(flags, device)
     known = Known(
@@ -219,9 +220,7 @@ def _read(
     return sets, warnings + of_real + of_classes + choice.warnings, choice, networks
 
 
-def _settings(
-    flags: EvaluationFlags, drawing: sample.DrawingFlags, test_split: str | None, choice: "Choice"
-) -> dict[str, Any]:
+def _settings(flags: EvaluationFlags, drawing: Drawing, test_split: str | None, choice: "Choice") -> dict[str, Any]:
     """The settings of the report, with what was found in the place of what was unset."""
     found: dict[str, Any] = {"num_images": flags.num_judged, "selection_delta": flags.delta, "test_split": test_split}
     found |= {"trajectory_length": drawing.trajectory_length, **choice.measured}
@@ -243,10 +242,14 @@ def _device(name: str) -> str:
     return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
-def _features(flags: EvaluationFlags, release: sample.Drawing | None, seed: int) -> "dict[str, ImageSet]":
+def _features(flags: EvaluationFlags, release: Drawer | None, seed: int) -> "dict[str, ImageSet]":
     """What the run of a local release learned from before DP-SGD, for complexity."""
-    if release is None or "complexity" not in (flags.metrics or ["complexity"]) or not Path(release.name).is_dir():
+    if (
+        release is None
+        or "complexity" not in (flags.metrics or ["complexity"])
+        or not Path(release.release.name).is_dir()
+    ):
         return {}
     from ..evaluation.warm_up_features import warm_up_features
 
-    return warm_up_features(release.folder, release.shape, seed=seed)
+    return warm_up_features(release.release.folder, release.release.image_shape, seed=seed)

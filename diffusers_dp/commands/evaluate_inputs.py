@@ -12,7 +12,8 @@ from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..evaluation.flags import EvaluationFlags
 from ..methods.grey_values import parse_range
-from . import sample
+from ..sampling.drawing import class_names
+from ..sampling.shards import Drawer, draw_folder
 
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
 
 
-def judged_facts(flags: EvaluationFlags, release: sample.Drawing | None) -> dict[str, Any] | None:
+def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, Any] | None:
     """What the receipt of what is judged says, where it is a release. `--images` on the Hub are fetched.
 
     Raises:
@@ -35,11 +36,11 @@ def judged_facts(flags: EvaluationFlags, release: sample.Drawing | None) -> dict
     """
     from ..evaluation.images import folder_of
     from ..evaluation.report import release_facts
-    from ..release.allow_list import dataset_index
     from ..release.hub import verify_here
+    from ..release.loading import release_in
 
-    folder = folder_of("--images", flags.images or "") if release is None else release.folder
-    problems = verify_here(folder)[1] if release is None and dataset_index(folder) is not None else []
+    folder = folder_of("--images", flags.images or "") if release is None else release.release.folder
+    problems = verify_here(folder)[1] if release is None and release_in(folder).holds_images else []
     if problems:
         raise IntegrityError(f"--images {flags.images} is not judged: {' '.join(problems)}")
     facts = release_facts(folder)
@@ -61,7 +62,7 @@ class Inputs:
     Args:
         flags (`EvaluationFlags`): Names of data sets, splits and columns.
         seed (`int`): Seed of a draw of `--num_images`.
-        release (`Drawing`, *optional*): Release to draw from, in the place of `--images`.
+        release (`Drawer`, *optional*): Release to draw from, in the place of `--images`.
         facts (`dict`, *optional*): What `release_facts` says of the synthetic images.
         cache (`Path`): Folder for the cache of `datasets`.
 
@@ -77,7 +78,7 @@ class Inputs:
         self,
         flags: EvaluationFlags,
         seed: int,
-        release: sample.Drawing | None,
+        release: Drawer | None,
         facts: dict[str, Any] | None,
         cache: Path,
     ):
@@ -107,7 +108,7 @@ class Inputs:
         if release is None:
             synthetic, flag = self.sources["synthetic"].shape(flags.images_split, cache), "--images"
         else:
-            synthetic, flag = release.shape, "--model"
+            synthetic, flag = release.release.image_shape, "--model"
         self.shape = common_shape(
             synthetic, real.shape(flags.train_split, cache), resize=flags.resize, flags=(flag, "--real")
         )
@@ -138,9 +139,8 @@ class Inputs:
 
         assert self.release is not None
         images = np.empty((0, *self.shape), np.uint8)
-        if self.release.pipeline.num_classes is None:
-            return ImageSet(images)
-        return ImageSet(images, np.empty(0, np.int64), tuple(sample.class_names(self.release.pipeline)))
+        names = class_names(self.release.release.pipeline)
+        return ImageSet(images) if names is None else ImageSet(images, np.empty(0, np.int64), tuple(names))
 
     def real(self) -> "tuple[dict[str, ImageSet], list[str]]":
         """Reads the real training, test and validation images, where there are some; returns warnings, too."""
@@ -236,22 +236,22 @@ def check_disjoint(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> li
     ]
 
 
-def draw(drawing: sample.Drawing, folder: Path, pool: WorkerPool) -> "Source":
+def draw(drawer: Drawer, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
     from ..evaluation.images import Source
     from ..files.canonical import canonical_json
     from ..verify import receipt_digest
     from ..words import RECEIPT_NAME
 
-    asked = drawing.flags.facts
-    key = canonical_json(asked) + receipt_digest(drawing.folder / RECEIPT_NAME)
+    asked = drawer.drawing.facts
+    key = canonical_json(asked) + receipt_digest(drawer.release.folder / RECEIPT_NAME)
     output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    sample.draw(drawing, output, pool)
+    draw_folder(drawer, output, pool)
     return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
 
 
 def curve_points(
-    drawing: sample.Drawing, states: "list[EarlierState]", extractor: str, shape: "Shape", pool: WorkerPool
+    drawer: Drawer, states: "list[EarlierState]", extractor: str, shape: "Shape", pool: WorkerPool
 ) -> "Iterator[CurvePoint]":
     """One after the other, each in the place of the release's weights: the images of the release must have been
     drawn."""
@@ -260,18 +260,19 @@ def curve_points(
     from ..runs.kept_states import load_state
 
     most = CURVE_IMAGES_OF_LARGE_FEATURES if extractor in ("inception", "dinov2") else CURVE_IMAGES
-    flags = replace(drawing.flags, num_images=min(most, drawing.flags.num_images))
+    drawing = replace(drawer.drawing, num_images=min(most, drawer.drawing.num_images))
+    unet = drawer.release.pipeline.unet
     for state in states:
-        load_state(state, drawing.pipeline.unet)
-        draw = partial(_images_of, StateImages(replace(drawing, flags=flags), state, shape), pool)
-        yield CurvePoint(state, hash_weights(drawing.pipeline.unet), flags.facts, draw)
+        load_state(state, unet)
+        draw = partial(_images_of, StateImages(replace(drawer, drawing=drawing), state, shape), pool)
+        yield CurvePoint(state, hash_weights(unet), drawing.facts, draw)
 
 
 @dataclass(frozen=True)
 class StateImages:
     """Draws images of a state whose weights are in the pipeline, which another process puts there by itself."""
 
-    drawing: sample.Drawing
+    drawer: Drawer
     state: "EarlierState"
     shape: "Shape"
 
@@ -282,7 +283,7 @@ class StateImages:
         from ..data.decoding import decode_as_it_is
         from ..evaluation.images import fit_to_shape
 
-        arrays = [decode_as_it_is(image) for image in self.drawing.images(indices)]
+        arrays = [decode_as_it_is(image) for image in self.drawer.images(indices)]
         return np.stack(
             [
                 each if each.shape == self.shape else fit_to_shape(each, self.shape)
@@ -292,19 +293,17 @@ class StateImages:
         )
 
     def __reduce__(self) -> Any:
-        return _images_of_state, (self.drawing, self.state, self.shape)
+        return _images_of_state, (self.drawer, self.state, self.shape)
 
 
-def _images_of_state(drawing: sample.Drawing, state: "EarlierState", shape: "Shape") -> StateImages:
+def _images_of_state(drawer: Drawer, state: "EarlierState", shape: "Shape") -> StateImages:
     from ..runs.kept_states import load_state
 
-    load_state(state, drawing.pipeline.unet)
-    return StateImages(drawing, state, shape)
+    load_state(state, drawer.release.pipeline.unet)
+    return StateImages(drawer, state, shape)
 
 
 def _images_of(work: StateImages, pool: WorkerPool) -> "np.ndarray":
     import numpy as np
 
-    size, num_images = work.drawing.flags.batch_size, work.drawing.flags.num_images
-    parts = [range(start, min(start + size, num_images)) for start in range(0, num_images, size)]
-    return np.concatenate(list(pool.map(work, parts)))
+    return np.concatenate(list(pool.map(work, work.drawer.drawing.parts())))

@@ -81,18 +81,18 @@ def add_flags(
     Args:
         config_class (`type`): A dataclass that inherits from groups of flags.
         rare (`bool`): Whether those are added that few runs need.
-        strict (`bool`): Whether the parser itself refuses what is none of a flag's `choices`.
+        strict (`bool`): Whether the parser itself refuses what is none of a flag's `choices`, and switches take no
+            value, as commands have it. Training flags also come from recipes.
     """
     hints = get_type_hints(config_class)
     defaults = {flag.name: flag.default for flag in fields(config_class)}  # a method may have its own
     for group in _groups(config_class):
-        shown = [flag for flag in fields(group) if rare or not _is_rare(group, flag)]
+        shown = [flag for flag in fields(group) if flag.metadata and (rare or not _is_rare(group, flag))]
         if not shown:
             continue
         section = parser.add_argument_group(group._argument_group_name)
         for flag in shown:
-            choices = flag.metadata.get("choices") if strict else None
-            _add(section, flag, hints[flag.name], defaults[flag.name], choices)
+            _add(section, flag, hints[flag.name], defaults[flag.name], strict)
 
 
 def _groups(config_class: type[Any]) -> list[Any]:
@@ -110,17 +110,19 @@ def _is_rare(group: Any, flag: Field) -> bool:
     return group._argument_group_name in LATER or flag.metadata.get("rare", False)
 
 
-def _add(section: Any, flag: Field, hint: Any, default: Any, choices: Sequence[Any] | None) -> None:
+def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> None:
     optional = get_origin(hint) in (Union, types.UnionType)
     kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
     text = flag.metadata.get("help", "").replace("%", "%%")
     several = get_origin(kind) is Sequence
     value: dict[str, Any] = {"type": get_args(kind)[0] if several else kind, "nargs": "+" if several else None}
-    if choices:
-        value["choices"] = choices
+    if strict and flag.metadata.get("choices"):
+        value["choices"] = flag.metadata["choices"]
     else:
         value["metavar"] = flag.metadata.get("metavar", "TEXT" if kind is str else "NUMBER")
-    if kind is bool:
+    if kind is bool and strict:
+        value = {"action": "store_true"}
+    elif kind is bool:
         value = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}
     section.add_argument(f"--{flag.name}", default=default, help=text, **value)
 

@@ -35,8 +35,14 @@ TRUSTED = sys.stdlib_module_names | {
 }  # fmt: skip
 #: Packages whose functions and classes keep nothing of what they are shown; objects of the library are followed.
 OF_CODE = TRUSTED | {"diffusers_dp"}
+
+
+class Door:
+    """A class whose objects hold private images; `KeptState` never looks into them."""
+
+
 #: The library's own objects that draw or count.
-OWN = (PrivacyLedger, PrivateGenerator, Processes, LeakyLog)
+OWN = (Door, PrivacyLedger, PrivateGenerator, Processes, LeakyLog)
 MOST_ITEMS = 10_000  # of a container of plain values that are named one by one
 SMALL = 2**12  # bytes of a tensor that are hashed; of a larger one weighted sums of its words are compared
 WIDTH = 2**10  # words of a row, for these sums
@@ -137,9 +143,7 @@ def _contents(roots: tuple[Any, ...]) -> Named:
 
 def _way_of(kind: type) -> Way:
     """For values of a type. What has no name of its own has that of the value from which it hangs."""
-    from .sensitive import SensitiveImages  # which imports this file
-
-    apart = issubclass(kind, (SensitiveImages, *OWN)) or (_is_trusted(kind) and not issubclass(kind, nn.Module))
+    apart = issubclass(kind, OWN) or (_is_trusted(kind) and not issubclass(kind, nn.Module))
     ways = (way for kinds, way in WAYS if issubclass(kind, kinds))
     _ways[kind] = next(ways, _type_alone if apart else _attributes)
     return _ways[kind]

@@ -33,7 +33,7 @@ from ..randomness.banded_noise import BandedNoise
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
-from .kept_state import KeptState
+from .kept_state import Door, KeptState
 from .separate_records import Features, features_of_zeros, try_loss
 
 
@@ -43,7 +43,7 @@ UNITS_AT_ONCE = 64  # of several images: where few have many, few blanks are loo
 BAR_AFTER_SECONDS = 5
 
 
-class SensitiveImages:
+class SensitiveImages(Door):
     """Private images behind one door.
 
     Args:

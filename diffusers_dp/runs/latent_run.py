@@ -27,6 +27,7 @@ from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
+from ..sampling.drawing import sample_grid
 from .dp_sgd import Trained
 from .pretrained import KEPT_NAME, ORIGIN_NAME, keep_pretrained, learned_or_public
 from .prior_release import cost_of_public_images, facts_of_release, receipt_of, refuse_the_same_images
@@ -171,8 +172,8 @@ class LatentRun(TrainingRun[Config]):
         config, classes = self.config, classes_of(self.facts)
         evaluation = self.evaluate(drawing_pipeline(self.base, classes, config.prompts, self.denoiser))
         artefact = LatentArtefact(
-            self.base, self.denoiser, id2label=classes, prompts=config.prompts, merge=config.merges, seed=config.seed,
-            num_inference_steps=config.num_inference_steps,
+            self.base, self.denoiser, id2label=classes, prompts=config.prompts, merge=config.merges,
+            draw_samples=lambda pipeline: sample_grid(pipeline, config.seed, config.num_inference_steps),
         )  # fmt: skip
         self.release(artefact, curriculum, evaluation)
 

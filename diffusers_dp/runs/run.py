@@ -29,6 +29,7 @@ from ..release.no_guarantee import save_without_guarantee
 from ..release.push import push_finished
 from ..release.receipt import RunRecord
 from ..release.unreleased import save_unreleased
+from ..sampling.drawing import sample_grid
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
 from .bands import refuse_another_listing, refuse_other_bands
@@ -268,7 +269,7 @@ class TrainingRun(Generic[Config]):
         self.done("DP-SGD")
 
     def release_pipeline(
-        self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None, *, sampler: str = "solver"
+        self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None, *, solver: str = "dpm"
     ) -> None:
         """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no
         release, for it would claim a guarantee.
@@ -276,7 +277,7 @@ class TrainingRun(Generic[Config]):
         Args:
             pipeline (`DPImagePipeline`): With its final weights.
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
-            sampler (`str`, defaults to `"solver"`): Of the images that `samples.png` shows.
+            solver (`str`, defaults to `"dpm"`): Solver of the images in `samples.png`; see `Drawing`.
         """
         config, evaluation = self.config, self.evaluate(pipeline)
         if not self.processes.first_goes_on():
@@ -287,7 +288,7 @@ class TrainingRun(Generic[Config]):
             print(self.stages, self._where_reading_is_noted, saying, sep="\n")
             return
         artefact = PipelineArtefact(
-            pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps, sampler=sampler
+            pipeline, samples=sample_grid(pipeline, config.seed, config.num_inference_steps, solver=solver)
         )
         pipeline.unet.to("cpu")
         self._publish(artefact, curriculum, evaluation)
@@ -358,10 +359,9 @@ class TrainingRun(Generic[Config]):
         derived = self.folder.output_dir / DERIVED
         derived.mkdir(exist_ok=True)
         pipeline.unet.eval().to("cpu")
-        steps = self.config.num_inference_steps
         record = self._record(curriculum, derived_from=receipt_digest(parent / RECEIPT_NAME))
-        drawn = PipelineArtefact(pipeline, seed=self.config.seed, num_inference_steps=steps)
-        release = build_release(derived, drawn, record)
+        samples = sample_grid(pipeline, self.config.seed, self.config.num_inference_steps)
+        release = build_release(derived, PipelineArtefact(pipeline, samples=samples), record)
         print(f"Released {release}, computed from {parent} alone: both cost epsilon {self.ledger.epsilon():.4f} once.")
 
     def _publish(

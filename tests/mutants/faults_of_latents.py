@@ -185,9 +185,9 @@ LATENT_RELEASES = (
     ),
     Fault(
         "a merged release tells where its base lay",
-        ARTEFACTS,
-        'if key != "_name_or_path"}))',
-        "}))",
+        "diffusers_dp/release/artefacts.py",
+        ' if key != "_name_or_path"}',
+        "}",
         (f"{SCRIPT}a_merged_release_is_a_pipeline_of_diffusers",),
     ),
     Fault(

@@ -130,9 +130,9 @@ RELEASES = (
     ),
     Fault(
         "what does not match is loaded all the same",
-        "diffusers_dp/release/hub.py",
-        "    if problems and require_dp:",
-        "    if problems and not require_dp:",
+        "diffusers_dp/release/loading.py",
+        "    if found.problems and require_dp:",
+        "    if found.problems and not require_dp:",
         ("release/test_hub.py::test_what_does_not_match_raises_or_warns_loudly",),
     ),
     Fault(

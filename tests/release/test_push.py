@@ -6,8 +6,8 @@ import json
 import pytest
 
 from diffusers_dp import cli, load_verified
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.release.allow_list import PIPELINE_FILES, RELEASE_FILES
