@@ -200,8 +200,8 @@ def check_dataset_id(name: str) -> str:
     """Returns the name of a data set; raises `UsageError` if it cannot name a file."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise UsageError(
-            f"--dataset_id is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or "
-            "a digit."
+            f"is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or a digit.",
+            field="dataset_id",
         )
     return name
 
@@ -309,7 +309,7 @@ def _usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"--ledger_dir {path.parent} cannot be used ({error.strerror}): give a folder for ledgers."
+            f"{path.parent} cannot be used ({error.strerror}): give a folder for ledgers.", field="ledger_dir"
         ) from None
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import UsageError
+from ..errors import UsageError, fields_named
 from ..files.canonical import canonical_json
 from .classifiers import Classifier, build_classifier, labels_of
 from .images import ImageSet, fingerprint
@@ -237,13 +237,11 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | Non
 
 
 def _of_flags(ask: Callable[..., Any], selection: PrivateSelection, question: str | None) -> Any:
-    try:
+    with fields_named({"target_epsilon": "selection_epsilon", "target_delta": "selection_delta"}):
         return ask(
             selection.validation, epsilon=selection.epsilon, delta=selection.delta,
             ledger_path=selection.ledger_path, question=question,
         )  # fmt: skip
-    except UsageError as error:  # the ledger speaks of the flags of training
-        raise UsageError(str(error).replace("target_", "selection_")) from None
 
 
 @dataclass(frozen=True)

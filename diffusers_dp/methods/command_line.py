@@ -70,7 +70,7 @@ def _build(config_class: type[Any], prog: str, description: str, *, short: bool)
     )  # fmt: skip
     hints = get_type_hints(config_class)
     defaults = {flag.name: flag.default for flag in fields(config_class)}  # a method may have its own
-    for group in _groups(config_class):
+    for group in groups_of(config_class):
         shown = [flag for flag in fields(group) if not (short and _is_rare(group, flag))]
         if not shown:
             continue
@@ -80,7 +80,8 @@ def _build(config_class: type[Any], prog: str, description: str, *, short: bool)
     return parser
 
 
-def _groups(config_class: type[Any]) -> list[Any]:
+def groups_of(config_class: type[Any]) -> list[Any]:
+    """The groups of flags of a configuration, in the order of its help."""
     groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
     order = [*FIRST, None, *LATER]
 
@@ -92,17 +93,22 @@ def _groups(config_class: type[Any]) -> list[Any]:
 
 
 def _is_rare(group: Any, flag: Field) -> bool:
-    return group._argument_group_name in LATER or flag.metadata.get("rare", False)
+    return group._argument_group_name in LATER or flag.metadata["flag"].rare
 
 
 def _add(section: Any, flag: Field, hint: Any, default: Any) -> None:
-    optional = get_origin(hint) in (Union, types.UnionType)
-    kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
-    text = flag.metadata.get("help", "").replace("%", "%%")
+    kind = kind_of(hint)
+    text = flag.metadata["flag"].help.replace("%", "%%")
     value: dict[str, Any] = {"type": kind, "metavar": "TEXT" if kind is str else "NUMBER"}
     if kind is bool:
         value = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}
     section.add_argument(f"--{flag.name}", default=default, help=text, **value)
+
+
+def kind_of(hint: Any) -> Any:
+    """Type of a flag's value, from its annotation."""
+    optional = get_origin(hint) in (Union, types.UnionType)
+    return next(item for item in get_args(hint) if item is not type(None)) if optional else hint
 
 
 def _truth(text: str) -> bool:

@@ -58,18 +58,20 @@ class TimestepMixture:
             ends, weights = [], []
         if len(ends) < len(parts):
             raise UsageError(
-                f"--{flag} '{text}' cannot be parsed; give intervals with weights, such as "
-                "0-200:0.05,200-800:0.9,800-1000:0.05."
+                f"'{text}' cannot be parsed; give intervals with weights, such as "
+                "0-200:0.05,200-800:0.9,800-1000:0.05.",
+                field=flag,
             )
         bounds = [0.0, *(end for _, end in ends)]
         if [start for start, _ in ends] != bounds[:-1] or bounds[-1] != TIMESTEPS or sorted(set(bounds)) != bounds:
             raise UsageError(
-                f"--{flag} '{text}' does not cover 0 to {TIMESTEPS}; let the first interval start at 0, each other "
-                f"where the one before it ends, and the last end at {TIMESTEPS}."
+                f"'{text}' does not cover 0 to {TIMESTEPS}; let the first interval start at 0, each other where the "
+                f"one before it ends, and the last end at {TIMESTEPS}.",
+                field=flag,
             )
         if not min(weights) > 0 or not math.isclose(sum(weights), 1, abs_tol=_TOLERANCE):
             raise UsageError(
-                f"--{flag} '{text}' has weights whose sum is {sum(weights):g}; give positive ones whose sum is 1."
+                f"'{text}' has weights whose sum is {sum(weights):g}; give positive ones whose sum is 1.", field=flag
             )
         return cls(bounds, weights)
 

@@ -77,8 +77,10 @@ def run_method(
             opened = None if trained is None else trained.opened
             preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
             if isinstance(config, DPSGDConfig) and trained is not None:
-                settings = config.forecast_settings
-                print(forecast(facts, plan, trained, processes.device, count=processes.count, **settings), flush=True)
+                found = forecast(
+                    facts, plan, trained, processes.device, config, config.ordinary_training, count=processes.count
+                )
+                print(found, flush=True)
             return None if trained is None else trained.kind
 
         tried = processes.on_first(check)
@@ -111,7 +113,7 @@ def how_long(
     trained = trained or (build or model_to_audit)(config, facts, device)
     assert trained is not None  # of a method of this library with DP-SGD
     trained.model.to(device)
-    return str(forecast(facts, plan, trained, device, **config.forecast_settings))
+    return str(forecast(facts, plan, trained, device, config, config.ordinary_training))
 
 
 def launch(main: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..accounting.ledger_file import Release, facts_of, other_releases
 from ..data.images import PublicFacts
-from ..data.public_images import public_files, public_flag
+from ..data.public_images import public_field, public_files
 from ..data.source import DataSource
 from ..errors import UsageError
 from ..release.hub import fetch_snapshot
@@ -81,7 +81,7 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) ->
     Raises:
         UsageError: They are of several releases, or the receipt is damaged; or see `refuse_the_same_images`.
     """
-    what = f"{public_flag(data)} {data.train_data_dir or data.dataset_name}"
+    what = f"--{public_field(data)} {data.train_data_dir or data.dataset_name}"
     folders = _folders_with_receipts(data)
     if not folders:
         return {}
@@ -101,7 +101,7 @@ def _folders_with_receipts(data: DataSource) -> list[Path]:
             folders |= {file.absolute().parent, file.resolve().parent} if file.is_symlink() else {file.parent}
         elif data.dataset_name is not None and not Path(data.dataset_name).exists():
             snapshot = fetch_snapshot(
-                data.dataset_name, kind="public images", files=[f"*{RECEIPT_NAME}"], flag=public_flag(data),
+                data.dataset_name, kind="public images", files=[f"*{RECEIPT_NAME}"], flag=f"--{public_field(data)}",
                 repo_types=("dataset",),
             )  # fmt: skip
             folders |= {path.parent for path in snapshot.rglob(RECEIPT_NAME)}

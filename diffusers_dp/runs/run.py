@@ -32,7 +32,7 @@ from ..release.unreleased import save_unreleased
 from ..verify import receipt_digest
 from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
-from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from .dp_sgd import Trained, run_dp_sgd
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
 from .plan import Plan, dp_sgd_row, new_ledger
@@ -260,7 +260,7 @@ class TrainingRun(Generic[Config]):
             )
         row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         run_dp_sgd(
-            door, trained, row, DPSGDSettings(**config.dp_sgd_settings), private=self.folder.private,
+            door, trained, row, config, private=self.folder.private,
             largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             checkpoint=self.checkpoint, tracker=self.tracker,
         )  # fmt: skip
