@@ -310,9 +310,7 @@ class DatasetSource:
         if self.data.class_names is not None:
             self._load_kwargs["drop_labels"] = False
         elif len({path.parent for path in images}) > 1:
-            raise UsageError(
-                "must declare the classes: --dataset_name is a folder of class folders.", field="class_names"
-            )
+            raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
 
     def _refuse_untyped(self, files: list[Path]) -> None:
         """Ids and labels need columns of a declared type: that of a column in text follows from all of its values, so

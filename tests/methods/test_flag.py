@@ -10,7 +10,9 @@ import pytest
 from diffusers_dp.errors import UsageError, fields_named
 from diffusers_dp.methods.command_line import kind_of
 from diffusers_dp.methods.config import CONFIGS, load_config
-from diffusers_dp.methods.flag import LARGEST, MOST, SMALLEST, flags_of, validate
+from diffusers_dp.methods.flag import LARGEST, MOST, SMALLEST, flag, flags_of, validate
+from diffusers_dp.methods.flag_page import page
+from support.places import ROOT
 
 
 #: Each flag once: of the first method that has it, or that says other bounds.
@@ -19,29 +21,30 @@ FLAGS = {
     for name, flag in flags_of(config_class).items()
 }  # fmt: skip
 EACH = pytest.mark.parametrize(
-    ("name", "flag", "config_class"), [(*key, FLAGS[key]) for key in FLAGS],
+    ("name", "said", "config_class"), [(*key, FLAGS[key]) for key in FLAGS],
     ids=[f"{each.method}-{name}" for (name, _), each in FLAGS.items()],
 )  # fmt: skip
-TEXT = {"dp_kernel": {}, "pe": {"generator": "text"}}
+#: What a method's defaults lack.
+TEXT = {"pe": {"generator": "text"}}
 
 
 def kind(config_class, name):
     return kind_of(get_type_hints(config_class)[name])
 
 
-def bounds(flag, kind):
+def bounds(said, kind):
     """Values at the ends of a range, then values outside of it."""
-    if flag.choices:
-        wrong = [-1, 10**6] if kind is int else ["no such", flag.choices[0] + " ", *[""] * (flag.default != "")]
-        return list(flag.choices), wrong
+    if said.choices:
+        wrong = [-1, 10**6] if kind is int else ["no such", said.choices[0] + " ", *[""] * (said.default != "")]
+        return list(said.choices), wrong
     step = (lambda value, to: value + (1 if to > value else -1)) if kind is int else math.nextafter
     low, high = (1, MOST) if kind is int else (SMALLEST, LARGEST)
-    low = low if flag.at_least is None else flag.at_least
-    high = high if flag.at_most is None else flag.at_most
-    inside = [step(flag.above, math.inf) if flag.above is not None else low]
-    outside = [flag.above if flag.above is not None else step(low, -math.inf)]
-    inside.append(step(flag.below, -math.inf) if flag.below is not None else high)
-    outside.append(flag.below if flag.below is not None else step(high, math.inf))
+    low = low if said.at_least is None else said.at_least
+    high = high if said.at_most is None else said.at_most
+    inside = [step(said.above, math.inf) if said.above is not None else low]
+    outside = [said.above if said.above is not None else step(low, -math.inf)]
+    inside.append(step(said.below, -math.inf) if said.below is not None else high)
+    outside.append(said.below if said.below is not None else step(high, math.inf))
     return inside, outside + ([10**30] if kind is int else [math.nan, math.inf, -math.inf, 1e300])
 
 
@@ -53,20 +56,20 @@ def refusal(config):
 
 
 @EACH
-def test_a_flag_refuses_what_lies_outside_of_its_range_and_takes_its_bounds(name, flag, config_class):
+def test_a_flag_refuses_what_lies_outside_of_its_range_and_takes_its_bounds(name, said, config_class):
     config, what = config_class(**TEXT.get(config_class.method, {})), kind(config_class, name)
     if what is bool:
         return
-    if what is str and not (flag.choices and flag.read is None):
-        inside, outside = [], [] if flag.default == "" else ["", " "]
+    if what is str and not (said.choices and said.read is None):
+        inside, outside = [], [] if said.default == "" else ["", " "]
     else:
-        inside, outside = bounds(flag, what)
+        inside, outside = bounds(said, what)
     for value in outside:
-        if value != flag.or_else:
+        if value != said.or_else:
             assert refusal(replace(config, **{name: value})).startswith(f"--{name} is "), value
-    for value in [*inside, *([] if flag.or_else is None else [flag.or_else])]:
-        assert flag.takes(value), value
-    assert flag.takes(getattr(config, name)), "the default"
+    for value in [*inside, *([] if said.or_else is None else [said.or_else])]:
+        assert said.takes(value), value
+    assert said.takes(getattr(config, name)), "the default"
 
 
 @pytest.mark.parametrize(
@@ -85,25 +88,25 @@ def test_a_flag_refuses_what_lies_outside_of_its_range_and_takes_its_bounds(name
     ],
 )
 def test_a_text_of_numbers_or_words(name, wrong, right):
-    flag = next(flag for known, flag in FLAGS if known == name)
-    assert [flag.takes(text) for text in (*wrong, *right)] == [False] * len(wrong) + [True] * len(right)
+    said = next(said for known, said in FLAGS if known == name)
+    assert [said.takes(text) for text in (*wrong, *right)] == [False] * len(wrong) + [True] * len(right)
 
 
 @EACH
-def test_a_flag_that_needs_another_names_it(name, flag, config_class):
-    for other in flag.needs:
-        given = {each: kind(config_class, each)(7) for each in (name, *flag.needs) if each != other}
+def test_a_flag_that_needs_another_names_it(name, said, config_class):
+    for other in said.needs:
+        given = {each: kind(config_class, each)(7) for each in (name, *said.needs) if each != other}
         config = config_class(**given, **TEXT.get(config_class.method, {}))
         assert f"--{name} needs --{other}" in refusal(config)
-    if flag.only_with:
-        with pytest.raises(UsageError, match=f"--{name} needs --{flag.only_with}"):
+    if said.only_with:
+        with pytest.raises(UsageError, match=f"--{name} needs --{said.only_with}"):
             load_config([f"--{name}", "x", "--dry_run", *_given(config_class)], config_class)
 
 
 @EACH
-def test_two_ways_to_say_the_same_exclude_each_other(name, flag, config_class, tmp_path):
+def test_two_ways_to_say_the_same_exclude_each_other(name, said, config_class, tmp_path):
     """On the command line and in a recipe; the command line's way replaces the recipe's."""
-    for other in flag.excludes:
+    for other in said.excludes:
         values = {each: "1" if kind(config_class, each) is int else "0.5" for each in (name, other)}
         recipe = tmp_path / "recipe.yaml"
         recipe.write_text("".join(f"{each}: {value}\n" for each, value in values.items()))
@@ -126,9 +129,14 @@ def _given(config_class):
     return [word for name, value in TEXT.get(config_class.method, {}).items() for word in (f"--{name}", value)]
 
 
-def test_a_misspelt_word_about_a_flag_is_an_error():
-    from diffusers_dp.methods.flag import flag
+def test_the_page_of_all_flags_is_what_they_say():
+    text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
+    assert text == page(), "run: python -m diffusers_dp.methods.flag_page > docs/flags.md"
+    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(set(rows)) == len({f"--{name}" for name, _ in FLAGS})
 
+
+def test_a_misspelt_word_about_a_flag_is_an_error():
     with pytest.raises(TypeError):
         flag(1, "Steps.", at_lest=0)
 

@@ -272,7 +272,6 @@ def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
     [
         (["--ask_central_images"], "give --train all"),
         (["--spatial_steps", "3"], "--spatial_steps needs --ask_central_images"),
-        (["--train", "all", "--ask_central_images", "--spatial_budget_share", "1"], "--spatial_budget_share"),
     ],
 )
 def test_central_images_that_cannot_be(given, said, bases, script, flags):
@@ -441,15 +440,10 @@ def test_a_missing_image_shows_nowhere(bases, script, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--pretrained_model_name_or_path", ""], "--pretrained_model_name_or_path is needed"),
         (["--train", "lora", "--class_prompts", "one,two"], "--class_prompts are 2, and there are 3"),
         (["--resolution", "16"], "--resolution 8"),
         (["--num_channels", "3"], "--num_channels"),
         (["--lora_targets", "to_x"], "--lora_targets 'to_x'"),
-        (["--base_overlap", "some"], "--base_overlap"),
-        (["--label_dropout", "1"], "--label_dropout"),
-        (["--lora_rank", "0"], "--lora_rank"),
-        (["--encoding_batch_size", "0"], "--encoding_batch_size"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_spent(given, said, bases, script, flags, tmp_path):

@@ -53,7 +53,6 @@ def refused(script, flags, tmp_path, said):
         (["--generator", "public_images", "--variations", ","], "--variations is ','; give some of affine"),
         (["--images_per_class", "9000000"], "--images_per_class 9000000 .* 3 classes"),
         (["--candidates_per_class", "9000000"], "--candidates_per_class 9000000"),
-        (["--variation_strengths", "nan"], "--variation_strengths"),
         (["--embedding", "network", "--embedding_network", "/nonexistent"], "--embedding_network /nonexistent"),
         (["--font_dir", "/nonexistent"], "--font_dir /nonexistent"),
     ],
