@@ -71,7 +71,7 @@ class Flag:
         return all(map(self._holds, items)) and (items != () or self.default == "")
 
     def _holds(self, item: Any) -> bool:
-        if self.choices or isinstance(item, str):
+        if self.choices or not isinstance(item, int | float):
             return not self.choices or item in self.choices
         least, most = self._bounds(type(item))
         low = item >= least if self.above is None else item > self.above

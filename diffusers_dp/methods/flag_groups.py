@@ -24,6 +24,12 @@ ROWS_APART = "flip, crop, both or nothing: what mixes images (mixup, cutmix) wou
 TRACKERS = ("tensorboard", "wandb")
 #: Of Diffusers' `get_scheduler`, those that need no other number.
 LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
+#: What a flag says that holds a distribution of diffusion times.
+TIMES: dict[str, Any] = {
+    "read": TimestepMixture.parse,
+    "range": "intervals that cover 0 to 1000 in order, with positive weights whose sum is 1, such as "
+    "0-200:0.05,200-800:0.9,800-1000:0.05",
+}
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 
 
@@ -300,13 +306,8 @@ class TimesOfRows:
 
     @property
     def mixture(self) -> TimestepMixture | None:
-        """`--timestep_mixture`, read. Raises `UsageError` where it is none."""
-        if self.timestep_mixture is None:
-            return None
-        return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
-
-    def check(self) -> None:
-        self.mixture  # raises
+        """`--timestep_mixture`, read."""
+        return None if self.timestep_mixture is None else TimestepMixture.parse(self.timestep_mixture)
 
 
 @dataclass
@@ -346,8 +347,8 @@ class ModelFlags(TimesOfRows):
         "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
         "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the "
         "noise levels with edm; unset: evenly.",
-        rare=True,
-    )
+        rare=True, **TIMES,
+    )  # fmt: skip
     augmentations: str = flag(
         "",
         "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half "

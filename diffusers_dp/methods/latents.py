@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
 from .flag import SHARE, flag, numbers, split_list
-from .flag_groups import LevelFlags
+from .flag_groups import TIMES, LevelFlags
 from .flags import OrdinaryTraining
 from .method_flags import SpatialFlags
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
@@ -81,8 +81,8 @@ class LatentFlags:
     timestep_mixture: str | None = flag(
         None,
         "Intervals of diffusion time from 0 to 1000 with weights, as train_dp_diffusion.py's; unset: evenly.",
-        rare=True,
-    )
+        rare=True, **TIMES,
+    )  # fmt: skip
 
 
 @dataclass

@@ -9,7 +9,7 @@ from ..data.source import DataSource
 from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import CLASSES, refuse_twice
 from .flag import flag, split_list
-from .flag_groups import TimesOfRows
+from .flag_groups import TIMES, TimesOfRows
 from .flags import DPSGDConfig, PublicTraining
 
 
@@ -94,22 +94,13 @@ class PretrainingFlags:
     public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.", rare=True)
     public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.", rare=True, at_least=0)
     public_timestep_mixture: str | None = flag(
-        None, "--timestep_mixture of the pre-training; unset: the same.", rare=True
+        None, "--timestep_mixture of the pre-training; unset: the same.", rare=True, **TIMES
     )
 
 
 @dataclass
 class LearnsPublicImages(PublicDataFlags, PretrainingFlags, TimesOfRows, DPSGDConfig):
     """Of a model that may learn from public images before DP-SGD."""
-
-    def check(self) -> None:
-        self.public_mixture  # raises
-
-    @property
-    def public_mixture(self) -> TimestepMixture | None:
-        """`--public_timestep_mixture` with its default filled in. Raises `UsageError` where it is none."""
-        text = self.public_timestep_mixture
-        return self.mixture if text is None else TimestepMixture.parse(text, "public_timestep_mixture")
 
     @property
     def pretrains(self) -> bool:
@@ -121,8 +112,9 @@ class LearnsPublicImages(PublicDataFlags, PretrainingFlags, TimesOfRows, DPSGDCo
         """What the model learns from public images, where flags name some."""
         if not self.pretrains:
             return None
+        mixture = self.public_timestep_mixture
         return PublicTraining(
             self.public_source(self.image_shape, self.max_image_pixels, self.declared_range),
             self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
-            self.public_mixture,
+            self.mixture if mixture is None else TimestepMixture.parse(mixture),
         )  # fmt: skip

@@ -294,7 +294,7 @@ def test_what_public_images_taught_is_a_base(script, new, tmp_path):
         (["--train", "lora"], "nobody has to load adapters into: add --merge"),
         (["--merge", "--block_out_channels", "4,8,8,8"], "4 levels, and latents of 4 x 4"),
         (["--merge", "--attention_resolutions", "3"], r"attention at \[3\].*\[4, 2\]"),
-        (["--merge", "--block_out_channels", "4,x"], "give positive integers"),
+        (["--merge", "--block_out_channels", "4,x"], "give a positive integer per level"),
         (["--merge", "--public_dataset_name", "other"], "exclude each other"),
         (["--merge", "--public_data_dir", "{images}"], "is the sensitive data itself"),
         (["--merge", "--pretrained_model_name_or_path", "{dit}"], "needs the text encoder of a StableDiffusionPipe"),
