@@ -210,27 +210,20 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
             declared_only=self.dry_run and self.num_train_images is not None,
         )
 
-    # Of a method without DP-SGD.
+    # What a method without DP-SGD has in the place of flags.
+
+    leaky_logs = False
+    no_engine_tuning = True
+
+    @property
+    def report_to(self) -> str | None:
+        """Tracker of DP-SGD."""
+        return None
 
     @property
     def precision(self) -> str:
-        """Of what is computed for the door."""
+        """Precision of what is computed for the door."""
         return "no"
-
-    @property
-    def tunes_engine(self) -> bool:
-        """Whether gradients per image are formed in the way that is fastest on the machine."""
-        return False
-
-    @property
-    def has_leaky_logs(self) -> bool:
-        """Whether something is written that no guarantee covers."""
-        return False
-
-    @property
-    def tracker(self) -> str | None:
-        """Who is told how DP-SGD goes on."""
-        return None
 
 
 @dataclass
@@ -247,21 +240,6 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
         if self.noise_bands == "auto":
             return None if self.has_guarantee else 1
         return int(self.noise_bands)
-
-    @property
-    def tunes_engine(self) -> bool:
-        """Not `--no_engine_tuning`."""
-        return not self.no_engine_tuning
-
-    @property
-    def has_leaky_logs(self) -> bool:
-        """`--leaky_logs`."""
-        return self.leaky_logs
-
-    @property
-    def tracker(self) -> str | None:
-        """`--report_to`."""
-        return self.report_to
 
     def check(self) -> None:
         if self.truncated_poisson:
@@ -305,6 +283,8 @@ class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
     #: Where neither `--objective` nor a pre-trained model says one.
     default_objective: ClassVar[str] = "edm"
 
+    mix_public_images = False  # where the method has no such flag
+
     @property
     def semantic_query(self) -> SemanticQuery | None:
         """Which public classes the sensitive images look like, where the method asks."""
@@ -314,11 +294,6 @@ class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
     def starts_from(self) -> tuple[str | None, str | None]:
         """Name and revision of a pre-trained pipeline, where the method can begin with one."""
         return None, None
-
-    @property
-    def mixes_public_images(self) -> bool:
-        """Whether public images are mixed with central ones."""
-        return False
 
     @property
     def draws_by_edm(self) -> bool:

@@ -3,13 +3,13 @@
 low-rank matrices beside layers that a noisy answer names (DP-SAPF). No torch."""
 
 import importlib.util
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag import SHARE, flag, numbers, split_list
+from .flag import SHARE, flag, numbers, refuse_given, split_list
 from .flag_groups import TIMES, LevelFlags
 from .flags import OrdinaryTraining
 from .method_flags import SpatialFlags
@@ -145,13 +145,9 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
             raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
         if self.train != "lora" and self.targets:
             raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
-        for group in () if self.pretrains or self.dry_run else (PublicDataFlags, PretrainingFlags, NewNetworkFlags):
-            for each in fields(group):
-                if getattr(self, each.name) != each.default:
-                    raise UsageError(
-                        f"--{each.name} needs --public_dataset_name or --public_data_dir, whose images teach a new "
-                        "network: name some, or leave it out."
-                    )
+        if not (self.pretrains or self.dry_run):
+            why = "needs --public_dataset_name or --public_data_dir, whose images teach a new network: give both."
+            refuse_given(self, (PublicDataFlags, PretrainingFlags, NewNetworkFlags), why)
         if self.pretrains and not self.merges:
             raise UsageError(
                 "Public images teach a new network, which nobody has to load adapters into: add --merge, or give "
@@ -206,9 +202,8 @@ class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
     def check(self) -> None:
         if self.ask_central_images and self.train != "all":  # a checkpoint holds what is trained alone
             raise UsageError("--ask_central_images warms all of the network up: give --train all, or leave it out.")
-        for each in fields(SpatialFlags):
-            if not (self.ask_central_images or self.dry_run) and getattr(self, each.name) != each.default:
-                raise UsageError(f"--{each.name} needs --ask_central_images: give both, or neither.")
+        if not (self.ask_central_images or self.dry_run):
+            refuse_given(self, (SpatialFlags,), "needs --ask_central_images: give both, or neither.")
 
 
 @dataclass

@@ -2,7 +2,7 @@
 """The configuration of each method: the flags that all scripts share, and the groups of its own."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
@@ -12,7 +12,7 @@ from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
 from ..schedulers.curricula import CURRICULA
-from .flag import RATE, SHARE, flag, parse_rate
+from .flag import RATE, SHARE, flag, parse_rate, refuse_given
 from .flag_groups import ScatteringFlags
 from .flags import DiffusionConfig, OrdinaryTraining
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
@@ -192,14 +192,12 @@ class PublicConfig(PublicFlags, LearnsPublicImages, DiffusionConfig):
         return self.pretrained_model_name_or_path, self.pretrained_model_revision
 
     def check(self) -> None:
-        if self.pretrains or self.pretrained_model_name_or_path or self.dry_run:
-            return
-        for each in (*fields(PublicDataFlags), *fields(PretrainingFlags)):
-            if getattr(self, each.name) != each.default:
-                raise UsageError(
-                    f"--{each.name} needs --public_dataset_name or --public_data_dir, or in its place "
-                    "--pretrained_model_name_or_path: without one of them there is no pre-training."
-                )
+        if not (self.pretrains or self.pretrained_model_name_or_path or self.dry_run):
+            why = (
+                "needs --public_dataset_name or --public_data_dir, or in its place --pretrained_model_name_or_path: "
+                "without one of them there is no pre-training."
+            )
+            refuse_given(self, (PublicDataFlags, PretrainingFlags), why)
 
 
 @dataclass
@@ -430,10 +428,6 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     def bins(self) -> int:
         """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
         return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
-
-    @property
-    def mixes_public_images(self) -> bool:
-        return self.mix_public_images
 
     def check(self) -> None:
         if self.mix_public_images and not (self.pretrains or self.dry_run):

@@ -58,7 +58,7 @@ class DiffusionRun(TrainingRun[Config]):
                 sensitive=config.data,
                 public=config.public_training,
                 cost=lambda images: cost_of_public_images(images, self.facts, **config.books),
-                mix_public_images=config.mixes_public_images,
+                mix_public_images=config.mix_public_images,
             )
         )
         self.model.unet.to(self.processes.device)

@@ -109,14 +109,14 @@ class TrainingRun(Generic[Config]):
             self.identity.resumes.append(
                 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
             )
-        self.identity.leaky_logs |= config.has_leaky_logs
+        self.identity.leaky_logs |= config.leaky_logs
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
             self.identity.public_inputs = public_inputs
         else:
             self.identity.refuse_other_inputs(public_inputs)
         processes.on_first(lambda: save_identity(private, self.identity))
-        self.tracker = Tracker(config.tracker, private)
+        self.tracker = Tracker(config.report_to, private)
         processes.on_first(self.tracker.start)
         self.answers = NoisyAnswers(private / "answers", processes)
         leaky_log = None
