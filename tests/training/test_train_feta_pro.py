@@ -131,7 +131,7 @@ def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
         ("--curriculum frequency,frequency", "--curriculum"),
         ("--curriculum mix --auxiliary none", "--auxiliary none"),
         ("--auxiliary gan", "--auxiliary"),
-        ("--auxiliary_features scattering --num_frequency_features 42", "for scattering (wavelets and pixels) a multiple of 4"),
+        ("--auxiliary_features scattering --num_frequency_features 42", "and pixels) a multiple of 4"),
         ("--auxiliary_features scattering --scattering_levels 9", "--scattering_levels 9 leaves nothing"),
         ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
         ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
