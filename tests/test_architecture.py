@@ -21,9 +21,9 @@ ROOMS = (
 ).split()
 #: Who may be handed a whole configuration: who reads and checks it, and who hands its values to all others.
 WHOLE_CONFIGURATIONS = (
-    "diffusers_dp/audit/training_run.py", "diffusers_dp/methods/config.py", "diffusers_dp/methods/data_checks.py",
-    "diffusers_dp/methods/validation.py", "diffusers_dp/runs/diffusion_run.py", "diffusers_dp/runs/launch.py",
-    "diffusers_dp/runs/plan.py", "diffusers_dp/runs/run.py",
+    "diffusers_dp/audit/training_run.py", "diffusers_dp/methods/config.py", "diffusers_dp/runs/diffusion_run.py",
+    "diffusers_dp/runs/latent_run.py", "diffusers_dp/runs/launch.py", "diffusers_dp/runs/plan.py",
+    "diffusers_dp/runs/run.py",
 )  # fmt: skip
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
 GROUND = ("errors", "words", "verify", "pipelines", "__version__")

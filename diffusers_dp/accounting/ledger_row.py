@@ -212,7 +212,7 @@ def mechanism_of(
     return "gaussian" if sampling_probability == 1 else "poisson_gaussian"
 
 
-def finite_number(value: Any, what: str) -> float:
+def finite_number(value: Any, what: str = "", *, field: str | None = None) -> float:
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise UsageError(f"{what} must be a finite number, not {value!r}.")
+        raise UsageError(f"{what} must be a finite number, not {value!r}.".strip(), field=field)
     return float(value)

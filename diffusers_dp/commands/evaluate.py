@@ -21,6 +21,7 @@ from ..errors import DiffusersDPError, UsageError
 from ..evaluation.flags import EvaluationFlags
 from ..files.file_modes import private_files, public_files
 from ..methods.command_line import add_flags
+from ..methods.flag import validate
 from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer
 from .evaluate_inputs import Inputs, curve_points, draw, judged_facts, matched
@@ -59,7 +60,7 @@ def _evaluate(flags: EvaluationFlags, args: argparse.Namespace, pool: WorkerPool
     from ..evaluation.figures import check_plotting
 
     check_plotting()
-    flags.check()
+    validate(flags)
     drawing = drawing_of(args, flags.num_judged or 1)
     from ..evaluation.evaluator import Evaluator  # loads torch
     from ..evaluation.page import report_page

@@ -21,7 +21,7 @@ from ..methods.config import (
     load_config,
     nearest,
 )
-from ..methods.latents import LatentConfig
+from ..methods.latents import LatentConfig, LatentFlags
 from ..runs.launch import how_long
 from ..runs.plan import Plan, plan_run
 
@@ -146,7 +146,7 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
         try:
             plan, key = plan_run(config, facts), value
             if isinstance(config, LatentConfig):
-                key = repr((config.base_settings, config.targets, config.trained_settings))
+                key = repr((config.new_network, [getattr(config, each.name) for each in fields(LatentFlags)]))
             if key not in counts:
                 counts[key] = count_trained(config, facts)
             plans[value] = plan, counts[key]

@@ -4,7 +4,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..accounting.ledger_file import check_dataset_id
@@ -31,9 +31,7 @@ class JudgedFlags:
     model: str | None = flag(None, "Release to draw from: a folder, or a Hub id.", metavar="RELEASE")
     images: str | None = flag(None, "Synthetic images, of `diffusers-dp sample` for instance.", metavar="DATASET")
     images_split: str = flag("train", "Split of --images.")
-    num_images: int | None = flag(
-        None, f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images.", at_least=1
-    )
+    num_images: int | None = flag(None, f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images.")
     show_private: bool = flag(False, "Show single real images, next to synthetic ones.")
     publish_metrics: bool = flag(False, "Put the numbers into the card of --model.")
     output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
@@ -56,7 +54,9 @@ class RealFlags:
         None, "Split of --real that classifiers are tested on; unset: test, if there is one."
     )
     validation_size: int = flag(0, "Images of --train_split to leave out, as in training.", at_least=0)
-    num_train_images: int | None = flag(None, "N, as declared for training; unset: as the receipt says, or the rest.")
+    num_train_images: int | None = flag(
+        None, "N, as declared for training; unset: as the receipt says, or the rest.", at_most=10**12
+    )
     key_column: str | None = flag(None, "As in training: images are left out by their key.")
     image_column: str = flag("image", "Column of the images, in --real and --images.")
     label_column: str | None = flag(None, "Column of the classes, in --real and --images; unset: 'label'.")
@@ -66,7 +66,7 @@ class RealFlags:
     class_names: str | None = flag(None, "The label set, comma-separated; unset: that of the ClassLabel.")
     public_images: str | None = flag(None, "Public images: is the model closer to them?", metavar="DATASET")
     public_image_column: str = flag("image", "Column of --public_images, split train.")
-    max_image_pixels: int = flag(MAX_IMAGE_PIXELS, "Images of more are not read, as in training.", at_least=1)
+    max_image_pixels: int = flag(MAX_IMAGE_PIXELS, "Images of more are not read, as in training.", at_most=2**40)
     value_range: str | None = flag(None, "Declared black and white of images with more than 8 bits: 0,4095.")
     window: str | None = flag(None, "The same as center,width: 40,400.")
     resize: bool = flag(False, "Make images of other sizes and channels fit.")
@@ -89,9 +89,9 @@ class MeasureFlags:
     classifiers: Sequence[str] | None = flag(
         None, "Of utility; unset: logreg cnn, if there are labels.", choices=CLASSIFIERS
     )
-    repetitions: int = flag(1, "Seeds of each classifier.", at_least=1)
-    ensemble: int = flag(1, "Classifiers a seed, averaged.", at_least=1)
-    classifier_epochs: int | None = flag(None, "Unset: the published number.", at_least=1)
+    repetitions: int = flag(1, "Seeds of each classifier.")
+    ensemble: int = flag(1, "Classifiers a seed, averaged.")
+    classifier_epochs: int | None = flag(None, "Unset: the published number.")
     cifar_networks: bool = flag(False, "wrn, resnet and resnext as published for CIFAR-10 and CIFAR-100.")
     utility_sizes: Sequence[int] | None = flag(None, "Train on N images, too; unset: a tenth, a third.", metavar="N")
     model_selection: bool = flag(False, "Does a ranking of models hold on real images?")
@@ -148,10 +148,6 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
         """
         if (self.model is None) == (self.images is None):
             raise UsageError("--model and --images exclude each other, and one is needed; give one of them.")
-        for each in fields(self):
-            value, least = getattr(self, each.name), each.metadata.get("at_least")
-            if least is not None and value is not None and value < least:
-                raise UsageError(f"--{each.name} is {value}; give an integer of at least {least}.")
         if self.utility_sizes and min(self.utility_sizes) < 2:
             raise UsageError(f"--utility_sizes holds {min(self.utility_sizes)}; give integers of at least 2.")
         parse_range(self.value_range, self.window)

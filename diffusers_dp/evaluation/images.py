@@ -4,7 +4,7 @@
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decod
 from ..data.records import Id, Record
 from ..data.source import DataSource
 from ..data.sources import DatasetSource, ImageSource, load_digits_split, open_source
-from ..errors import UsageError
+from ..errors import UsageError, fields_named
 from ..methods.flag_groups import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.components import LARGEST_SIDE
@@ -219,17 +219,12 @@ class Source:
         with self._own_flags():
             yield from source.records(names, cache_dir)
 
-    @contextmanager
-    def _own_flags(self) -> Iterator[None]:
-        """Replaces the flags of training in messages by those of an evaluation."""
-        try:
-            yield
-        except UsageError as error:
-            text = str(error).replace("--dataset_name", self.flag).replace("--train_split", self.split_flag)
-            text = text.replace("does not exist;", f"does not exist in {self.flag};") if "column" in text else text
-            if self.flag == "--public_images":
-                text = text.replace("--image_column", "--public_image_column")
-            raise type(error)(text) from None
+    def _own_flags(self) -> AbstractContextManager[None]:
+        """Errors of the data name the flags of an evaluation."""
+        names = {"dataset_name": self.flag[2:], "train_split": self.split_flag[2:]}
+        return fields_named(
+            names | ({"image_column": "public_image_column"} if self.flag == "--public_images" else {})
+        )
 
     def _public_name(self) -> str:
         """Returns the name without local folders."""

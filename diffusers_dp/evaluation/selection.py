@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..accounting.ledger import LedgerRow, PrivacyLedger
-from ..accounting.ledger_file import CHOICE, Release, other_releases
+from ..accounting.ledger_file import CHOICE, ReleaseRows, other_releases
 from ..errors import UsageError
 from ..files.sealed_folder import open_sealed
 from ..privacy.sensitive import SensitiveImages
@@ -114,7 +114,7 @@ class PrivateSelection:
     delta: float
     ledger_path: Path | str | None = None
 
-    def ledger(self, path: Path | str | None = None, others: Sequence[Release] = ()) -> PrivacyLedger:
+    def ledger(self, path: Path | str | None = None, others: Sequence[ReleaseRows] = ()) -> PrivacyLedger:
         """Opens the ledger at `path`, or in memory beside the other releases."""
         dataset_id = None if path is None else Path(path).stem
         return PrivacyLedger(
@@ -210,7 +210,7 @@ def check_choice(selection: PrivateSelection, question: str | None = None) -> No
         selection.ledger(others=_releases(path, selection.validation.unit_of_privacy)).calibrate(1.0, 1)
 
 
-def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[Release]:
+def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[ReleaseRows]:
     """All of the data set, a choice among them."""
     path = Path(ledger_path)
     return other_releases(path, dataset_id=path.stem, release_id="", unit_of_privacy=unit_of_privacy)

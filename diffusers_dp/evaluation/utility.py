@@ -9,14 +9,13 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import UsageError
+from ..errors import fields_named
 from ..files.canonical import canonical_json
 from .classifiers import Classifier, build_classifier, required_labels
 from .images import ImageSet, hash_images
@@ -28,6 +27,8 @@ from .selection import PrivateSelection, check_choice, choose_privately, split_f
 PER_CENT = 100.0
 #: Protocol note for measurements with private noise.
 FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
+#: The ledger speaks of the flags of training.
+OWN_FIELDS = {"target_epsilon": "selection_epsilon", "target_delta": "selection_delta"}
 NUM_CANDIDATES = 10  # epochs of a classifier in a private choice; the sensitivity grows with their number
 
 
@@ -118,7 +119,7 @@ def measure_utility(
         sized = None if sizes is None else list(sizes)
         trainings = [list(classifiers), list(seeds), sized, ensemble, epochs, cifar, str(device)]
         question = _question(synthetic, trainings, selection)
-        with _own_flags():
+        with fields_named(OWN_FIELDS):
             check_choice(selection, question)
     fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
     common = {
@@ -175,19 +176,11 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | Non
     """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
-    with _own_flags():
+    with fields_named(OWN_FIELDS):
         choice = choose_privately(groups, selection, question)
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
     return {**choice.facts, "repetition": FRESH_NOISE}
-
-
-@contextmanager
-def _own_flags() -> Iterator[None]:
-    try:
-        yield
-    except UsageError as error:  # the ledger speaks of the flags of training
-        raise UsageError(str(error).replace("target_", "selection_")) from None
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def add_flags(
     """
     hints = get_type_hints(config_class)
     defaults = {flag.name: flag.default for flag in fields(config_class)}  # a method may have its own
-    for group in _groups(config_class):
+    for group in groups_of(config_class):
         shown = [flag for flag in fields(group) if flag.metadata and (rare or not _is_rare(group, flag))]
         if not shown:
             continue
@@ -95,7 +95,8 @@ def add_flags(
             _add(section, flag, hints[flag.name], defaults[flag.name], strict)
 
 
-def _groups(config_class: type[Any]) -> list[Any]:
+def groups_of(config_class: type[Any]) -> list[Any]:
+    """The groups of flags of a configuration, in the order of its help."""
     groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
     order = [*FIRST, None, *LATER]
 
@@ -107,24 +108,29 @@ def _groups(config_class: type[Any]) -> list[Any]:
 
 
 def _is_rare(group: Any, flag: Field) -> bool:
-    return group._argument_group_name in LATER or flag.metadata.get("rare", False)
+    return group._argument_group_name in LATER or flag.metadata["flag"].rare
 
 
 def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> None:
-    optional = get_origin(hint) in (Union, types.UnionType)
-    kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
-    text = flag.metadata.get("help", "").replace("%", "%%")
+    kind, said = value_type(hint), flag.metadata["flag"]
+    text = said.help.replace("%", "%%")
     several = get_origin(kind) is Sequence
     value: dict[str, Any] = {"type": get_args(kind)[0] if several else kind, "nargs": "+" if several else None}
-    if strict and flag.metadata.get("choices"):
-        value["choices"] = flag.metadata["choices"]
+    if strict and said.choices:
+        value["choices"] = said.choices
     else:
-        value["metavar"] = flag.metadata.get("metavar", "TEXT" if kind is str else "NUMBER")
+        value["metavar"] = said.metavar or ("TEXT" if kind is str else "NUMBER")
     if kind is bool and strict:
         value = {"action": "store_true"}
     elif kind is bool:
         value = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}
     section.add_argument(f"--{flag.name}", default=default, help=text, **value)
+
+
+def value_type(hint: Any) -> Any:
+    """Type of a flag's value, from its annotation."""
+    optional = get_origin(hint) in (Union, types.UnionType)
+    return next(item for item in get_args(hint) if item is not type(None)) if optional else hint
 
 
 def _truth(text: str) -> bool:

@@ -61,7 +61,7 @@ def run_method(
     from .diffusion_run import model_to_audit, run_of
     from .forecast import forecast
 
-    tune(config.tunes_engine)
+    tune(not config.no_engine_tuning)
     opened, tried = None, None
     if not config.skip_preflight:
         make = build or model_to_audit
@@ -75,10 +75,12 @@ def run_method(
                     "`run_method` a `build` that returns what DP-SGD trains."
                 )
             opened = None if trained is None else trained.opened
-            preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
+            preflight(facts, plan, trained, leaky_logs=config.leaky_logs, bf16=config.precision == "bf16")
             if isinstance(config, DPSGDConfig) and trained is not None:
-                settings = config.forecast_settings
-                print(forecast(facts, plan, trained, processes.device, count=processes.count, **settings), flush=True)
+                found = forecast(
+                    facts, plan, trained, processes.device, config, config.ordinary_training, count=processes.count
+                )
+                print(found, flush=True)
             return None if trained is None else trained.kind
 
         tried = processes.on_first(check)
@@ -106,12 +108,12 @@ def how_long(
     from .diffusion_run import model_to_audit
     from .forecast import forecast
 
-    tune(config.tunes_engine)
+    tune(not config.no_engine_tuning)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trained = trained or (build or model_to_audit)(config, facts, device)
     assert trained is not None  # of a method of this library with DP-SGD
     trained.model.to(device)
-    return str(forecast(facts, plan, trained, device, **config.forecast_settings))
+    return str(forecast(facts, plan, trained, device, config, config.ordinary_training))
 
 
 def launch(main: Callable[[], None]) -> None:
@@ -132,7 +134,7 @@ def launch(main: Callable[[], None]) -> None:
 def _start(config: TrainingConfig) -> "Processes":
     from ..distributed.processes import start_processes
 
-    return start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.has_leaky_logs)
+    return start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.leaky_logs)
 
 
 def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_file import Bound, Release, other_releases
+from ..accounting.ledger_file import Bound, ReleaseRows, other_releases
 from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
 from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
@@ -267,7 +267,7 @@ def new_ledger(
     sampling = sampling_of(config, facts.num_units)
     delta = target_delta(config, facts.num_units)
     release_id = None if identity is None else identity.release_id
-    others: list[Release] = []
+    others: list[ReleaseRows] = []
     if path is None and config.dataset_id is not None and release_id is not None:
         others = other_releases(
             config.ledger_path,

@@ -34,7 +34,7 @@ from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
 from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
-from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from .dp_sgd import Trained, run_dp_sgd
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
 from .plan import Plan, dp_sgd_row, new_ledger
@@ -111,14 +111,14 @@ class TrainingRun(Generic[Config]):
             self.identity.resumes.append(
                 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
             )
-        self.identity.leaky_logs |= config.has_leaky_logs
+        self.identity.leaky_logs |= config.leaky_logs
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
             self.identity.public_inputs = public_inputs
         else:
             self.identity.refuse_other_inputs(public_inputs)
         processes.on_first(lambda: save_identity(private, self.identity))
-        self.tracker = Tracker(config.tracker, private)
+        self.tracker = Tracker(config.report_to, private)
         processes.on_first(self.tracker.start)
         self.answers = NoisyAnswers(private / "answers", processes)
         leaky_log = None
@@ -262,7 +262,7 @@ class TrainingRun(Generic[Config]):
             )
         row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         run_dp_sgd(
-            door, trained, row, DPSGDSettings(**config.dp_sgd_settings), private=self.folder.private,
+            door, trained, row, config, private=self.folder.private,
             largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             checkpoint=self.checkpoint, tracker=self.tracker,
         )  # fmt: skip

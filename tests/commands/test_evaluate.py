@@ -320,7 +320,7 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
         (["--test_split", "dev"], "--test_split 'dev' does not exist"),
-        (["--image_column", "scan"], "--image_column 'scan' does not exist in --images;"),
+        (["--image_column", "scan"], "--image_column 'scan' does not exist in "),
         (["--class_names", "a,b"], "--class_names contradicts"),
         (
             ["--public_images", "DATA/public", "--public_image_column", "x"],

@@ -44,7 +44,7 @@ PRELOADED = (
     "torch", "diffusers", "accelerate", "datasets", "transformers", "opacus.grad_sample", "dp_accounting.pld",
     "scipy.stats", "hypothesis.strategies",
 )  # fmt: skip
-PATIENCE = 600  # seconds
+PATIENCE = 1500  # seconds
 VERDICTS = "build/mutants.jsonl"  # below the repository
 
 
