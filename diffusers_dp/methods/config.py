@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_type_hints, overload
 
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
-from .command_line import value_type, parser_of
+from .command_line import parser_of, value_type
 from .dp_gan import DPGANConfig
 from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
 from .flags import DPSGDConfig, TrainingConfig

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from diffusers_dp.errors import UsageError, fields_named
-from diffusers_dp.methods.command_line import kind_of
+from diffusers_dp.methods.command_line import value_type
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.flag import LARGEST, MOST, SMALLEST, flag, flags_of, validate
 from diffusers_dp.methods.flag_page import page
@@ -29,7 +29,7 @@ TEXT = {"pe": {"generator": "text"}}
 
 
 def kind(config_class, name):
-    return kind_of(get_type_hints(config_class)[name])
+    return value_type(get_type_hints(config_class)[name])
 
 
 def bounds(said, kind):
