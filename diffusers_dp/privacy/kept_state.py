@@ -8,6 +8,7 @@ import functools
 import itertools
 import mmap
 import sys
+import sysconfig
 import threading
 import types
 from collections import OrderedDict, UserDict, UserList, deque
@@ -33,8 +34,8 @@ TRUSTED = sys.stdlib_module_names | {
     "accelerate", "datasets", "diffusers", "dp_accounting", "huggingface_hub", "numpy", "peft", "PIL", "safetensors",
     "scipy", "sklearn", "torch", "torchvision", "tqdm", "transformers",
 }  # fmt: skip
-#: Packages whose functions and classes keep nothing of what they are shown; objects of the library are followed.
-OF_CODE = TRUSTED | {"diffusers_dp"}
+#: Folders of installed packages, whose functions and classes are not followed; their objects are.
+INSTALLED = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
 
 
 class Door:
@@ -63,7 +64,8 @@ class KeptState:
     Plain values are compared, and the contents of tensors and arrays, however they were written. Attributes, items,
     closures, defaults, bound objects, partials, hooks, classes, and the globals and attributes of modules that a
     function names are followed, in all files of a user. Not followed are iterators, files, sources of random numbers,
-    results in an `lru_cache`, names that are computed, and globals and plain objects of well-known packages.
+    results in an `lru_cache`, names that are computed, globals of installed packages, and plain objects of well-known
+    ones.
 
     Args:
         *roots (`Any`): A module, a function or any other object.
@@ -244,7 +246,7 @@ def _function(name: str, function: types.FunctionType, found: Named) -> Named:
         if cell != types.CellType():  # not an empty one
             parts.append((variable, cell.cell_contents))
     space = function.__globals__
-    if not _is_trusted_module(str(space.get("__name__")), OF_CODE):
+    if not _keeps_nothing(str(space.get("__name__"))):
         names = _names(function.__code__)
         parts += _named(tuple(space) if "globals" in names else names, space, names)
     return parts
@@ -259,7 +261,7 @@ def _named(variables: Iterable[str], space: dict[str, Any], names: tuple[str, ..
         for variable in variables:
             item = space.get(variable)
             if isinstance(item, types.ModuleType):
-                if id(vars(item)) not in seen and not _is_trusted_module(item.__name__, OF_CODE):
+                if id(vars(item)) not in seen and not _keeps_nothing(item.__name__):
                     seen.add(id(vars(item)))
                     spaces.append((names, vars(item)))
             elif variable in space and not variable.startswith("__"):
@@ -276,7 +278,7 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
 
 def _class(name: str, kind: type, found: Named) -> Named:
     found.append((name, kind.__qualname__))
-    if _is_trusted_module(str(kind.__module__), OF_CODE):
+    if _keeps_nothing(str(kind.__module__)):
         return []
     parts: Named = [(kind.__name__, base) for base in (*kind.__bases__, type(kind))]
     for key, item in vars(kind).items():
@@ -290,12 +292,15 @@ def _class(name: str, kind: type, found: Named) -> Named:
 
 
 def _is_trusted(kind: type) -> bool:
-    return _is_trusted_module(str(kind.__module__))
+    return str(kind.__module__).partition(".")[0] in TRUSTED
 
 
 @functools.lru_cache(maxsize=None)
-def _is_trusted_module(name: str, trusted: frozenset[str] = TRUSTED) -> bool:
-    return name.partition(".")[0] in trusted
+def _keeps_nothing(module: str) -> bool:
+    """Whether functions and classes of a module are not followed: those of the library and of installed packages."""
+    package = module.partition(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return package in TRUSTED or package == "diffusers_dp" or file.startswith(INSTALLED)
 
 
 #: For types and those that are made from them.

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from diffusers_dp import verify
-from diffusers_dp.commands import sample
+from diffusers_dp.commands import evaluate
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.evaluation import classifier_features, evaluator
 from support.evaluating import NAMES, read, refused, run
@@ -105,7 +105,7 @@ def test_what_is_asked_for_is_refused_before_an_evaluation_is_counted(
 
 
 def test_what_the_real_images_decide_is_refused_before_anything_is_drawn(release, data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sample, "draw", None)
+    monkeypatch.setattr(evaluate, "draw", None)
     flags = ("--model", release, "--num_images", 200, "--metrics", "fid", "--extractors", "classifier")
     images, labels = load_digits_split(train=True)
     few, one = labels < 3, labels == 1

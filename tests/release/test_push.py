@@ -181,7 +181,7 @@ class TestTrainingFlags:
 
     @pytest.mark.parametrize("flags", [["--hub_model_id", "a/b"], ["--hub_private_repo"]])
     def test_a_flag_without_effect_is_refused(self, flags):
-        with pytest.raises(UsageError, match=f"{flags[0]} has no effect without --push_to_hub"):
+        with pytest.raises(UsageError, match=f"{flags[0]} needs --push_to_hub"):
             self.config(*flags)
 
 
