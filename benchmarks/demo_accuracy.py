@@ -36,7 +36,7 @@ from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.models import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release.hub import load_verified
+from diffusers_dp.release.loading import load_verified
 
 
 SCRIPT = Path(__file__).parents[1] / "training" / "train_feta_pro.py"

@@ -184,8 +184,8 @@ def score(args: argparse.Namespace) -> None:
     """One JSON line for each release."""
     import demo_accuracy
 
-    from diffusers_dp.release.hub import load_verified
     from diffusers_dp.release.latent_base import drawing_pipeline, load_base
+    from diffusers_dp.release.loading import load_verified
 
     rows = datasets.load_dataset(str(args.real), split="test" if args.scored_on == "test" else "train[-10000:]")
     real = torch.from_numpy(np.stack([np.asarray(image) for image in rows["image"]]))[:, None]

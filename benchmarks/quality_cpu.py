@@ -45,12 +45,12 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.method_flags import FETAProConfig
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release.hub import load_verified
-from diffusers_dp.release.receipt import RECEIPT_NAME
+from diffusers_dp.release.loading import load_verified
 from diffusers_dp.runs.diffusion_run import DiffusionRun
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.runs.launch import run_method
 from diffusers_dp.training import train_feta_pro as script
+from diffusers_dp.words import RECEIPT_NAME
 
 
 ROOT = Path(__file__).parents[1]

@@ -35,10 +35,10 @@ from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.randomness.keyed_hash import is_held_out
-from diffusers_dp.release.hub import load_verified
+from diffusers_dp.release.loading import load_verified
 from diffusers_dp.release.no_guarantee import FOLDER
-from diffusers_dp.release.receipt import RECEIPT_NAME
 from diffusers_dp.training import train_feta_pro as script
+from diffusers_dp.words import RECEIPT_NAME
 
 
 NUM_INFERENCE_STEPS = 20

@@ -22,7 +22,7 @@ _HOMES = {
     "PrivacyLedger": "accounting.ledger",
     "SensitiveImages": "privacy.sensitive",
     "UsageError": "errors",
-    "load_verified": "release.hub",
+    "load_verified": "release.loading",
 }
 
 __all__ = ["__version__"]

@@ -5,11 +5,11 @@ loaded."""
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from types import ModuleType
 
 from . import __version__
-from .commands import PLACES
 from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError
 from .methods.command_line import Help, OneSentence
@@ -37,12 +37,12 @@ def main(argv: list[str] | None = None) -> None:
     let_threads_sleep()
     code = 0
     try:
-        command, args = _parse(sys.argv[1:] if argv is None else argv)
+        run = _parse(sys.argv[1:] if argv is None else argv)
     except UsageError as error:
         _say_once(f"error: {error}")
         sys.exit(error.exit_code)
     try:
-        command.run(args)
+        run()
     except (DiffusersDPError, Interrupted) as error:
         if not error.is_told:
             print(f"error: {error}", file=sys.stderr)
@@ -57,8 +57,8 @@ def main(argv: list[str] | None = None) -> None:
     leave(code)
 
 
-def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
-    """The command that is asked for, and its arguments. Raises `UsageError`."""
+def _parse(argv: list[str]) -> Callable[[], None]:
+    """Returns the requested command, ready to run with its arguments. Raises `UsageError`."""
     parser = OneSentence(
         prog="diffusers-dp", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Differentially private image synthesis.\n\ncommands:\n"
@@ -68,7 +68,7 @@ def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     name = parser.parse_args(argv[:1]).command
-    command = import_module(PLACES.get(name, f"{__package__}.commands.{name}"))
+    command = import_module(f"{__package__}.commands.{name}")
     arguments = OneSentence(
         prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=Help, allow_abbrev=False
     )
@@ -78,7 +78,7 @@ def _parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
         args.training_flags = others
     elif others:
         arguments.error(f"unrecognized arguments: {' '.join(others)}")
-    return command, args
+    return partial(command.run, args)
 
 
 def _say_once(sentence: str) -> None:

@@ -5,6 +5,9 @@ Every message is one or two sentences that name the flag or file and the remedy.
 missing key) stay ordinary Python exceptions.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 
 def first_line(error: BaseException) -> str:
     """Returns another library's error message as a reason to quote in a sentence, or its type if it has no message."""
@@ -25,9 +28,35 @@ class DiffusersDPError(Exception):
 
 class UsageError(DiffusersDPError):
     """A flag, value or budget cannot work; nothing was spent or written. Also raised when the machine lacks disk space
-    (even later in a run) or memory to decode images."""
+    (even later in a run) or memory to decode images.
+
+    Args:
+        message (`str`): One sentence. With `field` it begins after the name of the flag.
+        field (`str`, *optional*): Field of the flags that is wrong. A caller whose flag has another name replaces it.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str, *, field: str | None = None):
+        super().__init__(message)
+        self.field = field
+
+    def __str__(self) -> str:
+        return self.args[0] if self.field is None else f"--{self.field} {self.args[0]}"
+
+
+@contextmanager
+def fields_named(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors in here name other flags.
+
+    Args:
+        names (mapping): Names of flags, by the fields that errors carry.
+    """
+    try:
+        yield
+    except UsageError as error:
+        error.field = names.get(error.field or "", error.field)
+        raise
 
 
 class BudgetExceeded(DiffusersDPError):

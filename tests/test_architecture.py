@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from diffusers_dp import verify, words
+from support.house import LIBRARY, sources
 from support.places import ROOT
 
 
@@ -19,12 +21,19 @@ ROOMS = (
 ).split()
 #: Who may be handed a whole configuration: who reads and checks it, and who hands its values to all others.
 WHOLE_CONFIGURATIONS = (
-    "diffusers_dp/methods/config.py", "diffusers_dp/methods/data_checks.py", "diffusers_dp/methods/validation.py",
-    "diffusers_dp/runs/diffusion_run.py", "diffusers_dp/runs/latent_run.py", "diffusers_dp/runs/launch.py",
-    "diffusers_dp/runs/plan.py", "diffusers_dp/runs/run.py",
+    "diffusers_dp/methods/config.py", "diffusers_dp/runs/diffusion_run.py", "diffusers_dp/runs/latent_run.py",
+    "diffusers_dp/runs/launch.py", "diffusers_dp/runs/plan.py", "diffusers_dp/runs/run.py",
 )  # fmt: skip
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
-GROUND = ("errors", "verify", "pipelines", "__version__")
+GROUND = ("errors", "words", "verify", "pipelines", "__version__")
+#: What each command, page and script has under one name.
+PROTOCOL_NAMES = ("add_arguments", "run", "main", "train", "build", "draw", "serve", "warm_up")
+#: Names that still have two meanings, none of them in `evaluation/`, `models/` or `queries/`. The verifier stands
+#: alone and has names of its own for what other rooms do, too.
+KNOWN_NAMES = (
+    "epsilon", "guarantee", "widened", "grid_of", "MixtureFlags", "check_model", "labels_of", "load_images",
+    "open_images", "write_text",
+)  # fmt: skip
 
 
 def imported(path: Path, package: list[str]) -> set[str]:
@@ -116,6 +125,32 @@ def test_what_counts_privacy_and_reads_flags_loads_no_torch():
 def test_the_verifier_and_the_pipelines_import_nothing_of_the_package():
     for path in (ROOT / "diffusers_dp" / "verify.py", *(ROOT / "pipelines").glob("pipeline_*.py")):
         assert imported(path, ["diffusers_dp"]) == set()
+
+
+def test_the_verifier_has_the_words_of_the_house():
+    shared = {name: value for name, value in vars(words).items() if name.isupper()}
+    assert shared == {name: getattr(verify, name) for name in shared} and len(shared) > 10
+
+
+def names_of_two_meanings(root: Path) -> dict[str, list[str]]:
+    """Public classes and functions that several modules of the library define under one name."""
+    found: dict[str, list[str]] = {}
+    for path in sources(root, *LIBRARY):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(path.relative_to(root).as_posix())
+    return {name: places for name, places in sorted(found.items()) if len({*places}) > 1}
+
+
+def test_a_name_has_one_meaning(tmp_path):
+    assert names_of_two_meanings(ROOT).keys() <= {*PROTOCOL_NAMES, *KNOWN_NAMES}
+    (tmp_path / "diffusers_dp").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "diffusers_dp" / f"{name}.py").write_text("class Plan: ...\ndef _plain(): ...\n")
+    for place in ("pipelines", "training"):
+        (tmp_path / place).mkdir()
+    (tmp_path / "app.py").touch()
+    assert names_of_two_meanings(tmp_path) == {"Plan": ["diffusers_dp/one.py", "diffusers_dp/two.py"]}
 
 
 def from_tests(path: Path) -> set[str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def train(run: "DiffusionRun[PGEDPSGDConfig]") -> None:
     run.dp_sgd()
-    run.release_pipeline(run.pipeline, {"sampler": "hmc"}, sampler="hmc")
+    run.release_pipeline(run.pipeline, {"sampler": "hmc"}, solver="hmc")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..verify import MOST_EPSILON, QUICK_ORDERS, widened
+from ..verify import widened
+from ..words import MOST_EPSILON, QUICK_ORDERS
 
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
     if not composition:
         return 0.0
     if is_truncated(composition) and accountant != "pld":
-        raise UsageError(f"--accountant {accountant} cannot count truncated Poisson sampling; give --accountant pld.")
+        raise UsageError(
+            f"{accountant} cannot count truncated Poisson sampling; give --accountant pld.", field="accountant"
+        )
     if accountant == "rdp":
         return rdp_epsilon(composition, delta)[0]
     rough = _rough(composition, delta)
@@ -168,8 +171,8 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
                 return float(prv.get_epsilon(delta))
             except ValueError:  # delta is below its rounding error
                 raise UsageError(
-                    f"--accountant prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant "
-                    "rdp."
+                    f"prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant rdp.",
+                    field="accountant",
                 ) from None
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
@@ -294,8 +297,9 @@ def noise_for_share(share: float, q: float, steps: int, target_epsilon: float, t
     order, budget = gaussian_budget(target_epsilon, target_delta)
     if not budget > 0:
         raise UsageError(
-            f"--target_epsilon {target_epsilon:g} is too small to divide into shares by RDP: give the noise "
-            "multipliers of the queries instead."
+            f"{target_epsilon:g} is too small to divide into shares by RDP: give the noise multipliers of the queries "
+            "instead.",
+            field="target_epsilon",
         )
 
     def spent(sigma: float) -> float:

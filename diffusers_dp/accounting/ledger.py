@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
-from ..verify import ACCOUNTANTS
+from ..words import ACCOUNTANTS
 from . import epsilon as accounting
 from .epsilon import Composition
 from .ledger_file import (
     SCHEMA_VERSION,
     Bound,
     LedgerFile,
-    Release,
+    ReleaseRows,
     banded_rows,
     bounds_of,
     check_dataset_id,
@@ -60,7 +60,7 @@ class PrivacyLedger:
         dataset_epsilon (`float`, *optional*): Bound on the sum over all releases, at this release's delta, by PLD. It
             binds later releases at this delta, as the bounds of earlier releases bind this one at theirs.
         release_id (`str`, *optional*): Name of this release in the shared file.
-        others (sequence of `Release`): Other releases, for a ledger in memory.
+        others (sequence of `ReleaseRows`): Other releases, for a ledger in memory.
 
     Attributes:
         dataset_bounds (list of `Bound`): Bounds promised to releases on their sum; no bound implies another.
@@ -88,17 +88,17 @@ class PrivacyLedger:
         dataset_id: str | None = None,
         dataset_epsilon: float | None = None,
         release_id: str | None = None,
-        others: Sequence[Release] = (),
+        others: Sequence[ReleaseRows] = (),
     ) -> None:
         self.path = None if path is None else Path(path)
         self.target_epsilon = self._checked_target(target_epsilon)
-        self.target_delta = finite_number(target_delta, "--target_delta")
+        self.target_delta = finite_number(target_delta, field="target_delta")
         if not 0 < self.target_delta < 1:
-            raise UsageError(f"--target_delta must lie strictly between 0 and 1, not {target_delta}.")
+            raise UsageError(f"must lie strictly between 0 and 1, not {target_delta}.", field="target_delta")
         if not isinstance(num_images, numbers.Integral) or num_images < 1:
-            raise UsageError(f"--num_train_images must be a whole number of at least 1, not {num_images!r}.")
-        if dataset_epsilon is not None and not finite_number(dataset_epsilon, "--dataset_epsilon") > 0:
-            raise UsageError(f"--dataset_epsilon must be above 0, not {dataset_epsilon}.")
+            raise UsageError(f"must be a whole number of at least 1, not {num_images!r}.", field="num_train_images")
+        if dataset_epsilon is not None and not finite_number(dataset_epsilon, field="dataset_epsilon") > 0:
+            raise UsageError(f"must be above 0, not {dataset_epsilon}.", field="dataset_epsilon")
         if dataset_id is not None:
             check_dataset_id(dataset_id)
         self.num_images: int = int(num_images)
@@ -380,9 +380,9 @@ class PrivacyLedger:
     # Checks: no question without noise, whatever the target.
 
     def _checked_target(self, target_epsilon: float) -> float:
-        target = finite_number(target_epsilon, "--target_epsilon")
+        target = finite_number(target_epsilon, field="target_epsilon")
         if not target > 0:
-            raise UsageError(f"--target_epsilon must be above 0, not {target_epsilon}.")
+            raise UsageError(f"must be above 0, not {target_epsilon}.", field="target_epsilon")
         return target
 
     def _check_noise(self, row: LedgerRow) -> None:
@@ -469,7 +469,7 @@ def _sampled(name: str, sigma: float, q: float, steps: int, cap: int | None = No
 
 def _known(accountant: str) -> str:
     if accountant not in ACCOUNTANTS:
-        raise UsageError(f"--accountant must be one of {', '.join(ACCOUNTANTS)}, not {accountant!r}.")
+        raise UsageError(f"must be one of {', '.join(ACCOUNTANTS)}, not {accountant!r}.", field="accountant")
     return accountant
 
 

@@ -48,7 +48,7 @@ class Bound(NamedTuple):
 
 
 @dataclass
-class Release:
+class ReleaseRows:
     """The questions of one release: its header, and its rows in order of asking."""
 
     header: dict[str, Any]
@@ -66,11 +66,11 @@ class LedgerFile:
         path (`Path`, *optional*): Path of the file; `None` keeps the rows in memory.
         header (`dict`): Header of this release; an existing release with this name must have the same one. Its
             `dataset_id` and `release_id` are `None` if the file belongs to a single run.
-        others (sequence of `Release`): Other releases of the data set, if there is no file.
+        others (sequence of `ReleaseRows`): Other releases of the data set, if there is no file.
 
     Attributes:
         rows (`list[dict]`): Rows of this release, not copied; the ledger returns copies.
-        others (`list[Release]`): Other releases, in the order of their starts.
+        others (`list[ReleaseRows]`): Other releases, in the order of their starts.
 
     Raises:
         IntegrityError: The file is damaged, edited, or of another version, data set or kind; or this release had
@@ -78,7 +78,7 @@ class LedgerFile:
         UsageError: Another process writes to the data set's ledger.
     """
 
-    def __init__(self, path: Path | None, header: dict[str, Any], others: Sequence[Release] = ()) -> None:
+    def __init__(self, path: Path | None, header: dict[str, Any], others: Sequence[ReleaseRows] = ()) -> None:
         beside = path
         path = None if path is None else path.resolve()  # so that a rewrite does not replace a link
         self.path, self.header = path, header
@@ -156,7 +156,7 @@ class LedgerFile:
 
 def other_releases(
     path: Path, *, dataset_id: str | None, release_id: str, unit_of_privacy: str = "image"
-) -> list[Release]:
+) -> list[ReleaseRows]:
     """Reads the other releases of a data set, for planning, without a lock and without changing the file.
 
     Raises:
@@ -169,7 +169,7 @@ def other_releases(
     return [release for release in releases if release.header["release_id"] != release_id]
 
 
-def _choices_beside(path: Path, dataset_id: str | None) -> list[Release]:
+def _choices_beside(path: Path, dataset_id: str | None) -> list[ReleaseRows]:
     """What `evaluate --selection private` of earlier versions asked of a data set's images: it is in a file of its
     own, beside the data set's ledger, and counts as any release."""
     if dataset_id is None:
@@ -202,8 +202,8 @@ def check_dataset_id(name: str) -> str:
     """Returns the name of a data set; raises `UsageError` if it cannot name a file."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise UsageError(
-            f"--dataset_id is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or "
-            "a digit."
+            f"is {name!r}; give a name of letters, digits, '.', '_' and '-' that begins with a letter or a digit.",
+            field="dataset_id",
         )
     return name
 
@@ -248,9 +248,9 @@ def facts_of(row: dict[str, Any]) -> dict[str, Any]:
     return copy.deepcopy({key: value for key, value in row.items() if key not in _OURS})
 
 
-def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Release]:
+def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[ReleaseRows]:
     """Returns the releases in a file after every check that needs no settings."""
-    releases: dict[str | None, Release] = {}
+    releases: dict[str | None, ReleaseRows] = {}
     chain = ""
     for number, line in enumerate(lines, start=1):
         if not isinstance(line, dict) or (number == 1) > (line.get("kind") == "header"):
@@ -269,7 +269,7 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
                     f"Line {number} of {path} is not the header of another release: restore the file."
                 )
             _check_owner(line, path, dataset_id)
-            releases[line["release_id"]] = Release(line)
+            releases[line["release_id"]] = ReleaseRows(line)
         else:
             release = releases.get(line.get("release_id"))
             if release is None:
@@ -294,7 +294,7 @@ def _check_owner(header: dict[str, Any], path: Path, dataset_id: str | None) -> 
     )
 
 
-def _check_units(releases: Sequence[Release], unit: str, path: Path) -> None:
+def _check_units(releases: Sequence[ReleaseRows], unit: str, path: Path) -> None:
     for release in releases:
         other = release.header["unit_of_privacy"]
         if other != unit and release.header["dataset_id"] is not None:
@@ -311,11 +311,11 @@ def _usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(
-            f"--ledger_dir {path.parent} cannot be used ({error.strerror}): give a folder for ledgers."
+            f"{path.parent} cannot be used ({error.strerror}): give a folder for ledgers.", field="ledger_dir"
         ) from None
 
 
-def _check_row(row: dict[str, Any], release: Release, path: Path) -> None:
+def _check_row(row: dict[str, Any], release: ReleaseRows, path: Path) -> None:
     header, number = release.header, len(release.rows)
     try:
         sigma, q, steps, _ = question_of(row)

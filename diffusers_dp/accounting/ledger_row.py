@@ -14,6 +14,7 @@ NON_PRIVATE = "non_private"  # dp_accounting's name
 BANDED = "banded_gaussian"
 IDS = ("path", "row", "column")
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
+SMALLEST = 1e-30  # of a clip norm or divisor; squares of smaller ones vanish in float32
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,13 @@ class LedgerRow:
         q = finite_number(self.sampling_probability, f"The sampling probability of {self.name!r}")
         if not sigma > 0 and not (sigma == 0 and self.mechanism == NON_PRIVATE):
             raise UsageError(f"The noise multiplier of {self.name!r} must be above 0, not {sigma}.")
+        for fact in ("clip_norm", "sensitivity", "normaliser"):
+            if fact in self.query:
+                value = finite_number(self.query[fact], f"The {fact.replace('_', ' ')} of {self.name!r}")
+                if value < SMALLEST:
+                    raise UsageError(
+                        f"The {fact.replace('_', ' ')} of {self.name!r} must be at least {SMALLEST:g}, not {value:g}."
+                    )
         if not 0 < q <= 1:
             raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
         cap, bands = self.truncated_batch_size, self.bands
@@ -204,7 +212,7 @@ def mechanism_of(
     return "gaussian" if sampling_probability == 1 else "poisson_gaussian"
 
 
-def finite_number(value: Any, what: str) -> float:
+def finite_number(value: Any, what: str = "", *, field: str | None = None) -> float:
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise UsageError(f"{what} must be a finite number, not {value!r}.")
+        raise UsageError(f"{what} must be a finite number, not {value!r}.".strip(), field=field)
     return float(value)

@@ -7,10 +7,10 @@ import zipfile
 from dataclasses import asdict
 
 from ..errors import UsageError
-from ..release.allow_list import CARD_AND_RECEIPT, files_of
-from ..release.dataset_card import CARD_NAME, dataset_card
-from ..release.image_tables import image_table
-from ..release.receipt import RECEIPT_NAME
+from ..release.allow_list import CARD_AND_RECEIPT
+from ..release.dataset_card import dataset_card
+from ..release.image_tables import write_images
+from ..words import CARD_NAME, RECEIPT_NAME
 from .drawing import Drawn, names_of
 
 
@@ -45,20 +45,17 @@ def dataset_zip(drawn: Drawn) -> bytes:
     Raises:
         UsageError: The model has no receipt, so no card can state its guarantee.
     """
-    from pyarrow import parquet
-
     released = drawn.released
     if released.problems:
         raise UsageError(
             f"'{released.name}' is not verified, so no dataset card can state its guarantee: save the images instead."
         )
     if released.holds_images:
-        whole = (*CARD_AND_RECEIPT, *files_of(released.folder))
+        whole = (*CARD_AND_RECEIPT, *released.files)
         return _zip({name: (released.folder / name).read_bytes() for name in whole})
     names = released.class_names
-    table = image_table(drawn.images, drawn.labels, names)
     shard = io.BytesIO()
-    parquet.write_table(table, shard)
+    write_images(shard, drawn.images, drawn.labels, names)
     order = {**asdict(drawn.order), "classes": list(drawn.order.classes) or "all"}
     card = dataset_card(
         released.receipt,

@@ -1,15 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Orders, drawn images and previews. Drawing is post-processing and costs no privacy."""
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..commands.app import Limits
 from ..errors import UsageError
-from .limits import Limits
+from ..release.loading import AnyRelease, ModelRelease
+from ..sampling.drawing import Drawing
 
 
 if TYPE_CHECKING:
@@ -19,31 +19,6 @@ SOLVERS = {"dpm": "DPM-Solver++ (fast)", "heun": "Heun (twice the work per step)
 LONGEST_SHOWN = 100  # letters of a class in a message
 PREVIEWS = 12  # maximum number of previews
 LARGEST_SEED = 2**53  # largest integer that a page can represent exactly
-
-
-@dataclass(frozen=True)
-class Released:
-    """A model with local files.
-
-    Args:
-        name (`str`): As it was asked for.
-        folder (`Path`): Of the files.
-        receipt (`dict`): Empty where there is none that can be read.
-        problems (tuple of `str`): What the verifier found; none if all is consistent.
-        class_names (tuple of `str`, *optional*): By class id; `None` for a model without classes.
-        card_agrees (`bool`): Whether the card carries the guarantee of the receipt, where that matches.
-        holds_images (`bool`): A release of images: they are shown, and nothing is drawn.
-        base (`Path`, *optional*): Folder of the base, where the release is adapters of one.
-    """
-
-    name: str
-    folder: Path
-    receipt: dict[str, Any]
-    problems: tuple[str, ...]
-    class_names: tuple[str, ...] | None
-    card_agrees: bool
-    holds_images: bool = False
-    base: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -64,19 +39,23 @@ class Order:
     steps: int
     solver: str
 
+    def drawing(self, labels: Sequence[int] | None) -> Drawing:
+        """Returns what is drawn, in one batch."""
+        return Drawing(self.count, self.count, self.steps, self.solver, seed=self.seed, labels=labels)
+
 
 @dataclass(frozen=True)
 class Drawn:
     """Drawn images, with the information needed to draw them again or to publish them.
 
     Args:
-        released (`Released`): Model.
+        released (`AnyRelease`): Release.
         order (`Order`): Order of the visitor.
         labels (tuple of `int`, *optional*): Class id of each image; `None` for a model without classes.
         images (tuple of `bytes`): PNG files.
     """
 
-    released: Released
+    released: AnyRelease
     order: Order
     labels: tuple[int, ...] | None
     images: tuple[bytes, ...]
@@ -104,12 +83,14 @@ def read_order(values: Sequence[Any], limits: Limits) -> Order:
     classes, count, seed, steps, solver = values
     if classes is not None and not (isinstance(classes, list | tuple) and all(isinstance(n, str) for n in classes)):
         raise UsageError("The classes have to be a list of names.")
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
     return Order(
         tuple(classes or ()),
         _whole("The number of images", count, 1, limits.max_images),
         _whole("The seed", seed, 0, LARGEST_SEED),
         _whole("The number of steps", steps, 1, limits.max_steps),
-        _known_solver(solver),
+        solver,
     )
 
 
@@ -124,13 +105,7 @@ def _whole(what: str, value: Any, least: int, most: int) -> int:
     return whole
 
 
-def _known_solver(solver: Any) -> str:
-    if not isinstance(solver, str) or solver not in SOLVERS:
-        raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
-    return solver
-
-
-def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
+def labels_of(order: Order, released: AnyRelease) -> tuple[int, ...] | None:
     """Returns a class id for each image; the chosen classes alternate.
 
     Raises:
@@ -149,24 +124,18 @@ def labels_of(order: Order, released: Released) -> tuple[int, ...] | None:
     return tuple(chosen[i % len(chosen)] for i in range(order.count))
 
 
-def preview_sheet(pipeline: Any, step: int, latents: Any) -> "Image.Image":
+def preview_sheet(release: ModelRelease, step: int, latents: Any) -> "Image.Image":
     """Draws all images after a step side by side, with noise scaled into the range of pixels.
 
     Args:
-        pipeline (`DPImagePipeline`): Pipeline whose scheduler is at this step.
+        release (`ModelRelease`): Release whose scheduler is at this step.
         step (`int`): Index of the step, from 0.
         latents (`torch.Tensor` of shape `[B, C, H, W]`): Images with noise of standard deviation `sigmas[step + 1]`,
             or of variance at most 1 if the scheduler has no sigmas.
     """
-    import torch
-
-    sigmas = getattr(pipeline.scheduler, "sigmas", None)
+    sigmas = getattr(release.pipeline.scheduler, "sigmas", None)
     level = 0.0 if sigmas is None else float(sigmas[step + 1])
-    latents = latents.float() / (1 + level)
-    if hasattr(pipeline, "decode"):  # a latent model
-        images = pipeline.decode(latents)
-    else:
-        images = torch.nn.functional.pixel_shuffle(latents, pipeline.config.patch_size)
+    images = release.decode(latents.float() / (1 + level))
     pixels = ((images / 2 + 0.5).clamp(0, 1) * 255).round().byte().cpu().permute(0, 2, 3, 1).numpy()
     return sheet_of(pixels)
 
@@ -184,12 +153,6 @@ def sheet_of(pixels: Any) -> "Image.Image":
         top, left = i // columns * height, i % columns * width
         sheet[top : top + height, left : left + width] = image
     return Image.fromarray(sheet[..., 0] if channels == 1 else sheet)
-
-
-def to_png(image: "Image.Image") -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="png")
-    return buffer.getvalue()
 
 
 def names_of(drawn: Drawn) -> Sequence[str]:

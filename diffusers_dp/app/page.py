@@ -8,9 +8,10 @@ from typing import Any
 import gradio as gr
 
 from ..errors import DiffusersDPError, UsageError
+from ..release.loading import AnyRelease
 from . import budget, views
 from .downloads import archive_name, dataset_zip, images_zip
-from .drawing import SOLVERS, Drawn, Preview, Released, read_order
+from .drawing import SOLVERS, Drawn, Preview, read_order
 from .limits import OPENED_AT_ONCE, QUEUE_LENGTH, SECONDS_KEPT
 from .shelf import Shelf
 
@@ -292,7 +293,7 @@ def _cards(shelf: Shelf) -> Callable[[], Iterator[str]]:
     """Returns a view that yields cards one by one, because some may need a request to the Hub."""
 
     def answer() -> Iterator[str]:
-        cards: list[Released | str] = []
+        cards: list[AnyRelease | str] = []
         for name in shelf.names:
             try:
                 cards.append(shelf.open(name))

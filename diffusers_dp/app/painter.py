@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from ..errors import DiffusersDPError, IntegrityError
-from .drawing import Drawn, Order, Preview, Released, labels_of
+from ..release.loading import AnyRelease
+from .drawing import Drawn, Order, Preview, labels_of
 
 
 POLL_SECONDS, STOP_SECONDS = 0.1, 5.0
@@ -32,7 +32,7 @@ class Painter:
     """Loads a model and draws from it in another process.
 
     Args:
-        released (`Released`): Model.
+        released (`AnyRelease`): Release.
         require_dp (`bool`): See `load_verified`.
         seconds (`float`): Time limit for loading, and for one drawing.
         memory (`int`, *optional*): Memory limit in bytes; defaults to most of the free memory.
@@ -41,12 +41,12 @@ class Painter:
         DiffusersDPError: The model cannot be loaded within these limits; no process is left.
     """
 
-    def __init__(self, released: Released, *, require_dp: bool, seconds: float, memory: int | None = None) -> None:
+    def __init__(self, released: AnyRelease, *, require_dp: bool, seconds: float, memory: int | None = None) -> None:
         self.released, self._seconds = released, seconds
         self._drawing = threading.Lock()  # generators may be closed by another thread
         context = _processes()
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, released.name, released.folder, require_dp, memory, released.base)
+        arguments = (theirs, released, require_dp, memory)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
@@ -69,7 +69,7 @@ class Painter:
         labels = labels_of(order, self.released)
         with self._drawing:
             end, found = time.monotonic() + self._seconds, None
-            self._send((order, labels))
+            self._send(order.drawing(labels))
             try:
                 while isinstance(found := self._receive("drawn from", end), Preview):
                     yield found
@@ -124,7 +124,7 @@ class Painter:
         )
 
 
-def _serve(pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None) -> None:
+def _serve(pipe: Connection, released: AnyRelease, require_dp: bool, memory: int | None) -> None:
     from .painting import serve
 
-    serve(pipe, name, folder, require_dp, memory, base)
+    serve(pipe, released, require_dp, memory)

@@ -7,24 +7,21 @@ Importing this module imports torch, which the fork server does once for all mod
 import contextlib
 import math
 import sys
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub.constants
-import numpy as np
 import psutil
 import torch
 
 from ..distributed.memory import free_bytes, is_out_of_memory
 from ..errors import DiffusersDPError, IntegrityError, UsageError
-from ..pipelines import DPImagePipeline
-from ..release.hub import load_verified
-from ..sampling.seeds import generators
-from .drawing import PREVIEWS, Order, Preview, preview_sheet, to_png
+from ..release.image_tables import to_png
+from ..release.loading import AnyRelease, ImagesRelease, ModelRelease, open_release
+from ..sampling.drawing import Drawing, draw
+from .drawing import PREVIEWS, Preview, preview_sheet
 
 
 SHARE_OF_FREE_MEMORY = 0.8
@@ -34,75 +31,45 @@ class Stopped(Exception):
     """The visitor left."""
 
 
-def serve(
-    pipe: Connection, name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None = None
-) -> None:
-    """Answers `None` when the model is loaded, then each order with previews and the PNG files; what cannot be with an
-    error. Nothing is fetched here: the page did that, by its rules.
+def serve(pipe: Connection, released: AnyRelease, require_dp: bool, memory: int | None) -> None:
+    """Answers `None` when the release is loaded, then each drawing with previews and the PNG files. Errors are sent,
+    too. Nothing is fetched here: the page did that, by its rules.
 
     Args:
-        pipe (`Connection`): Pipe for orders with labels; any message during a drawing stops it.
-        name (`str`): Name of the model, for messages.
-        folder (`Path`): Folder of its files.
+        pipe (`Connection`): Pipe for drawings; any message during a drawing stops it.
+        released (`AnyRelease`): Release as the page opened it; it is verified again.
         require_dp (`bool`): See `load_verified`.
-        memory (`int`, *optional*): Bytes that this process may take beside what it has; unset: most of what is free.
-        base (`Path`, *optional*): Folder of the base, where the release is adapters of one.
+        memory (`int`, *optional*): Additional bytes for this process; defaults to most of the free memory.
     """
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     with contextlib.suppress(EOFError, OSError):  # the page has ended
         try:
-            pipeline = _load(name, folder, require_dp, memory, base)
+            loaded = _load(released, require_dp, memory)
         except DiffusersDPError as error:
             pipe.send(error)
             return
         pipe.send(None)
         while True:
-            pipe.send(_answer(pipe, pipeline, name, *pipe.recv()))
+            pipe.send(_answer(pipe, loaded, released.name, pipe.recv()))
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """A release of images, which are shown unchanged.
-
-    Args:
-        images (`datasets.Dataset`): Images from `load_verified`.
-    """
-
-    images: Any
-
-    def pick(self, order: Order, labels: tuple[int, ...] | None) -> tuple[bytes, ...]:
-        """Picks images of these classes in an order that depends on the seed; repeats one only after all others."""
-        mixed = np.random.default_rng(order.seed).permutation(len(self.images))
-        of_mixed = np.zeros(len(mixed), int) if labels is None else np.array(self.images["label"])[mixed]
-        turns: Counter[int] = Counter()
-        found = []
-        for label in labels or [0] * order.count:
-            places = mixed[of_mixed == label]
-            if not len(places):
-                raise ValueError("There is no image of that class.")
-            found.append(to_png(self.images[int(places[turns[label] % len(places)])]["image"]))
-            turns[label] += 1
-        return tuple(found)
-
-
-def _load(
-    name: str, folder: Path, require_dp: bool, memory: int | None, base: Path | None
-) -> DPImagePipeline | Pictures:
+def _load(released: AnyRelease, require_dp: bool, memory: int | None) -> AnyRelease:
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
         _limit_memory(memory)
+    name, folder, base = f"'{released.name}'", str(released.folder), released.base
     try:
-        pipeline = load_verified(folder, require_dp=require_dp, base=base)
-    except DiffusersDPError as error:  # a visitor sees no path of ours
-        said = str(error).replace(f"'{folder}'", f"'{name}'").replace(str(folder), f"'{name}'")
-        raise type(error)(said if base is None else said.replace(str(base), f"the base of '{name}'")) from None
+        found = open_release(folder, require_dp, base=base)
+        if isinstance(found, ImagesRelease):
+            found.images  # noqa: B018
+        else:
+            found.pipeline.to("cuda" if on_gpu else "cpu").unet.eval()
+        return found
+    except DiffusersDPError as error:  # visitors must not see paths of this machine
+        said = str(error).replace(f"'{folder}'", name).replace(folder, name)
+        raise type(error)(said if base is None else said.replace(str(base), f"the base of {name}")) from None
     except Exception as error:  # a stranger's files, which nothing vouches for beyond their hashes
-        raise IntegrityError(f"'{name}' cannot be loaded: {_reason(error)}.") from None
-    if not isinstance(pipeline, DPImagePipeline):
-        return Pictures(pipeline)
-    pipeline.set_progress_bar_config(disable=True)
-    pipeline.unet.eval()
-    return pipeline.to("cuda" if on_gpu else "cpu")
+        raise IntegrityError(f"{name} cannot be loaded: {_reason(error)}.") from None
 
 
 def _limit_memory(memory: int | None) -> None:
@@ -118,13 +85,16 @@ def _limit_memory(memory: int | None) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _answer(
-    pipe: Connection, pipeline: DPImagePipeline | Pictures, name: str, order: Order, labels: tuple[int, ...] | None
-) -> Any:
+def _answer(pipe: Connection, loaded: AnyRelease, name: str, drawing: Drawing) -> Any:
+    """Returns the PNG files of a drawing, or an error."""
     try:
-        if isinstance(pipeline, Pictures):
-            return pipeline.pick(order, labels)
-        return draw(pipeline, order, labels, pipe.send, pipe.poll)
+        if isinstance(loaded, ImagesRelease):
+            pictures = loaded.pick(drawing.labels, drawing.num_images, drawing.seed)
+        else:
+            pictures = draw(
+                loaded.pipeline, drawing, callback_on_step_end=partial(_on_step_end, pipe, loaded, drawing)
+            )
+        return tuple(map(to_png, pictures))
     except Stopped as stopped:
         pipe.recv()
         return stopped
@@ -134,44 +104,19 @@ def _answer(
         return UsageError(f"'{name}' cannot draw this: {_reason(error)}. Ask for fewer images, or another model.")
 
 
+def _on_step_end(
+    pipe: Connection, loaded: ModelRelease, drawing: Drawing, _: Any, step: int, timestep: Any, tensors: dict[str, Any]
+) -> dict[str, Any]:
+    """Sends a preview after some steps. Raises `Stopped` if the page sent something."""
+    if pipe.poll():
+        raise Stopped
+    total = drawing.num_inference_steps
+    if step % math.ceil(total / PREVIEWS) == 0 and step + 1 < total:
+        pipe.send(Preview(step + 1, total, to_png(preview_sheet(loaded, step, tensors["latents"]))))
+    return tensors
+
+
 def _reason(error: Exception) -> str:
     if is_out_of_memory(error):
         return "it takes more memory than there is for it"
     return f"{type(error).__name__} in its files"
-
-
-def draw(
-    pipeline: DPImagePipeline,
-    order: Order,
-    labels: tuple[int, ...] | None,
-    show: Callable[[Preview], None],
-    is_stopped: Callable[[], bool],
-) -> tuple[bytes, ...]:
-    """Draws the PNG files of an order.
-
-    Args:
-        show: Callback for previews.
-        is_stopped: Callback after each step that tells whether to stop.
-
-    Raises:
-        Stopped: `is_stopped` returned True.
-    """
-    every = math.ceil(order.steps / PREVIEWS)
-
-    def on_step_end(pipe: Any, step: int, timestep: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        if is_stopped():
-            raise Stopped
-        if step % every == 0 and step + 1 < order.steps:
-            show(Preview(step + 1, order.steps, to_png(preview_sheet(pipe, step, kwargs["latents"]))))
-        return kwargs
-
-    with torch.no_grad():
-        images = pipeline(
-            batch_size=order.count,
-            class_labels=None if labels is None else list(labels),
-            generator=generators(order.seed, range(order.count)),
-            num_inference_steps=order.steps,
-            solver=order.solver,
-            callback_on_step_end=on_step_end,
-        ).images
-    return tuple(to_png(image) for image in images)

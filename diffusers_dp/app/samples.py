@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from ..files.strange_files import regular_size
-from .drawing import to_png
+from ..release.image_tables import to_png
 
 
 NAME = "samples.png"

@@ -8,20 +8,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..commands.app import Limits
 from ..errors import IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
-from ..release.allow_list import dataset_index
-from ..release.components import check_components, is_latent, latent_classes, named_base
 from ..release.hub import fetch_snapshot
-from ..release.image_tables import described_classes
-from ..release.receipt import RECEIPT_NAME
-from ..verify import MOST_FILES, PICKLE_SUFFIXES, Unreadable, card_agrees, verify
+from ..release.loading import AnyRelease, read_release
+from ..words import MOST_FILES, PICKLE_SUFFIXES, RECEIPT_NAME
 from .budget import draw, plain_table, plan_of_receipt
-from .drawing import Released
-from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT, Limits
+from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT
 from .painter import Painter
 
 
@@ -52,12 +50,12 @@ class Shelf:
         # Opening one model waits neither for the files of another nor for torch.
         self._opening = [threading.Lock() for _ in range(OPENED_AT_ONCE)]
         self._loading, self._counting = threading.Lock(), threading.Lock()
-        self._opened: dict[str, Released] = {}
+        self._opened: dict[str, AnyRelease] = {}
         self._fetched: set[str] = set()
         self._budgets: dict[str, tuple[bytes, str, str]] = {}
         self._painters: OrderedDict[str, Painter] = OrderedDict()
 
-    def open(self, name: str) -> Released:
+    def open(self, name: str) -> AnyRelease:
         """Returns the verified model of this name; caches it.
 
         Raises:
@@ -73,7 +71,7 @@ class Shelf:
                 self._opened[name] = self._open(name)
             return self._opened[name]
 
-    def painter(self, released: Released) -> Painter:
+    def painter(self, released: AnyRelease) -> Painter:
         """Returns the process that draws from an opened model, on a GPU if there is one.
 
         Raises:
@@ -88,7 +86,7 @@ class Shelf:
             self._painters[released.name] = kept
             return kept
 
-    def budget(self, released: Released) -> tuple[bytes, str, str]:
+    def budget(self, released: AnyRelease) -> tuple[bytes, str, str]:
         """Returns the budget picture of a model, its description, and the plan's table; caches them."""
         if released.name not in self._budgets:
             plan = plan_of_receipt(released.receipt)
@@ -96,28 +94,16 @@ class Shelf:
             self._budgets[released.name] = draw(plan), words, plain_table(plan)
         return self._budgets[released.name]
 
-    def _open(self, name: str) -> Released:
+    def _open(self, name: str) -> AnyRelease:
         folder = self._find(name)
-        try:
-            receipt, problems = verify(folder)
-        except Unreadable as error:
-            receipt, problems = {}, [str(error)]
+        found = read_release(folder, name)
         if folder.is_absolute():  # visitors must not see paths of this machine
-            problems = [problem.replace(str(folder), f"'{name}'") for problem in problems]
-        if problems and not self.allow_unverified:
-            raise IntegrityError(f"'{name}' is not opened: {' '.join(problems)}")
-        agrees = bool(problems) or card_agrees(folder, receipt)
-        holds_images, base = dataset_index(folder) is not None, None
-        if holds_images:
-            names = described_classes(name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES)
-        elif is_latent(folder):
-            names = latent_classes(folder, MOST_CLASSES)
-            base = self._base_of(name, folder)
-        else:
-            names = check_components(
-                name, folder, largest_side=LARGEST_SIDE, most_classes=MOST_CLASSES
-            ).class_names  # fmt: skip
-        return Released(name, folder, receipt, tuple(problems), names, agrees, holds_images, base)
+            problems = tuple(problem.replace(str(folder), f"'{name}'") for problem in found.problems)
+            found = replace(found, problems=problems)
+        if found.problems and not self.allow_unverified:
+            raise IntegrityError(f"'{name}' is not opened: {' '.join(found.problems)}")
+        names = found.described_classes(LARGEST_SIDE, MOST_CLASSES)
+        return replace(found, class_names=names, base=self._base_of(name, found.stated_base))
 
     def _find(self, name: str) -> Path:
         """Returns the folder of a model, fetched from the Hub if it is not too large."""
@@ -139,12 +125,10 @@ class Shelf:
         if len(entries) > MOST_FILES or self._is_large(size):
             raise UsageError(f"'{name}' is too large: {self._largest()}.")
 
-    def _base_of(self, name: str, folder: Path) -> Path | None:
-        """The folder of the base that adapters name, from the Hub alone, by the rules for the release itself; `None`
-        of a whole pipeline."""
+    def _base_of(self, name: str, reference: dict[str, Any] | None) -> Path | None:
+        """Fetches the base of adapters, from the Hub alone, by the rules for the release itself."""
         from huggingface_hub import HfApi
 
-        reference = named_base(name, folder)
         if reference is None:
             return None
         base, revision, token = reference["name"], reference["revision"], self._token(name)

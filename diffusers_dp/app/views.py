@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from ..release.dataset_card import UNSAYABLE
+from ..release.loading import AnyRelease
 from ..release.plain_words import (
     MODERATE,
     STRONG,
@@ -24,7 +25,7 @@ from ..release.plain_words import (
 )
 from ..verify import about_delta, consistency, publishes_records
 from .downloads import file_name
-from .drawing import Drawn, Preview, Released, names_of
+from .drawing import Drawn, Preview, names_of
 from .samples import samples_of, thumbnail_of
 
 
@@ -52,7 +53,7 @@ def note(sentence: str) -> str:
     return f'<p class="dp-faint" role="status">{escape(sentence)}</p>'
 
 
-def guarantee(released: Released) -> str:
+def guarantee(released: AnyRelease) -> str:
     """Renders the dial, the badge, the words and the questions."""
     try:
         return _guarantee(released, released.receipt, released.problems)
@@ -60,7 +61,7 @@ def guarantee(released: Released) -> str:
         return _guarantee(released, {}, released.problems or (UNSAID,))
 
 
-def _guarantee(released: Released, receipt: dict[str, Any], problems: tuple[str, ...]) -> str:
+def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[str, ...]) -> str:
     words = _words(receipt) if receipt else {}
     shown = _template("app_guarantee.html").render(
         name=released.name,
@@ -125,7 +126,7 @@ def _arc(start: float, end: float, radius: float = 82) -> str:
     return f"M {x:.1f} {y:.1f} A {radius} {radius} 0 0 1 {to_x:.1f} {to_y:.1f}"
 
 
-def samples(released: Released) -> str:
+def samples(released: AnyRelease) -> str:
     """Renders the sample picture of a verified release, before any drawing."""
     picture = None if released.problems else samples_of(released.folder)
     if picture is None:
@@ -140,12 +141,12 @@ def samples(released: Released) -> str:
     )
 
 
-def gallery(found: list[Released | str]) -> str:
+def gallery(found: list[AnyRelease | str]) -> str:
     """Renders a card for each release, and for each name that could not be opened."""
     return str(_template("app_gallery.html").render(cards=[_card(one) for one in found]))
 
 
-def _card(found: Released | str) -> dict[str, Any]:
+def _card(found: AnyRelease | str) -> dict[str, Any]:
     if isinstance(found, str):
         return {"name": found, "fact": "not opened"}
     if found.problems:
@@ -191,7 +192,7 @@ def side_by_side(columns: list[str]) -> str:
     return f'<div class="dp-pair">{"".join(f"<div>{column}</div>" for column in columns)}</div>'
 
 
-def short_guarantee(released: Released) -> str:
+def short_guarantee(released: AnyRelease) -> str:
     """Renders the guarantee in one line, for a comparison."""
     if released.problems:
         return "Does NOT match its receipt: do not take it for private."

@@ -5,7 +5,6 @@ Two attacks, both loose at the epsilons of most releases, so that silence proves
 and light up on a model that was over-fitted without privacy. The result is as private as the images.
 """
 
-import argparse
 import hashlib
 import math
 import os
@@ -26,7 +25,9 @@ from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
 from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
-from ..release.hub import fetch_release, load_model
+from ..release.hub import fetch_release
+from ..release.loading import ModelRelease, open_model
+from ..sampling.drawing import Drawing, class_names, draw, pixels_of
 from .bounds import clopper_pearson
 
 
@@ -132,7 +133,6 @@ def audit_release(
 ) -> dict[str, Any]:
     """Both attacks on a released model, with images and labels that were trained on and others of the same kind that
     were not."""
-    pipeline.set_progress_bar_config(disable=True)
     pipeline.unet.eval()
     denoiser: Denoiser
     if isinstance(pipeline.scheduler, DDIMScheduler):
@@ -164,21 +164,31 @@ def audit_release(
 
 
 def _draw(pipeline: DPImagePipeline, count: int) -> np.ndarray:
-    parts, generator = [], torch.Generator().manual_seed(0)
+    classes = pipeline.num_classes
+    labels = None if classes is None else [i % BATCH_SIZE % classes for i in range(count)]
     with tqdm(total=count, desc="Sampling", unit="image") as bar:
-        while count > 0:
-            size = min(count, BATCH_SIZE)
-            classes = None if pipeline.num_classes is None else [i % pipeline.num_classes for i in range(size)]
-            images = pipeline(batch_size=size, class_labels=classes, generator=generator).images
-            parts += [np.asarray(image).reshape(*image.size[::-1], -1).transpose(2, 0, 1) for image in images]
-            count -= size
-            bar.update(size)
-    return np.stack(parts)
+        return pixels_of(draw(pipeline, Drawing(count, BATCH_SIZE, labels=labels, one_generator=True), bar=bar))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseAudit:
+    """Flags of `diffusers-dp audit release`; each field is the flag of its name."""
+
+    release: str
+    members: str
+    holdout: str
+    train_split: str
+    image_column: str
+    label_column: str | None
+    max_images: int
+    num_draws: int
+    num_samples: int
+    output_dir: Path | None
 
 
 @private_files()
-def main(args: argparse.Namespace) -> None:
-    """What `diffusers-dp audit release` does with its flags."""
+def main(args: ReleaseAudit) -> None:
+    """Runs `diffusers-dp audit release`."""
     for name in ("max_images", "num_draws", "num_samples"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
@@ -190,8 +200,8 @@ def main(args: argparse.Namespace) -> None:
     unprotected.mkdir(parents=True, exist_ok=True)
     os.chmod(unprotected, 0o700)
     print(f"This reads private data: the result stays in {unprotected}.")
-    pipeline = load_model(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
-    members, others = (_load(name, pipeline, args, unprotected / "cache") for name in (args.members, args.holdout))
+    model = open_model(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
+    members, others = (_load(name, model, args, unprotected / "cache") for name in (args.members, args.holdout))
     known = set(_digests(members[0]))
     common = sum(digest in known for digest in _digests(others[0]))
     if common:
@@ -200,7 +210,7 @@ def main(args: argparse.Namespace) -> None:
             "images that were trained on, for the audit tells the two apart."
         )
     members, others = (_first(images, args.max_images) for images in (members, others))
-    result = audit_release(pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples)
+    result = audit_release(model.pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples)
     table = result.pop("table")
     write_json(result, unprotected / "audit_release.json")
     leaks = ", ".join(result["evidence_of_leakage"]).replace("_", " ")
@@ -208,18 +218,13 @@ def main(args: argparse.Namespace) -> None:
     print(f"Written to {unprotected / 'audit_release.json'}; private data read: yes.")
 
 
-def _load(
-    name: str, pipeline: DPImagePipeline, args: argparse.Namespace, cache_dir: Path
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """The readable images of a dataset, in the model's shape, and their labels if it has classes."""
-    patch, unet = pipeline.config.patch_size, pipeline.unet.config
-    id2label = pipeline.config.id2label
-    names = None if id2label is None else [id2label[key] for key in sorted(id2label, key=int)]
-    side = unet.sample_size * patch
+def _load(name: str, model: ModelRelease, args: ReleaseAudit, cache_dir: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Loads the readable images of a dataset, in the model's shape, and their labels if it has classes."""
+    names = class_names(model.pipeline)
     data = DataSource(
         dataset_name=name, train_split=args.train_split, image_column=args.image_column,
         label_column=args.label_column, class_names=None if names is None else tuple(names),
-        image_shape=(unet.in_channels // patch**2, side, side),
+        image_shape=model.image_shape,
     )  # fmt: skip
     arrays = load_images(data, public_facts(data), cache_dir)
     there = np.flatnonzero(arrays.readable)

@@ -1,14 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What an audit found: a verdict with its reasons, a table for people, and JSON."""
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import UsageError
 from .checks import ESTIMATE_CONFIDENCE, FORMAL_CONFIDENCE, SIGNIFICANCE, Check, Outcome
 
 
@@ -127,14 +124,3 @@ def _plain(check: dict[str, Any]) -> dict[str, Any]:
         key: None if isinstance(value, float) and not abs(value) < float("inf") else value
         for key, value in check.items()
     }
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Raises `UsageError` where there is no audit."""
-    try:
-        content = json.loads(path.read_text())
-        if content["verdict"] and content["tier"]:
-            return content
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise UsageError(f"{path} holds no audit; run `diffusers-dp audit run` first.")

@@ -25,7 +25,7 @@ from ..data.images import PublicFacts
 from ..errors import UsageError
 from ..methods.config import SamplingFacts
 from ..methods.flags import DPSGDConfig
-from ..runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from ..runs.dp_sgd import Trained, run_dp_sgd
 from ..runs.plan import Plan, dp_sgd_row
 from .additivity import additivity_checks, model_tolerance
 from .bands import enough_steps
@@ -184,12 +184,12 @@ class RunAudit:
 
     def _train(self, door: WatchedImages, steps: int) -> None:
         """The loop of every training, from a new model, in a folder that is thrown away."""
-        config, sampling = replace(self.config, max_train_steps=steps, restart_slack=0), self.sampling
-        settings = DPSGDSettings(**{**config.dp_sgd_settings, "checkpointing_steps": steps})
+        config = replace(self.config, max_train_steps=steps, restart_slack=0, checkpointing_steps=steps)
+        sampling = self.sampling
         row = dp_sgd_row(config, self.plan, door.ledger)
         with tempfile.TemporaryDirectory() as temporary:
             run_dp_sgd(
-                door, self._new_model(), row, settings, private=Path(temporary),
+                door, self._new_model(), row, config, private=Path(temporary),
                 largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             )  # fmt: skip
 

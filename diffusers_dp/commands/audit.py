@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> None:
     """Exits with 0 (VALID), 4 (INCONCLUSIVE), or 2 after one sentence (flags that cannot be)."""
     if args.tier == "release":
         given = _release_parser().parse_args(args.flags)
-        from ..audit.release import main
+        from ..audit.release import ReleaseAudit, main
 
-        return main(given)
+        return main(ReleaseAudit(**vars(given)))
     own, training = _parser(args.tier).parse_known_args(args.flags)
     if own.attach is not None:
         intact_receipt(own.attach, "--attach")  # before the audit, which takes long
@@ -135,7 +135,7 @@ def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trainin
     config, facts, plan = _planned("mechanism", own.attach, flags, own.method)
     from ..audit.mechanism_audit import audit_mechanism  # loads torch
 
-    audit = audit_mechanism(facts, plan, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
+    audit = audit_mechanism(facts, plan, leaky_logs=config.leaky_logs, bf16=config.precision == "bf16")
     return audit, config
 
 

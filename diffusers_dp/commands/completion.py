@@ -43,8 +43,8 @@ def words_of_commands() -> dict[str, list[str]]:
     """Each command's flags and choices."""
     folder = import_module(__package__)
     found = {}
-    places = {each.name: f"{__package__}.{each.name}" for each in iter_modules(folder.__path__)} | folder.PLACES
-    for name, module in ((name, import_module(place)) for name, place in sorted(places.items())):
+    for name in sorted(each.name for each in iter_modules(folder.__path__)):
+        module = import_module(f"{__package__}.{name}")
         if hasattr(module, "add_arguments") and hasattr(module, "run"):
             parser = argparse.ArgumentParser()
             module.add_arguments(parser)

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What `diffusers-dp evaluate` compares: images that are drawn or read, in one shape and with one label set."""
 
-import argparse
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,145 +10,173 @@ from typing import TYPE_CHECKING, Any
 
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
+from ..evaluation.flags import EvaluationFlags
 from ..methods.grey_values import parse_range
-from . import sample
-from .evaluate_flags import num_images_of
+from ..sampling.drawing import class_names
+from ..sampling.shards import Drawer, draw_folder
 
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..evaluation.images import ImageSet, Shape, Source
-    from ..evaluation.training_curve import CurvePoint, KeptState
+    from ..evaluation.training_curve import CurvePoint, EarlierState
 
 #: Of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in
 #: DPImageBench's training.
 CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
 
 
-def sources_of(args: argparse.Namespace) -> "dict[str, Source]":
-    from ..evaluation.images import Source
-
-    counted = {"counted": args.real_is_public}
-    columns = {"image_column": args.image_column, "label_column": args.label_column, "class_names": args.class_names}
-    real = {**columns, **counted, "unit_column": args.unit_column, "key_column": args.key_column}
-    sources = {
-        "real": Source("--real", args.real, **real),
-        "test": Source("--real", args.real, **columns, **counted, split_flag="--test_split"),
-    }
-    if args.images is not None:
-        sources["synthetic"] = Source(
-            "--images", args.images, **columns, split_flag="--images_split", counted=True, is_strange=True
-        )
-    if args.public_images is not None:
-        sources["public"] = Source("--public_images", args.public_images, args.public_image_column, counted=True)
-    read = {"max_pixels": args.max_image_pixels, "value_range": parse_range(args.value_range, args.window)}
-    return {name: replace(source, **read) for name, source in sources.items()}
-
-
-def judged_folder(args: argparse.Namespace, release: sample.Drawing | None) -> Path:
-    """The folder of what is judged, whose receipt fits where it is a release. `--images` on the Hub are fetched.
+def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, Any] | None:
+    """What the receipt of what is judged says, where it is a release. `--images` on the Hub are fetched.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such folder, or `--dp_reference` cannot be compared with the release.
         IntegrityError: `--images` are a release, and not what its receipt says.
     """
     from ..evaluation.images import folder_of
-    from ..release.allow_list import dataset_index
+    from ..evaluation.report import release_facts
     from ..release.hub import verify_here
+    from ..release.loading import release_in
 
-    if release is not None:
-        return release.folder
-    folder = folder_of("--images", args.images)
-    problems = verify_here(folder)[1] if dataset_index(folder) is not None else []
+    folder = folder_of("--images", flags.images or "") if release is None else release.release.folder
+    problems = verify_here(folder)[1] if release is None and release_in(folder).holds_images else []
     if problems:
-        raise IntegrityError(f"--images {args.images} is not judged: {' '.join(problems)}")
-    return folder
+        raise IntegrityError(f"--images {flags.images} is not judged: {' '.join(problems)}")
+    facts = release_facts(folder)
+    if flags.dp_reference and facts is None:
+        raise UsageError(
+            "--dp_reference needs the epsilon of a release; give --model, or --images of `diffusers-dp sample`."
+        )
+    if flags.dp_reference and facts is not None and facts["unit_of_privacy"] != "image":
+        raise UsageError(
+            f"--dp_reference protects single images, and the release {facts['unit_of_privacy']} by "
+            f"{facts['unit_of_privacy']}; leave it out."
+        )
+    return facts
 
 
-def find_shape(
-    args: argparse.Namespace, sources: "dict[str, Source]", release: sample.Drawing | None, cache: Path
-) -> "tuple[Shape, str | None]":
-    """The shape in which all are compared, and the split of the real test images, if there is one.
+class Inputs:
+    """The images to compare, read one set at a time.
+
+    Args:
+        flags (`EvaluationFlags`): Names of data sets, splits and columns.
+        seed (`int`): Seed of a draw of `--num_images`.
+        release (`Drawer`, *optional*): Release to draw from, in the place of `--images`.
+        facts (`dict`, *optional*): What `release_facts` says of the synthetic images.
+        cache (`Path`): Folder for the cache of `datasets`.
+
+    Attributes:
+        shape (`tuple[int, int, int]`): Shape in which all are compared.
+        test_split (`str`, *optional*): Split of the real test images, if there is one.
 
     Raises:
         UsageError: The shapes do not fit.
     """
-    from ..data.sources import MissingSplit
-    from ..evaluation.images import common_shape
 
-    if release is None:
-        synthetic, flag = sources["synthetic"].shape(args.images_split, cache), "--images"
-    else:
-        synthetic, flag = release.shape, "--model"
-    real = sources["real"].shape(args.train_split, cache)
-    shape = common_shape(synthetic, real, resize=args.resize, flags=(flag, "--real"))
-    split = args.test_split or "test"
-    try:
-        sources["test"].shape(split, cache)  # before images are drawn, which takes long
-    except MissingSplit:
-        if args.test_split is not None:
-            raise
-        return shape, None
-    return shape, split
+    def __init__(
+        self,
+        flags: EvaluationFlags,
+        seed: int,
+        release: Drawer | None,
+        facts: dict[str, Any] | None,
+        cache: Path,
+    ):
+        from ..data.sources import MissingSplit
+        from ..evaluation.images import Source, common_shape
 
-
-def read_synthetic(args: argparse.Namespace, source: "Source", shape: "Shape", folder: Path) -> "ImageSet":
-    """Those of `--images`, or those that were drawn."""
-    split = args.images_split if args.model is None else "train"
-    return source.load(
-        split, shape, limit=num_images_of(args), seed=args.seed, resize=args.resize, cache_dir=folder / "cache"
-    )
-
-
-def read_public(args: argparse.Namespace, source: "Source", shape: "Shape", folder: Path) -> "ImageSet":
-    return source.load("train", shape, resize=args.resize, cache_dir=folder / "cache")
-
-
-def read_real(
-    args: argparse.Namespace,
-    sources: "dict[str, Source]",
-    shape: "Shape",
-    test_split: str | None,
-    facts: dict[str, Any] | None,
-    folder: Path,
-) -> "tuple[dict[str, ImageSet], list[str]]":
-    """The real training, test and validation images, where there are some, and what is to be warned of.
-
-    Args:
-        facts (`dict`, *optional*): What `release_facts` says of the synthetic images.
-    """
-    from ..evaluation.images import validation_split
-
-    fitting: Any = {"resize": args.resize, "cache_dir": folder / "cache"}
-    train = sources["real"].load(args.train_split, shape, **fitting)
-    sets, warnings = {"real training": train}, []
-    if test_split is not None:
-        sets["real test"] = sources["test"].load(test_split, shape, **fitting)
-    for name, images in sets.items():
-        if images.origin.get("unreadable"):
-            warnings.append(
-                f"{images.origin['unreadable']} {name} image(s) or labels cannot be read and are left out."
+        self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
+        read: Any = {
+            "max_pixels": flags.max_image_pixels, "value_range": parse_range(flags.value_range, flags.window),
+        }  # fmt: skip
+        columns: Any = {"image_column": flags.image_column, "label_column": flags.label_column}
+        columns |= {"class_names": flags.class_names, **read}
+        real = Source(
+            "--real", flags.real, **columns, counted=flags.real_is_public, unit_column=flags.unit_column,
+            key_column=flags.key_column,
+        )  # fmt: skip
+        test = replace(real, split_flag="--test_split", unit_column=None, key_column=None)
+        self.sources = {"real": real, "test": test}
+        if flags.images is not None:
+            self.sources["synthetic"] = Source(
+                "--images", flags.images, **columns, split_flag="--images_split", counted=True, is_strange=True
             )
-    if args.validation_size:
-        if args.selection == "private":
-            check_unit(facts, args.unit_column)
-            column = args.unit_column or args.key_column
-            warnings += check_disjoint(facts, {"images": args.validation_size, "ids": train.ids_are, "column": column})
-            print(warnings[-1])  # before anything is spent
-        declared = args.num_train_images
-        if declared is None and facts is not None and facts["held_out"] is not None:
-            declared = facts["num_images"]
-        sets["real training"], validation = validation_split(train, args.validation_size, declared)
-        if args.selection == "private":
-            sets["real validation"] = validation
-    if args.resize:
-        warnings.append(f"All images were made to fit {shape[2]}x{shape[1]} pixels and {shape[0]} channel(s).")
-    return sets, warnings
+        if flags.public_images is not None:
+            self.sources["public"] = Source(
+                "--public_images", flags.public_images, flags.public_image_column, counted=True, **read
+            )
+        if release is None:
+            synthetic, flag = self.sources["synthetic"].shape(flags.images_split, cache), "--images"
+        else:
+            synthetic, flag = release.release.image_shape, "--model"
+        self.shape = common_shape(
+            synthetic, real.shape(flags.train_split, cache), resize=flags.resize, flags=(flag, "--real")
+        )
+        self.test_split: str | None = flags.test_split or "test"
+        try:
+            test.shape(self.test_split, cache)  # before images are drawn, which takes long
+        except MissingSplit:
+            if flags.test_split is not None:
+                raise
+            self.test_split = None
+
+    def load(self, name: str, split: str = "train", limit: int | None = None) -> "ImageSet":
+        """Reads a source in the common shape."""
+        return self.sources[name].load(
+            split, self.shape, limit=limit, seed=self.seed, resize=self.flags.resize, cache_dir=self.cache
+        )
+
+    def synthetic(self) -> "ImageSet":
+        """Reads those of `--images`, or those that were drawn."""
+        split = self.flags.images_split if self.release is None else "train"
+        return self.load("synthetic", split, self.flags.num_judged)
+
+    def stand_in(self) -> "ImageSet":
+        """No image, with the classes of those that will be drawn."""
+        import numpy as np
+
+        from ..evaluation.images import ImageSet
+
+        assert self.release is not None
+        images = np.empty((0, *self.shape), np.uint8)
+        names = class_names(self.release.release.pipeline)
+        return ImageSet(images) if names is None else ImageSet(images, np.empty(0, np.int64), tuple(names))
+
+    def real(self) -> "tuple[dict[str, ImageSet], list[str]]":
+        """Reads the real training, test and validation images, where there are some; returns warnings, too."""
+        from ..evaluation.images import validation_split
+
+        flags, facts = self.flags, self.facts
+        train = self.load("real", flags.train_split)
+        sets, warnings = {"real training": train}, []
+        if self.test_split is not None:
+            sets["real test"] = self.load("test", self.test_split)
+        for name, images in sets.items():
+            if images.origin.get("unreadable"):
+                warnings.append(
+                    f"{images.origin['unreadable']} {name} image(s) or labels cannot be read and are left out."
+                )
+        if flags.validation_size:
+            if flags.selection == "private":
+                check_unit(facts, flags.unit_column)
+                column = flags.unit_column or flags.key_column
+                held_out = {"images": flags.validation_size, "ids": train.ids_are, "column": column}
+                warnings += check_disjoint(facts, held_out)
+                print(warnings[-1])  # before anything is spent
+            declared = flags.num_train_images
+            if declared is None and facts is not None and facts["held_out"] is not None:
+                declared = facts["num_images"]
+            sets["real training"], validation = validation_split(train, flags.validation_size, declared)
+            if flags.selection == "private":
+                sets["real validation"] = validation
+        if flags.resize:
+            channels, height, width = self.shape
+            warnings.append(f"All images were made to fit {width}x{height} pixels and {channels} channel(s).")
+        return sets, warnings
 
 
-def match(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str, ImageSet], list[str]]":
-    """All sets, the synthetic images with the real ones' classes, and what is to be warned of."""
+def matched(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str, ImageSet], list[str]]":
+    """Returns all sets, the synthetic images with the real ones' classes, and warnings."""
     from ..evaluation.images import copies_warning, with_classes_of
 
     synthetic, warnings = with_classes_of(synthetic, sets["real training"])
@@ -157,18 +184,6 @@ def match(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str
         if f"real {name}" in sets and (warning := copies_warning(synthetic, sets[f"real {name}"], name)):
             warnings.append(warning)
     return {"synthetic": synthetic, **sets}, warnings
-
-
-def stand_in(release: sample.Drawing, shape: "Shape") -> "ImageSet":
-    """No image, with the classes of those that will be drawn."""
-    import numpy as np
-
-    from ..evaluation.images import ImageSet
-
-    images = np.empty((0, *shape), np.uint8)
-    if release.pipeline.num_classes is None:
-        return ImageSet(images)
-    return ImageSet(images, np.empty(0, np.int64), tuple(sample.class_names(release.pipeline)))
 
 
 def check_unit(facts: dict[str, Any] | None, unit_column: str | None) -> None:
@@ -221,22 +236,22 @@ def check_disjoint(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> li
     ]
 
 
-def draw(drawing: sample.Drawing, folder: Path, pool: WorkerPool) -> "Source":
+def draw(drawer: Drawer, folder: Path, pool: WorkerPool) -> "Source":
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
     from ..evaluation.images import Source
     from ..files.canonical import canonical_json
-    from ..release.receipt import RECEIPT_NAME
     from ..verify import receipt_digest
+    from ..words import RECEIPT_NAME
 
-    asked = drawing.flags.facts
-    key = canonical_json(asked) + receipt_digest(drawing.folder / RECEIPT_NAME)
+    asked = drawer.drawing.facts
+    key = canonical_json(asked) + receipt_digest(drawer.release.folder / RECEIPT_NAME)
     output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    sample.draw(drawing, output, pool)
+    draw_folder(drawer, output, pool)
     return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
 
 
 def curve_points(
-    drawing: sample.Drawing, states: "list[KeptState]", extractor: str, shape: "Shape", pool: WorkerPool
+    drawer: Drawer, states: "list[EarlierState]", extractor: str, shape: "Shape", pool: WorkerPool
 ) -> "Iterator[CurvePoint]":
     """One after the other, each in the place of the release's weights: the images of the release must have been
     drawn."""
@@ -245,19 +260,20 @@ def curve_points(
     from ..runs.kept_states import load_state
 
     most = CURVE_IMAGES_OF_LARGE_FEATURES if extractor in ("inception", "dinov2") else CURVE_IMAGES
-    flags = replace(drawing.flags, num_images=min(most, drawing.flags.num_images))
+    drawing = replace(drawer.drawing, num_images=min(most, drawer.drawing.num_images))
+    unet = drawer.release.pipeline.unet
     for state in states:
-        load_state(state, drawing.pipeline.unet)
-        draw = partial(_images_of, StateImages(replace(drawing, flags=flags), state, shape), pool)
-        yield CurvePoint(state, hash_weights(drawing.pipeline.unet), flags.facts, draw)
+        load_state(state, unet)
+        draw = partial(_images_of, StateImages(replace(drawer, drawing=drawing), state, shape), pool)
+        yield CurvePoint(state, hash_weights(unet), drawing.facts, draw)
 
 
 @dataclass(frozen=True)
 class StateImages:
     """Draws images of a state whose weights are in the pipeline, which another process puts there by itself."""
 
-    drawing: sample.Drawing
-    state: "KeptState"
+    drawer: Drawer
+    state: "EarlierState"
     shape: "Shape"
 
     def __call__(self, indices: range) -> "np.ndarray":
@@ -265,27 +281,29 @@ class StateImages:
         import numpy as np
 
         from ..data.decoding import decode_as_it_is
-        from ..evaluation.images import fit
+        from ..evaluation.images import fit_to_shape
 
-        arrays = [decode_as_it_is(image) for image in self.drawing.images(indices)]
+        arrays = [decode_as_it_is(image) for image in self.drawer.images(indices)]
         return np.stack(
-            [each if each.shape == self.shape else fit(each, self.shape) for each in arrays if each is not None]
+            [
+                each if each.shape == self.shape else fit_to_shape(each, self.shape)
+                for each in arrays
+                if each is not None
+            ]
         )
 
     def __reduce__(self) -> Any:
-        return _images_of_state, (self.drawing, self.state, self.shape)
+        return _images_of_state, (self.drawer, self.state, self.shape)
 
 
-def _images_of_state(drawing: sample.Drawing, state: "KeptState", shape: "Shape") -> StateImages:
+def _images_of_state(drawer: Drawer, state: "EarlierState", shape: "Shape") -> StateImages:
     from ..runs.kept_states import load_state
 
-    load_state(state, drawing.pipeline.unet)
-    return StateImages(drawing, state, shape)
+    load_state(state, drawer.release.pipeline.unet)
+    return StateImages(drawer, state, shape)
 
 
 def _images_of(work: StateImages, pool: WorkerPool) -> "np.ndarray":
     import numpy as np
 
-    size, num_images = work.drawing.flags.batch_size, work.drawing.flags.num_images
-    parts = [range(start, min(start + size, num_images)) for start in range(0, num_images, size)]
-    return np.concatenate(list(pool.map(work, parts)))
+    return np.concatenate(list(pool.map(work, work.drawer.drawing.parts())))

@@ -34,17 +34,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_one(name: str) -> None:
-    known = {_plain(each): method for method in METHODS.values() for each in (method.title, method.name)}
-    if _plain(name) not in known:
-        near = known[get_close_matches(_plain(name), known, n=1, cutoff=0.0)[0]].name
+    known = {_letters(each): method for method in METHODS.values() for each in (method.title, method.name)}
+    if _letters(name) not in known:
+        near = known[get_close_matches(_letters(name), known, n=1, cutoff=0.0)[0]].name
         raise UsageError(f"There is no method '{name}'; the nearest is '{near}'. `diffusers-dp methods` lists all.")
-    method = known[_plain(name)]
+    method = known[_letters(name)]
     print(f"{method.title} ({method.name})", f"paper: {method.paper}", sep="\n")
     print(f"status: {method.status}: {STATUSES[method.status]}.", f"script: {_script(method)}", sep="\n")
     print("", *filter(None, (method.note, method.figures)), sep="\n")
 
 
-def _plain(name: str) -> str:
+def _letters(name: str) -> str:
     """Letters and digits alone: papers write GS-WGAN, and commands gs_wgan."""
     return "".join(filter(str.isalnum, name.lower()))
 

@@ -5,7 +5,7 @@ import argparse
 from pathlib import Path
 
 from ..release.signing import sign_release
-from ..verify import SIGNATURE_NAME
+from ..words import SIGNATURE_NAME
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -125,16 +125,18 @@ def public_facts(data: DataSource) -> PublicFacts:
         raise UsageError(f"{_source_words(data)} holds no images{_suffixes(data)}; name a source that does.")
     if num_images is not None and count is not None and num_images + data.validation_size < count:
         raise UsageError(
-            f"--num_train_images {num_images} and --validation_size {data.validation_size} together are less than the "
-            f"{count} images of {_source_words(data)}; give --num_train_images {count - data.validation_size}, or "
-            "leave it out."
+            f"{num_images} and --validation_size {data.validation_size} together are less than the {count} images of "
+            f"{_source_words(data)}; give --num_train_images {count - data.validation_size}, or leave it out.",
+            field="num_train_images",
         )
     if num_images is None:
         if count is None:
-            raise UsageError("--num_train_images must be given: the dataset's metadata does not tell its length.")
+            raise UsageError(
+                "must be given: the dataset's metadata does not tell its length.", field="num_train_images"
+            )
         num_images = count - data.validation_size
         if num_images < 1:
-            raise UsageError(f"--validation_size {data.validation_size} leaves no image to train on; lower it.")
+            raise UsageError(f"{data.validation_size} leaves no image to train on; lower it.", field="validation_size")
     names = source.class_names()
     return PublicFacts(num_images, data.image_shape, names, data.num_train_units, data.validation_size, source.ids)
 
@@ -270,7 +272,9 @@ def _left_out(data: DataSource, facts: PublicFacts, records: Records) -> np.ndar
     """Which records are validation images, bool, shape `[n]`. Raises `UsageError` if there are too many records, or
     none, or two of one key."""
     if len(records) > facts.capacity:
-        raise UsageError(f"--num_train_images {facts.num_images} is less than {_source_words(data)} holds; raise it.")
+        raise UsageError(
+            f"{facts.num_images} is less than {_source_words(data)} holds; raise it.", field="num_train_images"
+        )
     left_out = np.zeros(len(records), dtype=bool)
     can_repeat = data.unit_column is None and facts.ids != "row"
     if data.validation_size or can_repeat:
@@ -320,8 +324,11 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
                 files["units"].write(np.array(places, dtype="<i8").tobytes())
             bar.update(min(length, capacity - bar.n))
         bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
-    if len(numbers) > facts.num_units:
-        raise UsageError(f"--num_train_units {facts.num_units} is less than --unit_column tells apart; raise it.")
+    # How many units a hash holds out varies: with all of them, as the door counts, no data set is refused by chance.
+    if len(numbers) > facts.num_units + facts.held_out:
+        raise UsageError(
+            f"{facts.num_units} is less than --unit_column tells apart; raise it.", field="num_train_units"
+        )
 
 
 def _num_cores() -> int:

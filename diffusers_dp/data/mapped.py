@@ -91,7 +91,7 @@ def map_images(
                     there = readable[chosen]
                     batch = torch.zeros(batch_size, *images.shape[1:], dtype=torch.uint8)
                     batch[: len(chosen)][there] = images[chosen[there]]
-                    encoded = _encoded(encode, batch.to(device).float() / 127.5 - 1)[: len(chosen)]
+                    encoded = _encoded(encode, batch.to(device).float() / 127.5 - 1, shape)[: len(chosen)]
                     there = there & encoded.flatten(1).isfinite().all(1)
                     rows.write(torch.where(there.view(-1, *[1] * len(shape)), encoded, 0.0).numpy().tobytes())
                     flags.write(there.numpy().tobytes())
@@ -117,20 +117,27 @@ def map_images(
     return kept["images"], kept["readable"]
 
 
-def _encoded(encode: Encode, images: torch.Tensor) -> torch.Tensor:
-    """float16 `[b, *shape]` on the CPU, NaN where a record fails."""
+def _encoded(encode: Encode, images: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Encodes a batch: float16 `[b, *shape]` on the CPU, NaN where a record fails."""
+
+    def rows_of(batch: torch.Tensor) -> torch.Tensor:
+        rows = encode(batch.clone())  # which may be written to
+        if rows.shape != (len(batch), *shape):
+            raise ValueError(f"The encoder makes {tuple(rows.shape)} of {len(batch)} images, not a row for each.")
+        return rows.to("cpu", torch.float16)
+
     try:
-        return encode(images).to("cpu", torch.float16)
+        return rows_of(images)
     except Exception as error:  # whatever a record does to the encoder
         _refuse_out_of_memory(error)
     blanks = torch.full_like(images, -1)
-    row = encode(blanks)[:1].to("cpu", torch.float16)  # what fails on these is no record's fault
+    row = rows_of(blanks)[:1]  # what fails on these is no record's fault
     encoded = []
     for number in range(len(images)):
         alone = blanks.clone()
         alone[number] = images[number]
         try:
-            encoded.append(encode(alone)[number : number + 1].to("cpu", torch.float16))
+            encoded.append(rows_of(alone)[number : number + 1])
         except Exception as error:
             _refuse_out_of_memory(error)
             encoded.append(torch.full_like(row, torch.nan))

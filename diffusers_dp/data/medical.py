@@ -22,13 +22,13 @@ def check_medical(suffixes: tuple[str, ...], has_window: bool) -> None:
     for suffix in suffixes:
         if suffix in PACKAGES and find_spec(PACKAGES[suffix]) is None:
             raise UsageError(
-                f"--image_suffixes {suffix} needs {PACKAGES[suffix]}, which is not installed: "
-                "pip install 'diffusers_dp[medical]'."
+                f"{suffix} needs {PACKAGES[suffix]}, which is not installed: pip install 'diffusers_dp[medical]'.",
+                field="image_suffixes",
             )
         if suffix in PACKAGES and not has_window:
             raise UsageError(
-                f"--image_suffixes {suffix} needs a declared window; add --window with center and width, such as "
-                "--window 40,400."
+                f"{suffix} needs a declared window; add --window with center and width, such as --window 40,400.",
+                field="image_suffixes",
             )
 
 

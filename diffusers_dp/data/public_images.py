@@ -3,8 +3,6 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import torch
 import yaml
 from tqdm.auto import tqdm
 
-from ..errors import UsageError
+from ..errors import UsageError, fields_named
 from ..files.hub_errors import one_sentence
 from .decoding import decode_image
 from .source import DataSource
@@ -23,14 +21,10 @@ from .sources import ImageSource, holds_one_image, open_source
 
 DIGITS, DIGITS_LICENCE = "scikit-learn's digits", "cc-by-4.0"  # of the UCI repository, which they come from
 _LICENCE = re.compile(r"[\w.+-]{1,60}")  # what is copied from somebody's card into ours
-#: Flags of sensitive images, and those that say the same of public ones.
-_FLAGS = {
-    "--train_data_dir": "--public_data_dir",
-    "--train_split": "--public_split",
-    **{
-        f"--{name}": f"--public_{name}"
-        for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")
-    },
+#: Flags that say of public images what others say of sensitive ones.
+_PUBLIC = {"train_data_dir": "public_data_dir", "train_split": "public_split"} | {
+    name: f"public_{name}"
+    for name in ("dataset_name", "dataset_config_name", "image_column", "label_column", "class_names")
 }
 
 
@@ -93,11 +87,11 @@ def check_public_images(data: DataSource) -> None:
     Raises:
         UsageError: There are none, or a split, column or class is missing or unknown (names the flags of public data).
     """
-    with _public_flags():
+    with fields_named(_PUBLIC):
         source = open_source(data)
         source.class_names()
     if source.count() == 0:
-        raise UsageError(_no_images(data))
+        raise _no_images(data)
 
 
 def load_public_images(
@@ -116,7 +110,7 @@ def load_public_images(
             files of the sensitive ones, see `refuse_the_same_files`.
     """
     images, labels = [], []
-    with _public_flags():
+    with fields_named(_PUBLIC):
         refuse_the_same_files(data, sensitive)
         source: ImageSource = open_source(data)
         names = source.class_names()
@@ -128,7 +122,7 @@ def load_public_images(
                 images.append(image)
                 labels.append(label if label is not None else len(names or ()))
     if not images:
-        raise UsageError(_no_images(data))
+        raise _no_images(data)
     stacked = np.stack(images)
     name = data.dataset_name
     origin = {
@@ -166,36 +160,24 @@ def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
     common = theirs & public
     if any(holds_many for _, holds_many in common) or (common and common in (theirs, public)):
         raise UsageError(
-            f"{public_flag(data)} holds data files of the sensitive images, under another name; name data that is "
-            "public and other."
+            "holds data files of the sensitive images, under another name; name data that is public and other.",
+            field=public_field(data),
         )
 
 
-def public_files(data: DataSource) -> list[Path | str]:
+def files_of_public_images(data: DataSource) -> list[Path | str]:
     """The data files of public images, see `ImageSource.files`. Raises `UsageError` as `check_public_images`."""
-    with _public_flags():
+    with fields_named(_PUBLIC):
         return open_source(data).files()
 
 
-def public_flag(data: DataSource) -> str:
+def public_field(data: DataSource) -> str:
     """The flag that names public images."""
-    return "--public_data_dir" if data.train_data_dir is not None else "--public_dataset_name"
+    return "public_data_dir" if data.train_data_dir is not None else "public_dataset_name"
 
 
-def _no_images(data: DataSource) -> str:
-    return f"{public_flag(data)} holds no image that can be read; name another."
-
-
-@contextmanager
-def _public_flags() -> Iterator[None]:
-    """A refusal in here names the flags of public data."""
-    try:
-        yield
-    except UsageError as error:
-        text = str(error)
-        for flag, public in _FLAGS.items():
-            text = text.replace(flag, public)
-        raise UsageError(text) from None
+def _no_images(data: DataSource) -> UsageError:
+    return UsageError("holds no image that can be read; name another.", field=public_field(data))
 
 
 def _name(name: str | None) -> str:

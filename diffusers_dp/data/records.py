@@ -132,8 +132,9 @@ class DatasetRecords:
             except Exception as error:  # of Arrow or the file system
                 reason = first_line(error)
                 raise UsageError(
-                    f"--dataset_name {self.dataset_name} could not be read ({reason}): a file of it is missing or "
-                    "damaged; restore it."
+                    f"{self.dataset_name} could not be read ({reason}): a file of it is missing or damaged; restore "
+                    "it.",
+                    field="dataset_name",
                 ) from None
             for offset, values in enumerate(zip(*found.values())):
                 yield first + offset, dict(zip(columns, values))

@@ -17,7 +17,7 @@ from .decoding import IMAGE_SUFFIXES
 from .medical import PACKAGES, check_medical
 from .records import DatasetRecords, ListedRecords, Records
 from .source import DataSource
-from .strange_tables import check_files, check_folder, check_kind
+from .strange_tables import check_folder, check_kind, check_named_files
 
 
 SPLITS = ("train", "test", "validation")  # folders of a folder of image files that are one
@@ -64,7 +64,7 @@ def open_source(data: DataSource) -> ImageSource:
         return ClassFolderSource(data.train_data_dir, data.class_names or (), data.image_suffixes)
     if data.dataset_name is not None:
         return DatasetSource(data.dataset_name, data)
-    raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
+    raise UsageError("is given but no images are; add --train_data_dir or --dataset_name.", field="class_names")
 
 
 def load_digits_split(train: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -124,16 +124,20 @@ class ClassFolderSource:
         self.root = Path(folder).expanduser()
         self.names = class_names
         if not self.root.is_dir():
-            raise UsageError(f"--train_data_dir {folder} is not a folder; give one that holds a folder per class.")
+            raise UsageError(
+                f"{folder} is not a folder; give one that holds a folder per class.", field="train_data_dir"
+            )
         entries = sorted(entry for entry in self.root.iterdir() if not entry.name.startswith("."))
         unknown = [entry.name for entry in entries if entry.is_dir() and entry.name not in self.names]
         if unknown:
             raise UsageError(
-                f"--class_names does not list the folder(s) {', '.join(unknown)} of --train_data_dir; "
-                "add them to --class_names or move them away."
+                f"does not list the folder(s) {', '.join(unknown)}; add them, or move them away.",
+                field="class_names",
             )
         if any(entry.is_file() and _is_image(entry, suffixes) for entry in entries):
-            raise UsageError("--train_data_dir holds images outside the class folders; move each into its class.")
+            raise UsageError(
+                "holds images outside the class folders; move each into its class.", field="train_data_dir"
+            )
         self._files, self._ignored = [], Counter[str]()
         for path in (path for entry in entries if entry.is_dir() for path in entry.rglob("*")):
             if path.name.startswith(".") or not path.is_file():
@@ -181,9 +185,11 @@ class DatasetSource:
         self._files: list[str] = []
         self._root: str | None = None  # of a local folder of image files
         if data.is_strange and loaded is None:
-            check_folder(self.path, "--dataset_name")
+            check_folder(self.path, "dataset_name")
             if self._saved:
-                raise UsageError(f"--dataset_name {dataset_name} holds arrow files; write parquet, by to_parquet.")
+                raise UsageError(
+                    f"{dataset_name} holds arrow files; write parquet, by to_parquet.", field="dataset_name"
+                )
         with _quiet(), _refuse(data):
             if loaded is not None:
                 self._check_split(["train"])
@@ -205,7 +211,9 @@ class DatasetSource:
         if self._features is not None:
             return self._label_set(self._features)
         if self.data.label_column is not None and declared is None:
-            raise UsageError("--label_column needs --class_names here: the dataset's metadata tells no label set.")
+            raise UsageError(
+                "needs declared class names, because the metadata tells no label set: give both.", field="label_column"
+            )
         return declared
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
@@ -215,7 +223,9 @@ class DatasetSource:
         self._check_columns(features)
         found = self._label_set(features)
         if found != class_names:
-            raise UsageError(f"--class_names must declare the dataset's label set; add it: {','.join(found or ())}")
+            raise UsageError(
+                f"must declare the dataset's label set; add it: {','.join(found or ())}", field="class_names"
+            )
         image_column, label_column = self.data.image_column, self._label_column(features)
         own = getattr(features[label_column], "names", None) if label_column else None
         places = None if own is None or class_names is None else _renaming(own, class_names)
@@ -266,7 +276,7 @@ class DatasetSource:
         data_files = getattr(builder.config, "data_files", None) or {}
         everything = [str(path) for paths in data_files.values() for path in paths]
         if self.data.own_files or self.data.is_strange:
-            check_files(everything, self.path, self.dataset_name)
+            check_named_files(everything, self.path, self.dataset_name)
         if self.data.is_strange:
             check_kind(
                 builder.name,
@@ -300,19 +310,20 @@ class DatasetSource:
         if self.data.class_names is not None:
             self._load_kwargs["drop_labels"] = False
         elif len({path.parent for path in images}) > 1:
-            raise UsageError("--dataset_name names a folder of class folders; declare the classes with --class_names.")
+            raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
 
     def _refuse_untyped(self, files: list[Path]) -> None:
         """Ids and labels need columns of a declared type: that of a column in text follows from all of its values, so
         that one record would change the ids of others."""
         if any(path.suffix == ".zip" for path in files):
-            raise UsageError(f"--dataset_name {self.data.dataset_name} holds archives of images; unpack them.")
+            raise UsageError(f"{self.data.dataset_name} holds archives of images; unpack them.", field="dataset_name")
         suffixes = {path.suffix for path in files if _is_description(str(path))}
         flags = [name for name in ("unit_column", "key_column", "label_column") if getattr(self.data, name)]
         if flags and suffixes & {".csv", ".jsonl"}:
             raise UsageError(
-                f"--{flags[0]} needs a column of a declared type, and metadata{min(suffixes)} declares none: write "
-                "metadata.parquet in its place, or the whole data set as parquet."
+                f"needs a column of a declared type, and metadata{min(suffixes)} declares none: write "
+                "metadata.parquet in its place, or the whole data set as parquet.",
+                field=flags[0],
             )
 
     def _load(self, cache_dir: Path) -> Any:
@@ -338,7 +349,7 @@ class DatasetSource:
     def _check_split(self, known: list[str]) -> None:
         if known and self.data.train_split not in known:
             raise MissingSplit(
-                f"--train_split '{self.data.train_split}' does not exist; there is: {', '.join(known)}."
+                f"'{self.data.train_split}' does not exist; there is: {', '.join(known)}.", field="train_split"
             )
 
     def _check_columns(self, features: Any) -> None:
@@ -347,19 +358,20 @@ class DatasetSource:
         for flag in ("image_column", "label_column", "unit_column", "key_column"):
             column = getattr(self.data, flag)
             if column is not None and column not in features:
-                raise UsageError(f"--{flag} '{column}' does not exist; there is: {', '.join(features)}.")
+                where = f"in {self.data.dataset_name}; there is: {', '.join(features)}"
+                raise UsageError(f"'{column}' does not exist {where}.", field=flag)
         kind = features[self.data.image_column]
         if isinstance(kind, dict):  # as `datasets` stores an image, written by others, who do not call it one
             kind = kind.get("bytes")
         if not isinstance(kind, datasets.Image) and getattr(kind, "dtype", None) not in ("binary", "large_binary"):
             raise UsageError(
-                f"--image_column '{self.data.image_column}' holds no images; there is: {', '.join(features)}."
+                f"'{self.data.image_column}' holds no images; there is: {', '.join(features)}.", field="image_column"
             )
 
-        column, flag = self.data.id_column, "unit" if self.data.unit_column else "key"
+        column, field = self.data.id_column, "unit_column" if self.data.unit_column else "key_column"
         if column is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[column], "dtype", ""))):
             raise UsageError(
-                f"--{flag}_column '{column}' holds neither integers nor text; there is: {', '.join(features)}."
+                f"'{column}' holds neither integers nor text; there is: {', '.join(features)}.", field=field
             )
 
     def _label_column(self, features: Any) -> str | None:
@@ -374,21 +386,27 @@ class DatasetSource:
         if column is None:
             if declared is not None:
                 raise UsageError(
-                    f"--class_names needs labels; name their column with --label_column: {', '.join(features)}."
+                    f"must name the labels of the declared classes; there is: {', '.join(features)}.",
+                    field="label_column",
                 )
             return None
         kind = features[column]
         plain = isinstance(kind, datasets.Value) and _LABEL_TYPE.fullmatch(kind.dtype)
         if not plain and not isinstance(kind, datasets.ClassLabel):
             raise UsageError(
-                f"--label_column '{column}' holds neither integers nor text nor a ClassLabel, but {kind}; "
-                f"there is: {', '.join(features)}."
+                f"'{column}' holds neither integers nor text nor a ClassLabel, but {kind}; there is: "
+                f"{', '.join(features)}.",
+                field="label_column",
             )
         own = getattr(kind, "names", None)
         if declared is None and own is None:
-            raise UsageError(f"--class_names must declare the label set, for the column '{column}' does not tell it.")
+            raise UsageError(
+                f"must declare the label set, for the column '{column}' does not tell it.", field="class_names"
+            )
         if own is not None and declared is not None and _renaming(own, declared) is None:
-            raise UsageError(f"--class_names contradicts column '{column}', which has: {', '.join(own)}; name these.")
+            raise UsageError(
+                f"contradicts column '{column}', which has: {', '.join(own)}; name these.", field="class_names"
+            )
         return declared if declared is not None else tuple(own or ())
 
 
@@ -441,8 +459,9 @@ def _refuse(data: DataSource) -> Iterator[None]:
         reason = first_line(error)
         which = f" --dataset_config_name {data.dataset_config_name}" if data.dataset_config_name else ""
         raise UsageError(
-            f"--dataset_name {data.dataset_name}{which} could not be opened ({reason}); "
-            "give a Hub id that can be reached from here, or a local dataset folder."
+            f"{data.dataset_name}{which} could not be opened ({reason}); give a Hub id that can be reached from here, "
+            "or a local dataset folder.",
+            field="dataset_name",
         ) from None
 
 

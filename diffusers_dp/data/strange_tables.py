@@ -62,12 +62,12 @@ def batches_of(paths: Sequence[Path]) -> "Iterator[pa.RecordBatch]":
                 yield batch
 
 
-def check_folder(folder: Path, flag: str) -> None:
+def check_folder(folder: Path, field: str) -> None:
     """Looks through a data set before `datasets` opens it.
 
     Args:
         folder (`Path`): Of the data set.
-        flag (`str`): That named it, for messages.
+        field (`str`): Flag that named it, for messages.
 
     Raises:
         UsageError: It holds a link to elsewhere, a pipe or a device, or its card names files outside of it.
@@ -79,7 +79,7 @@ def check_folder(folder: Path, flag: str) -> None:
     except (OSError, ValueError, RecursionError):
         problem = "it cannot be looked through"
     if problem is not None:
-        raise UsageError(f"{flag} {folder} is not read, for {problem}; give the folder of a data set alone.")
+        raise UsageError(f"{folder} is not read, for {problem}; give the folder of a data set alone.", field=field)
 
 
 def check_kind(kind: str, files: Sequence[str], name: str, is_known: Callable[[str], bool]) -> None:
@@ -96,22 +96,23 @@ def check_kind(kind: str, files: Sequence[str], name: str, is_known: Callable[[s
     tables = [file for file in files if file.endswith(".parquet")]
     if kind not in ("parquet", "imagefolder") or not all(file in tables or is_known(file) for file in files):
         raise UsageError(
-            f"--dataset_name {name} holds other files than pictures and parquet; give a folder of these alone."
+            f"{name} holds other files than pictures and parquet; give a folder of these alone.", field="dataset_name"
         )
     try:
         for _ in batches_of([Path(table) for table in tables]):
             pass
     except Bomb as error:
         raise UsageError(
-            f"--dataset_name {name} is not read, for {error}; write the images again with `datasets`' to_parquet."
+            f"{name} is not read, for {error}; write the images again with `datasets`' to_parquet.",
+            field="dataset_name",
         ) from None
     except (OSError, ValueError, pa.ArrowException):
         raise UsageError(
-            f"--dataset_name {name} holds parquet files that cannot be read; give a data set that is whole."
+            f"{name} holds parquet files that cannot be read; give a data set that is whole.", field="dataset_name"
         ) from None
 
 
-def check_files(files: Sequence[str], folder: Path, name: str) -> None:
+def check_named_files(files: Sequence[str], folder: Path, name: str) -> None:
     """A card can name any file of this machine, or of whoever the token belongs to.
 
     Args:
@@ -125,7 +126,8 @@ def check_files(files: Sequence[str], folder: Path, name: str) -> None:
     local = folder.exists()
     if not all(is_inside(file, folder) if local else is_of_data_set(file, name) for file in files):
         raise UsageError(
-            f"--dataset_name {name} is not read, for its card names files outside of it; give one that holds its own."
+            f"{name} is not read, for its card names files outside of it; give one that holds its own.",
+            field="dataset_name",
         )
 
 

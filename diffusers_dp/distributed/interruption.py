@@ -67,7 +67,7 @@ def in_one_sentence() -> Iterator[None]:
         number = _disk_error(error)
         if number is not None:
             raise UsageError(
-                f"--output_dir cannot be written ({os.strerror(number)}): make room, then {GO_ON}"
+                f"cannot be written ({os.strerror(number)}): make room, then {GO_ON}", field="output_dir"
             ) from error
         if _is_memory_error(error):
             raise UsageError(

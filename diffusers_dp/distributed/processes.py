@@ -296,7 +296,7 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
             "before they are clipped: set it to 1; --max_physical_batch_size bounds memory instead."
         )
     if precision == "bf16" and not is_bf16_available():
-        raise UsageError("--mixed_precision bf16 is not supported by this device; give --mixed_precision no.")
+        raise UsageError("bf16 is not supported by this device; give --mixed_precision no.", field="mixed_precision")
     if asked == 1:
         # `accelerate launch` sets the address for several processes, but starts several only on GPUs.
         if "MASTER_ADDR" in environment and "ACCELERATE_MIXED_PRECISION" in environment and "RANK" not in environment:
@@ -312,11 +312,12 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
     most = np.iinfo(np.uint32).max + 1 - asked  # numpy's largest seed
     if seed > most:
         raise UsageError(
-            f"--seed {seed} is too large for {asked} processes, each of which adds its index to it: give an integer "
-            f"from 0 to {most}."
+            f"{seed} is too large for {asked} processes, each of which adds its index to it: give an integer from 0 "
+            f"to {most}.",
+            field="seed",
         )
     if leaky_logs:
         raise UsageError(
-            "--leaky_logs works with one process only (each sees a part of a step): leave it out, or start a single "
-            "process."
+            "works with one process only (each sees a part of a step): leave it out, or start a single process.",
+            field="leaky_logs",
         )

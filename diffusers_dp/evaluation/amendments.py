@@ -15,8 +15,9 @@ from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
 from ..release.hub import intact_receipt
-from ..release.receipt import RECEIPT_NAME
-from ..verify import CARD_NAME, LOWERED_STATUS, guarantee, settled_digest
+from ..verify import guarantee, settled_digest
+from ..words import CARD_NAME, LOWERED_STATUS, RECEIPT_NAME
+from .analyses import ANALYSES
 from .complexity import DRAWN_IMAGES
 from .measurement import Measurement
 
@@ -25,13 +26,8 @@ INDEX_NAME = "model_index.json"
 HONESTY = "- The receipt is the trainer's statement"  # last line of the card's list of what is not covered
 BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
 #: Metrics that a card may contain, for the release as a whole; a name may end with a feature space in brackets.
-METRICS_IN_CARD = (
-    "FID", "Fréchet distance", "KID", "kernel distance", "Inception Score", "score", "precision", "recall", "FLD",
-    "feature likelihood divergence", "accuracy", "share taken for private images",
-    "accuracy of the domain discriminator", "model selection: Spearman correlation", "model selection: top-1 agrees",
-    "model selection: regret", "entropy", "texture_complexity",
-)  # fmt: skip
-READ_SYNTHETIC_IMAGES_ALONE = ("entropy", "texture_complexity")
+METRICS_IN_CARD = {title for each in ANALYSES.values() for title in each.titles}
+READ_SYNTHETIC_IMAGES_ALONE = {title for each in ANALYSES.values() if not each.reads_real for title in each.titles}
 #: Protocol fields that a card may contain: no hash that depends on private images, and no count of these.
 PROTOCOL_IN_CARD = (
     "extractor", "features", "synthetic_images", "seed", "covariance", "kernel", "subsets", "classes", "splits", "k",
@@ -206,18 +202,18 @@ def _section(measurements: Sequence[Measurement], read_private_data: bool) -> st
 def protocol_words(protocol: dict[str, Any]) -> str:
     """Formats a protocol in one line, `extractor pixels, seed 0, ...`, without empty values."""
     return ", ".join(
-        f"{key.replace('_', ' ')} {_plain(value)}"
+        f"{key.replace('_', ' ')} {_value_words(value)}"
         for key, value in protocol.items()
         if value not in (None, [], {}, "", [None]) and key != "unit"
     )
 
 
-def _plain(value: Any) -> str:
+def _value_words(value: Any) -> str:
     if isinstance(value, dict):
         return f"({protocol_words(value)})"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return " ".join(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
+    return " ".join(map(_value_words, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _number(measurement: Measurement) -> str:

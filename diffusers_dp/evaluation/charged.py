@@ -24,7 +24,7 @@ from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.query import Query
 from ..sampling.class_balance import CLASS_SHARE
-from ..sampling.seeds import generators
+from ..sampling.drawing import Drawing, class_names, draw_shared
 from .classifiers import NetworkClassifier, build_classifier
 from .extractors import hash_weights
 from .images import ImageSet
@@ -287,27 +287,13 @@ def drawn_images(
 ) -> ImageSet:
     """Draws 8-bit images of a model; classes alternate. Processes share the batches, and each gets all images. These
     are those of a single process, because each image has its own noise."""
-    processes = processes or Processes()
-    labels = None if pipeline.num_classes is None else torch.arange(num_images) % pipeline.num_classes
-    batches = [range(i, min(i + DRAWN_AT_A_TIME, num_images)) for i in range(0, num_images, DRAWN_AT_A_TIME)]
-    with processes.bar(total=num_images, desc="Drawing for the evaluation", unit="image") as bar:
-
-        def draw(batch: range) -> np.ndarray:
-            images = pipeline(
-                batch_size=len(batch),
-                class_labels=None if labels is None else labels[batch.start : batch.stop],
-                generator=generators(seed, batch),
-                num_inference_steps=num_inference_steps,
-                output_type="pt",
-            ).images.cpu()
-            bar.update(min(len(batch) * processes.count, num_images - bar.n))  # other processes have the same progress
-            return images.mul(255).round().byte().numpy()
-
-        images = np.concatenate(processes.share(draw, batches))
-    if labels is None:
+    drawing = Drawing(num_images, DRAWN_AT_A_TIME, num_inference_steps, seed=seed)
+    images = draw_shared(pipeline, drawing, processes or Processes(), "Drawing for the evaluation")
+    names = class_names(pipeline)
+    if names is None:
         return ImageSet(images)
-    names = {int(key): str(value) for key, value in (pipeline.config.id2label or {}).items()}
-    return ImageSet(images, labels.numpy(), tuple(names.get(i, str(i)) for i in range(pipeline.num_classes or 0)))
+    labels = drawing.labels_of(range(num_images), len(names))
+    return ImageSet(images, np.array(labels, dtype=np.int64), tuple(names))
 
 
 def _moments(images: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..errors import UsageError
+from .classifiers import num_classes_of, required_labels
 from .extractors import hash_weights, in_batches
 from .images import ImageSet
 
@@ -52,23 +52,15 @@ class ClassifierExtractor:
         real (`ImageSet`): Real training split, with labels.
         seed (`int`, defaults to 0): Seed of the initial weights and of the batches.
         device (`str`, defaults to `"cpu"`): Device of the network.
-
-    Raises:
-        UsageError: The real images have no labels, or fewer than two classes.
     """
 
     name = "classifier"
     frechet_name = "Fréchet distance (classifier)"
 
     def __init__(self, real: ImageSet, *, seed: int = 0, device: str = "cpu") -> None:
-        if real.labels is None or len(np.unique(real.labels)) < 2:
-            raise UsageError(
-                "--extractors classifier needs real images with labels of two classes at least: give --label_column, "
-                "or choose --extractors pixels."
-            )
+        labels = required_labels(real)
         self._device = device
-        num_classes = len(real.class_names) if real.class_names is not None else int(real.labels.max()) + 1
-        self._network = _fit(real.images, real.labels, num_classes, seed, device)
+        self._network = _fit(real.images, labels, num_classes_of(real), seed, device)
         self.facts: dict[str, Any] = {
             "weights": "fitted on the real training images and their labels: reads private labels where these are "
             "private",

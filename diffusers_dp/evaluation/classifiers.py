@@ -26,7 +26,6 @@ from .images import ImageSet
 from .networks import Training, build_network, training_of
 
 
-CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
 SCORING_BATCH_SIZE = 500
 
 
@@ -100,7 +99,7 @@ class LogisticRegressionClassifier(Classifier):
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
-        labels = labels_of(train)
+        labels = required_labels(train)
         self.num_classes = num_classes_of(train)
         self.model = LogisticRegression(C=self.c, max_iter=self.iterations)
         if len(np.unique(labels)) == 1:  # nothing to separate
@@ -128,7 +127,7 @@ class EpochClassifier(Classifier):
         self.epochs = epochs
 
     def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
-        labels_of(train)
+        required_labels(train)
         self.num_classes = num_classes_of(train)
         kept = evenly_spaced(self.epochs, num_candidates)
         best, most_right = None, -1
@@ -246,7 +245,7 @@ class NetworkClassifier(EpochClassifier):
         self.prepare(train)
         self.protocol["parameters"] = sum(p.numel() for p in self.network.parameters())
         images = torch.from_numpy(train.images).to(self.device)
-        labels = torch.from_numpy(labels_of(train)).to(self.device)
+        labels = torch.from_numpy(required_labels(train)).to(self.device)
         optimizer = self._optimizer()
         step_epochs = self.training.step_epochs or self.epochs
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_epochs, self.training.step_factor)
@@ -307,20 +306,13 @@ def build_classifier(
     """Builds a classifier by name, with its published training.
 
     Args:
-        name (`str`): One of `CLASSIFIERS`.
+        name (`str`): One of `flags.CLASSIFIERS`.
         image_shape (`tuple[int, int, int]`): (C, H, W); from a side of 64 pixels, batches pass DPImageBench's networks
             in parts.
         epochs (`int`, *optional*): Number of epochs instead of the default; not for `logreg`.
         cifar (`bool`, defaults to `False`): Whether to use the networks and training published for CIFAR-10 and
             CIFAR-100.
-
-    Raises:
-        UsageError: The name is unknown, or there is less than one epoch.
     """
-    if name not in CLASSIFIERS:
-        raise UsageError(f"--classifiers knows {', '.join(CLASSIFIERS)}, not {name!r}.")
-    if epochs is not None and epochs < 1:
-        raise UsageError(f"--classifier_epochs must be at least 1, not {epochs}.")
     if name == "logreg":
         return LogisticRegressionClassifier(seed=seed)
     if name == "mlp":
@@ -351,10 +343,10 @@ def evenly_spaced(epochs: int, number: int) -> list[int]:
 
 def num_classes_of(images: ImageSet) -> int:
     """Returns the number of declared classes, or the largest label plus one."""
-    return int(labels_of(images).max()) + 1 if images.class_names is None else len(images.class_names)
+    return int(required_labels(images).max()) + 1 if images.class_names is None else len(images.class_names)
 
 
-def labels_of(images: ImageSet) -> np.ndarray:
+def required_labels(images: ImageSet) -> np.ndarray:
     """Returns the labels of images that must be labelled.
 
     Raises:

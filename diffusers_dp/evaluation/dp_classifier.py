@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from diffusers.training_utils import EMAModel
 from torch import nn
 from tqdm.auto import tqdm
 
 from ..accounting.ledger import PrivacyLedger
-from ..errors import UsageError
+from ..models.private_set import classification_loss
 from ..privacy.sensitive import SensitiveImages
-from ..randomness.private_generator import PrivateGenerator
 from .classifiers import network_scores
 from .images import ImageSet
-from .measurement import WITH_DP, Measurement
-from .utility import FRESH_NOISE, UtilityDetails, common_classes, score_predictions
+from .measurement import WITH_DP
+from .utility import FRESH_NOISE, UtilityDetails, score_predictions
 
 
 STEPS = 300
@@ -55,14 +53,6 @@ class DPNetwork(nn.Sequential):
         )  # fmt: skip
 
 
-def classification_loss(
-    network: nn.Module, images: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
-) -> torch.Tensor:
-    """Computes the cross-entropy of each row, shape `[rows]`, without random draws."""
-    assert labels is not None  # the door has labels
-    return F.cross_entropy(network(images), labels, reduction="none")
-
-
 def reference_dp(
     real_train: ImageSet,
     real_test: ImageSet,
@@ -74,7 +64,7 @@ def reference_dp(
     seed: int = 0,
     ledger_path: Path | str | None = None,
     device: torch.device | str = "cpu",
-) -> tuple[list[Measurement], UtilityDetails]:
+) -> UtilityDetails:
     """Trains with DP-SGD on real images and tests on others. Uses SGD with momentum on noisy sums of gradients clipped
     to norm 1, over Poisson samples, and evaluates the averaged weights.
 
@@ -89,17 +79,11 @@ def reference_dp(
         device (`str` or `torch.device`, defaults to `"cpu"`): Device of the training.
 
     Returns:
-        `tuple[list[Measurement], UtilityDetails]`: Results like those of `measure_utility`, for one seed.
+        `UtilityDetails`: Result like that of `measure_utility`, for one seed.
 
     Raises:
-        UsageError: Labels are missing, images differ in shape or classes, or no noise reaches the budget.
+        UsageError: No noise reaches the budget.
     """
-    real_train, real_test = common_classes(real_train, real_test, "real training")
-    if steps < 1 or expected_batch_size < 1:
-        raise UsageError(
-            f"A DP classifier takes at least 1 step of 1 image, not {steps} of {expected_batch_size}; leave out "
-            "--dp_reference."
-        )
     network, facts = _train(
         real_train,
         epsilon,
@@ -116,8 +100,7 @@ def reference_dp(
         **facts, "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
     }  # fmt: skip
     predicted = network_scores(network, real_test.images, device).argmax(1)
-    details = score_predictions([predicted], real_test, protocol)
-    return details.measurements(), details
+    return score_predictions([predicted], real_test, protocol)
 
 
 def _train(

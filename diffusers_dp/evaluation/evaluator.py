@@ -5,8 +5,8 @@ resumed."""
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,64 +16,24 @@ from ..distributed.worker_pool import WorkerPool
 from ..files.canonical import canonical_json
 from ..files.output_files import write_json
 from ..release.receipt import hash_source
-from . import fidelity
+from .analyses import ANALYSES, function_of
+from .choice import Choice
 from .classifier_features import ClassifierExtractor
 from .complexity import DRAWN_IMAGES, feature_complexity
 from .dp_classifier import reference_dp
 from .extractors import FeatureExtractor, PixelExtractor
 from .feature_cache import FeatureCache
-from .fidelity_report import METRICS, measure, measure_domain
-from .images import ImageSet, fingerprint
+from .fidelity_report import FeatureSpace, measure_fid
+from .flags import MeasureFlags
+from .images import ImageSet, hash_images
 from .measurement import Measurement
 from .model_selection import measure_model_selection
 from .report import Evaluation, library_versions
 from .training_curve import CurvePoint
-from .utility import PrivateSelection, UtilityDetails, measure_utility, reference_real
+from .utility import PrivateSelection, measure_utility
 
 
 MOST_POINTS = 1000  # maximum number of points in t-SNE, for real and synthetic images each
-
-
-@dataclass(frozen=True)
-class EvaluationPlan:
-    """The requested measurements, from the flags of `diffusers-dp evaluate`.
-
-    Args:
-        metrics, extractors, classifiers (sequence of `str`): Names in the order of the report.
-        seed (`int`): Seed of all draws.
-        repetitions (`int`): Number of seeds per classifier.
-        ensemble (`int`): Number of classifiers per seed, whose probabilities are averaged.
-        classifier_epochs (`int`, *optional*): Number of epochs instead of the published one.
-        cifar_networks (`bool`): Whether to use the classifiers published for CIFAR-10 and CIFAR-100.
-        utility_sizes (sequence of `int`, *optional*): Numbers of synthetic images to train on, besides all; defaults
-            to a tenth and a third.
-        reference (`bool`): Whether to train classifiers on real images, too.
-        model_selection (`bool`): Whether to compare rankings of models.
-        device (`str`): Device of networks.
-        selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs;
-            defaults to synthetic ones.
-        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier trained on real images with
-            DP-SGD.
-        left_out (sequence of `tuple[str, str]`): Pairs of metric and extractor that these images do not support.
-        real_is_public (`bool`): Whether the terminal may show the number of real images.
-    """
-
-    metrics: Sequence[str]
-    extractors: Sequence[str]
-    classifiers: Sequence[str]
-    seed: int
-    repetitions: int
-    ensemble: int
-    classifier_epochs: int | None
-    cifar_networks: bool
-    utility_sizes: Sequence[int] | None
-    reference: bool
-    model_selection: bool
-    device: str
-    selection: PrivateSelection | None = None
-    dp_budget: tuple[float, float] | None = None
-    left_out: Sequence[tuple[str, str]] = ()
-    real_is_public: bool = False
 
 
 class FinishedSteps:
@@ -107,278 +67,219 @@ class FinishedSteps:
         return self.folder / f"{name}-{digest[:32]}.json"
 
 
+@dataclass
 class Evaluator:
     """Evaluates one set of synthetic images. It reads real images, so results are private unless these are declared
     public.
 
     Args:
-        plan (`EvaluationPlan`): Requested measurements.
+        flags (`MeasureFlags`): Settings of the measurements.
+        choice (`Choice`): What is measured.
         folder (`Path`): Folder for features and finished steps; as private as the images.
         sets (`dict[str, ImageSet]`): Image sets `synthetic`, `real training` and optionally `real test` and `public`,
             of one shape and one label set.
+        seed (`int`, defaults to 0): Seed of all draws.
+        device (`str`, defaults to `"cpu"`): Device of networks.
         networks (`dict[str, FeatureExtractor]`): Extractors by name that are not built here.
-        pool (`WorkerPool`, *optional*): Processes that share features and classifiers.
+        pool (`WorkerPool`): Processes that share features and classifiers.
+        counted (`bool`, defaults to `False`): Whether the terminal may show the number of real images.
+        selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs;
+            defaults to synthetic ones.
+        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier trained on real images with
+            DP-SGD.
+        points (iterable of `CurvePoint`): Earlier states of the released model.
+        features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
     """
 
-    def __init__(
-        self,
-        plan: EvaluationPlan,
-        folder: Path,
-        sets: dict[str, ImageSet],
-        networks: Mapping[str, FeatureExtractor] = {},
-        pool: WorkerPool | None = None,
-    ):
-        self.plan, self.pool = plan, pool or WorkerPool()
-        self.synthetic, self.real_train, self._real_test = (
-            sets["synthetic"],
-            sets["real training"],
-            sets.get("real test"),
-        )
-        self.public = sets.get("public")
-        self.cache = FeatureCache(folder / "features", counted=plan.real_is_public, pool=self.pool)
-        self.steps = FinishedSteps(folder / "steps")
-        self._images = {name: fingerprint(images) for name, images in sets.items() if name != "real validation"}
-        self._extractors = dict(networks)
+    flags: MeasureFlags
+    choice: Choice
+    folder: Path
+    sets: Mapping[str, ImageSet]
+    seed: int = 0
+    device: str = "cpu"
+    networks: Mapping[str, FeatureExtractor] = field(default_factory=dict)
+    pool: WorkerPool = field(default_factory=WorkerPool)
+    counted: bool = False
+    selection: PrivateSelection | None = None
+    dp_budget: tuple[float, float] | None = None
+    points: Iterable[CurvePoint] = ()
+    features: Mapping[str, ImageSet] = field(default_factory=dict)
 
-    @property
-    def real_test(self) -> ImageSet:
-        """Real test images, for measurements that need them."""
-        assert self._real_test is not None
-        return self._real_test
+    def __post_init__(self) -> None:
+        self.cache = FeatureCache(self.folder / "features", counted=self.counted, pool=self.pool)
+        self.steps = FinishedSteps(self.folder / "steps")
+        self._extractors = dict(self.networks)
+        self._space: FeatureSpace | None = None
 
-    def fill(
-        self, evaluation: Evaluation, points: Iterable[CurvePoint] = (), features: Mapping[str, ImageSet] = {}
-    ) -> None:
-        """Adds all numbers and the warnings about them to a report.
+    @cached_property
+    def images(self) -> dict[str, Any]:
+        """Hashes of all images that are measured."""
+        return {name: hash_images(images) for name, images in self.sets.items() if name != "real validation"}
 
-        Args:
-            points (iterable of `CurvePoint`): Earlier states of the released model.
-            features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
-        """
-        fits = self.utility()  # first because a private choice may be refused
-        for name in self.plan.extractors:
-            evaluation.measurements += self.fidelity(name)
-        evaluation.measurements += self.training_curve(points)
-        if "complexity" in self.plan.metrics:
-            evaluation.measurements += feature_complexity({**features, DRAWN_IMAGES: self.synthetic})
-        for fit in fits:
-            evaluation.measurements += [Measurement(**each) for each in fit["measurements"]]
-            if fit["trained_on"] == "synthetic":
-                curve = evaluation.size_curves.setdefault(fit["classifier"], [])
-                curve.append((fit["size"], fit["accuracy"] / 100))
-                evaluation.confusion[fit["classifier"]] = fit["confusion"]  # the last one is for all images
-        if self.plan.model_selection:
-            evaluation.measurements += self.model_selection()
-        if self.plan.dp_budget is not None:
-            evaluation.measurements += self.dp_reference(*self.plan.dp_budget)
+    def fill(self, evaluation: Evaluation) -> None:
+        """Adds all numbers and the warnings about them to a report."""
+        found = {}
+        # Classifiers are first because a private choice may be refused.
+        for job in sorted(self.choice.jobs, key=lambda job: job[0] != "classifiers"):
+            found[job] = [replace(each, analysis=job[0]) for each in self.measure(*job, evaluation)]
+        evaluation.measurements += [each for job in self.choice.jobs for each in found[job]]
         cautions = dict.fromkeys(each.protocol.get("warning") for each in evaluation.measurements)
         evaluation.warnings += [caution for caution in cautions if caution and caution not in evaluation.warnings]
 
-    def fidelity(self, name: str) -> list[Measurement]:
-        """Measures `METRICS` in one feature space, and the domain discriminator if there are public images."""
-        metrics = [
-            metric for metric in self.plan.metrics if metric in METRICS and (metric, name) not in self.plan.left_out
-        ]
-        key = {**self._images, **self._extractor_key(name), "metrics": metrics}
+    def measure(self, name: str, extractor: str, evaluation: Evaluation) -> list[Measurement]:
+        """Measures one analysis, in a feature space if it needs one."""
+        analysis = ANALYSES[name]
+        measure = function_of(analysis.measure)
+        if not analysis.by_features:
+            return measure(self, evaluation)
+        return self.stored(
+            f"{name}-{extractor}", self.extractor_key(extractor), lambda: measure(self.space(extractor))
+        )
 
-        def compute() -> dict[str, Any]:
-            extractor, found = self.extractor(name), []
-            if metrics:
-                found = measure(
-                    extractor, self.real_train, self.synthetic, self._real_test, metrics=metrics, seed=self.plan.seed,
-                    cache=self.cache, device=self.plan.device,
-                )  # fmt: skip
-            if self.public is not None:
-                found += measure_domain(
-                    extractor, self.real_train, self.public, self.synthetic, seed=self.plan.seed, cache=self.cache
-                )
-            return _as_json(found)
+    def stored(self, name: str, key: Mapping[str, Any], compute: Callable[[], list[Measurement]]) -> list[Measurement]:
+        """Returns the stored measurements of these images, or computes and stores them."""
+        found = self.steps.get(name, {**self.images, **key}, lambda: _as_json(compute()))
+        return [Measurement(**each) for each in found["measurements"]]
 
-        return self._measurements(f"fidelity-{name}", key, compute)
-
-    def training_curve(self, points: Iterable[CurvePoint]) -> list[Measurement]:
-        """Measures the Fréchet distance of each state's images in the first feature space."""
-        return [measurement for point in points for measurement in self._curve_point(point)]
-
-    def _curve_point(self, point: CurvePoint) -> list[Measurement]:
-        name = self.plan.extractors[0]
-        key = {"real": self._images["real training"], **self._extractor_key(name), "drawing": point.drawing}
-        key |= {"weights": point.weights_sha256}
-
-        def compute() -> dict[str, Any]:
-            images = ImageSet(point.draw())
-            return _as_json(
-                measure(
-                    self.extractor(name), self.real_train, images, None, metrics=["fid"], seed=self.plan.seed,
-                    cache=self.cache, device=self.plan.device,
-                )
-            )  # fmt: skip
-
-        state = {"state": point.state.name, "dp_sgd_step": point.state.step, "drawing": point.drawing}
-        state |= {"weights_sha256": point.weights_sha256}
-        found = self._measurements("curve", key, compute)
-        return [replace(each, protocol={**each.protocol, **state}) for each in found]
-
-    def utility(self) -> list[dict[str, Any]]:
-        """Trains each classifier on fewer synthetic images, on all of them, and on real ones for reference; tests on
-        real images.
-
-        Returns:
-            `list[dict]`: Results with `classifier`, `trained_on`, `size` (images), `accuracy` in per cent, `confusion`
-                (counts `[true class][predicted class]`) and `measurements`.
-        """
-        count = len(self.synthetic)
-        asked = self.plan.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
-        sizes = [*sorted({size for size in asked if size != count}), None]
-        names = list(self.plan.classifiers)
-        if self.plan.selection is not None and names:  # one query to the validation images for all fits
-            fits = self._choose_privately(_Training(names, sizes), self.plan.selection)
-        else:
-            fits = self._train([_Training([name], [size]) for name in names for size in sizes], self.synthetic)
-        if self.plan.reference:
-            fits += self._train([_Training([name], [None], real=True) for name in names], self.real_train)
-        return sorted(fits, key=lambda fit: names.index(fit["classifier"]))
-
-    def _choose_privately(self, training: "_Training", selection: PrivateSelection) -> list[dict[str, Any]]:
-        name, key = self._step_of(training)
-        key |= {"validation": fingerprint(selection.validation), "budget": [selection.epsilon, selection.delta]}
-
-        def compute() -> dict[str, Any]:
-            return _fit(self.plan, self.synthetic, self.real_test, training, selection)
-
-        return self.steps.get(name, key, compute)["fits"]
-
-    def _train(self, trainings: "Sequence[_Training]", images: ImageSet) -> list[dict[str, Any]]:
-        """Runs independent trainings, shared by several processes."""
-        missing = [training for training in trainings if not self.steps.path(*self._step_of(training)).is_file()]
-        if missing:
-            work = partial(_fit, replace(self.plan, selection=None), images, self.real_test)
-            for training, found in zip(missing, self.pool.map(work, missing), strict=True):
-                write_json(found, self.steps.path(*self._step_of(training)))
-        return [fit for training in trainings for fit in self.steps.read(*self._step_of(training))["fits"]]
-
-    def _step_of(self, training: "_Training") -> tuple[str, dict[str, Any]]:
-        kind = "reference" if training.real else "utility"
-        key = {**self._images, **training.options(self.plan), "real": training.real}
-        return f"{kind}-{'-'.join(training.names)}", key
-
-    def model_selection(self) -> list[Measurement]:
-        """See `measure_model_selection`."""
-        options: dict[str, Any] = {
-            "seed": self.plan.seed, "epochs": self.plan.classifier_epochs, "device": self.plan.device,
-        }  # fmt: skip
-
-        def compute() -> dict[str, Any]:
-            return _as_json(measure_model_selection(self.synthetic, self.real_test, **options, pool=self.pool)[0])
-
-        return self._measurements("model_selection", {**self._images, **options}, compute)
-
-    def dp_reference(self, epsilon: float, delta: float) -> list[Measurement]:
-        """See `reference_dp`; its ledger is not kept because nothing is released."""
-        options: dict[str, Any] = {
-            "epsilon": epsilon, "delta": delta, "seed": self.plan.seed, "device": self.plan.device,
-        }  # fmt: skip
-
-        def compute() -> dict[str, Any]:
-            return _as_json(reference_dp(self.real_train, self.real_test, **options)[0])
-
-        return self._measurements("dp_reference", {**self._images, **options}, compute)
-
-    def _measurements(
-        self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]
-    ) -> list[Measurement]:
-        return [Measurement(**each) for each in self.steps.get(name, key, compute)["measurements"]]
-
-    def embedding(self, name: str) -> tuple[np.ndarray, int]:
-        """Computes t-SNE of features (van der Maaten & Hinton 2008): at most 1,000 real training images, then as many
-        synthetic ones.
-
-        Returns:
-            `tuple[np.ndarray, int]`: Points, shape `[n, 2]`, and the number of real ones.
-        """
-        draws = np.random.default_rng(self.plan.seed)
-        sets = [each.subset(draws.permutation(len(each))[:MOST_POINTS]) for each in (self.real_train, self.synthetic)]
-
-        def compute() -> dict[str, Any]:
-            features = np.concatenate([self.cache.features(self.extractor(name), each.images) for each in sets])
-            return {"points": np.round(tsne(features, self.plan.seed), 3).tolist()}
-
-        key = {**self._images, **self._extractor_key(name)}
-        return np.array(self.steps.get(f"embedding-{name}", key, compute)["points"]), len(sets[0])
-
-    def neighbours(self, which: np.ndarray, count: int) -> np.ndarray:
-        """Finds the real training images nearest in pixels to the synthetic images `which`: indices, shape
-        `[len(which), count]`."""
-        pixels = PixelExtractor()
-        return fidelity.nearest_neighbours(
-            pixels(self.real_train.images), pixels(self.synthetic.images[which]), count
-        )[0]
+    def space(self, extractor: str, **sets: ImageSet) -> FeatureSpace:
+        """Returns the feature space, with other sets in the place of its own; keeps the features of the last one."""
+        if sets or self._space is None or self._space.extractor.name != extractor:
+            device = "cpu" if self.device.startswith("mps") else self.device  # mps has no float64
+            space = FeatureSpace(self.extractor(extractor), {**self.sets, **sets}, self.seed, self.cache, device)
+            if sets:
+                return space
+            self._space = space
+        return self._space
 
     def extractor(self, name: str) -> FeatureExtractor:
         """Builds an extractor on first use, because fitting takes long."""
         if name not in self._extractors:
-            makers: dict[str, Callable[[], FeatureExtractor]] = {
-                "pixels": PixelExtractor,
-                "classifier": lambda: ClassifierExtractor(
-                    self.real_train, seed=self.plan.seed, device=self.plan.device
-                ),
-            }
-            self._extractors[name] = makers[name]()
+            self._extractors[name] = (
+                PixelExtractor() if name == "pixels"
+                else ClassifierExtractor(self.sets["real training"], seed=self.seed, device=self.device)
+            )  # fmt: skip
         return self._extractors[name]
 
-    def _extractor_key(self, name: str) -> dict[str, Any]:
+    def extractor_key(self, name: str) -> dict[str, Any]:
         """Returns the settings that determine features. Those of `classifier` depend on images and seed, so that none
         is fitted needlessly."""
         facts = None if name == "classifier" else self.extractor(name).facts
-        return {"extractor": name, "facts": facts, "seed": self.plan.seed, "device": self.plan.device}
+        return {"extractor": name, "facts": facts, "seed": self.seed, "device": self.device}
+
+
+def embedding(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+    """Computes t-SNE of features (van der Maaten & Hinton 2008) for the chart: at most 1,000 real training images,
+    then as many synthetic ones."""
+    name, draws = evaluator.choice.extractors[-1], np.random.default_rng(evaluator.seed)
+    sets = [evaluator.sets[each] for each in ("real training", "synthetic")]
+    sets = [each.subset(draws.permutation(len(each))[:MOST_POINTS]) for each in sets]
+
+    def compute() -> dict[str, Any]:
+        features = [evaluator.cache.features(evaluator.extractor(name), each.images) for each in sets]
+        return {"points": np.round(tsne(np.concatenate(features), evaluator.seed), 3).tolist()}
+
+    key = {**evaluator.images, **evaluator.extractor_key(name)}
+    points = np.array(evaluator.steps.get(f"embedding-{name}", key, compute)["points"])
+    evaluation.embedding = points, len(sets[0]), name
+    return []
+
+
+def complexity(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+    return feature_complexity({**evaluator.features, DRAWN_IMAGES: evaluator.sets["synthetic"]})
+
+
+def training_curve(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+    """Measures the Fréchet distance of each state's images in the first feature space."""
+    name, found = evaluator.choice.extractors[0], []
+    for point in evaluator.points:
+        facts = {"drawing": point.drawing, "weights_sha256": point.weights_sha256}
+        state = {"state": point.state.name, "dp_sgd_step": point.state.step, **facts}
+        measured = evaluator.stored(
+            "curve", {**evaluator.extractor_key(name), **facts},
+            lambda: measure_fid(evaluator.space(name, synthetic=ImageSet(point.draw()))),  # noqa: B023 (called here)
+        )  # fmt: skip
+        found += [replace(each, protocol={**each.protocol, **state}) for each in measured]
+    return found
+
+
+def ranking(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+    """See `measure_model_selection`."""
+    options: dict[str, Any] = {
+        "seed": evaluator.seed, "epochs": evaluator.flags.classifier_epochs, "device": evaluator.device,
+    }  # fmt: skip
+    sets = evaluator.sets["synthetic"], evaluator.sets["real test"]
+    return evaluator.stored(
+        "model_selection", options, lambda: measure_model_selection(*sets, **options, pool=evaluator.pool)[0]
+    )
+
+
+def dp_reference(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+    """See `reference_dp`; its ledger is not kept because nothing is released."""
+    assert evaluator.dp_budget is not None  # the command looked
+    options: dict[str, Any] = dict(zip(("epsilon", "delta"), evaluator.dp_budget, strict=True))
+    options |= {"seed": evaluator.seed, "device": evaluator.device}
+    sets = evaluator.sets["real training"], evaluator.sets["real test"]
+    return evaluator.stored("dp_reference", options, lambda: reference_dp(*sets, **options).measurements())
+
+
+def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+    """Trains each classifier on fewer synthetic images, on all of them, and on real ones for reference; tests on real
+    images."""
+    flags, names, count = evaluator.flags, evaluator.choice.classifiers, len(evaluator.sets["synthetic"])
+    asked = flags.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
+    sizes = [*sorted({size for size in asked if size != count}), None]
+    common = {
+        "seeds": [evaluator.seed + i for i in range(flags.repetitions)], "ensemble": flags.ensemble,
+        "epochs": flags.classifier_epochs, "cifar": flags.cifar_networks, "device": evaluator.device,
+    }  # fmt: skip
+    if evaluator.selection is not None:  # one query to the validation images for all fits
+        fits = _choose_privately(evaluator, {"classifiers": names, "sizes": sizes, **common}, evaluator.selection)
+    else:
+        trainings = [{"classifiers": [name], "sizes": [size], **common} for name in names for size in sizes]
+        fits = _train(evaluator, "synthetic", trainings)
+    if flags.reference:
+        trainings = [{"classifiers": [name], "trained_on": "real", **common} for name in names]
+        fits += _train(evaluator, "real training", trainings)
+    found = [([Measurement(**each) for each in fit["measurements"]], fit["confusion"]) for fit in fits]
+    found.sort(key=lambda fit: names.index(fit[0][0].protocol["classifier"]))
+    for (accuracy, *_), confusion in found:
+        if accuracy.protocol["trained_on"] == "synthetic":
+            evaluation.confusion[accuracy.protocol["classifier"]] = confusion  # the last one is for all images
+    return [each for measurements, _ in found for each in measurements]
+
+
+def _step_of(evaluator: Evaluator, options: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+    """Returns name and key of the stored result of a training, which `options` of `measure_utility` determine."""
+    return f"utility-{'-'.join(options['classifiers'])}", {**evaluator.images, **options, **more}
+
+
+def _choose_privately(
+    evaluator: Evaluator, options: dict[str, Any], selection: PrivateSelection
+) -> list[dict[str, Any]]:
+    budget = [selection.epsilon, selection.delta]
+    step = _step_of(evaluator, options, validation=hash_images(selection.validation), budget=budget)
+    sets = evaluator.sets["synthetic"], evaluator.sets["real test"]
+    return evaluator.steps.get(*step, partial(_fit, *sets, {**options, "selection": selection}))["fits"]
+
+
+def _train(evaluator: Evaluator, train: str, trainings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs independent trainings on a set, shared by several processes."""
+    steps = [_step_of(evaluator, options) for options in trainings]
+    missing = [i for i, step in enumerate(steps) if not evaluator.steps.path(*step).is_file()]
+    if missing:
+        work = partial(_fit, evaluator.sets[train], evaluator.sets["real test"])
+        for i, found in zip(missing, evaluator.pool.map(work, [trainings[i] for i in missing]), strict=True):
+            write_json(found, evaluator.steps.path(*steps[i]))
+    return [fit for step in steps for fit in evaluator.steps.read(*step)["fits"]]
+
+
+def _fit(train: ImageSet, real_test: ImageSet, options: dict[str, Any]) -> dict[str, Any]:
+    details = measure_utility(train, real_test, **options)
+    return {"fits": [{"confusion": each.confusion.tolist(), **_as_json(each.measurements())} for each in details]}
 
 
 def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
     return {"measurements": [each.as_json() for each in measurements]}
-
-
-@dataclass(frozen=True)
-class _Training:
-    """Classifiers trained on given numbers of synthetic images each (`None`: all), or on real images."""
-
-    names: list[str]
-    sizes: Sequence[int | None]
-    real: bool = False
-
-    def options(self, plan: EvaluationPlan) -> dict[str, Any]:
-        """Returns the arguments of `measure_utility`."""
-        return {
-            "classifiers": self.names, "seeds": [plan.seed + i for i in range(plan.repetitions)],
-            "ensemble": plan.ensemble, "epochs": plan.classifier_epochs, "cifar": plan.cifar_networks,
-            "device": plan.device, "sizes": list(self.sizes),
-        }  # fmt: skip
-
-
-def _fit(
-    plan: EvaluationPlan,
-    train: ImageSet,
-    real_test: ImageSet,
-    training: _Training,
-    selection: PrivateSelection | None = None,
-) -> dict[str, Any]:
-    options = training.options(plan)
-    if training.real:
-        details = reference_real(train, real_test, **options)[1]
-    else:
-        details = measure_utility(train, real_test, **options, selection=selection or "synthetic")[1]
-    return {"fits": [_fit_as_json(each) for each in details]}
-
-
-def _fit_as_json(details: UtilityDetails) -> dict[str, Any]:
-    protocol, measurements = details.protocol, details.measurements()
-    return {
-        "classifier": protocol["classifier"],
-        "trained_on": protocol["trained_on"],
-        "size": protocol["num_train"] + protocol["num_validation"],
-        "accuracy": measurements[0].value,
-        "confusion": details.confusion.tolist(),
-        **_as_json(measurements),
-    }
 
 
 def tsne(features: np.ndarray, seed: int) -> np.ndarray:

@@ -17,7 +17,9 @@ import torch
 from PIL import Image
 
 from ..errors import UsageError
+from ..files.file_modes import public_files
 from ..queries.perceptual import hash_weights
+from .flags import DINOV2_MODEL, MeasureFlags
 
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
@@ -25,7 +27,6 @@ INCEPTION_URL = f"https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrai
 #: Hash of the file that StyleGAN2-ADA published; k-diffusion, clean-fid's users and others state the same one.
 INCEPTION_SHA256 = "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4"
 
-DINOV2_MODEL = "facebook/dinov2-large"
 DINOV2_SIZE = 224
 #: Hidden size, layers and patch size of ViT-L/14, the network of the published FD-DINOv2.
 DINOV2_PUBLISHED = (1024, 24, 14)
@@ -192,6 +193,17 @@ class Dinov2Extractor:
         )
         pixels = torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))).to(self._device)
         return self._network(pixel_values=pixels).last_hidden_state[:, 0]
+
+
+@public_files()  # what is downloaded is shared by all who use that cache
+def load_networks(flags: MeasureFlags, device: str) -> dict[str, FeatureExtractor]:
+    """Loads the networks of `--extractors` that were trained elsewhere; raises `UsageError` where weights are damaged
+    or not there."""
+    loaders: dict[str, Callable[[], FeatureExtractor]] = {
+        "inception": lambda: InceptionExtractor(flags.inception_weights, device=device),
+        "dinov2": lambda: Dinov2Extractor(flags.dinov2_model, device=device),
+    }
+    return {name: loaders[name]() for name in flags.extractors or [] if name in loaders}
 
 
 _loaded: dict[str, Any] = {}  # the last loaded extractor

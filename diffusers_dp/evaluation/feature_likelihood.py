@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..errors import UsageError
-from .fidelity import check_features, squared_distances
+from .fidelity import squared_distances
 
 
 LIKELIHOOD_IMAGES = 10_000
@@ -50,18 +49,7 @@ def feature_likelihood_divergence(
     Returns:
         `float`: FLD, lower is better: near 0 for images as good as real ones, negative if they are better, thousands
             for copies.
-
-    Raises:
-        UsageError: There are fewer than 4 training images, 2 test images or 1 synthetic image, or features are not
-            finite.
     """
-    for features, whose in ((train, "real training"), (test, "real test"), (synthetic, "synthetic")):
-        check_features(features, whose)
-    if len(train) < 4 or len(test) < 2 or len(synthetic) < 1:
-        raise UsageError(
-            "FLD needs 4 real training images, 2 real test images and a synthetic one: give more, or leave fld out of "
-            "--metrics."
-        )
     draws = np.random.default_rng(seed)
     # The computed deviation of a constant may differ from 0, in float32 and in float64.
     mean, deviation = test.mean(axis=0, dtype=np.float64), test.std(axis=0, ddof=1, dtype=np.float64)

@@ -2,7 +2,8 @@
 """Distances between two sets of feature vectors, of synthetic and real images.
 
 Every function takes features `[n, D]`, independent of images, files and extractors; `fidelity_report.py` names the
-numbers. Distances are Euclidean. Likelihoods are in `feature_likelihood.py`.
+numbers. Features are finite (`check_features`) and enough (`analyses.py`). Distances are Euclidean. Likelihoods are in
+`feature_likelihood.py`.
 """
 
 from collections.abc import Sequence
@@ -88,19 +89,7 @@ def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = 
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
         shrink (`bool`, defaults to `False`): Whether to estimate both covariances by Ledoit & Wolf (2004), which needs
             fewer images than D. The value then depends even more on the number of images.
-
-    Raises:
-        UsageError: A set has at most D images (fewer than 2 with `shrink`), or features are not finite.
     """
-    for features, whose in ((real, "real"), (synthetic, "synthetic")):
-        check_features(features, whose)
-    dimension = real.shape[1]
-    if min(len(real), len(synthetic)) <= (1 if shrink else dimension):
-        raise UsageError(
-            f"A covariance of {dimension} feature dimensions needs more than {1 if shrink else dimension} real images "
-            f"and as many synthetic ones, of which there are {len(synthetic)}: give more, or leave fid out of "
-            "--metrics."
-        )
     (mean1, cov1), (mean2, cov2) = (_moments(features, shrink) for features in (real, synthetic))
     cross = linalg.svdvals(_root(cov1) @ _root(cov2)).sum()
     value = float(((mean1 - mean2) ** 2).sum() + np.trace(cov1) + np.trace(cov2) - 2 * cross)
@@ -169,18 +158,8 @@ def kernel_distance(
     Returns:
         `KernelDistance`: Unbiased distance, which can be negative for similar sets. Its standard error treats the
         images as fixed and the overlapping subsets as independent.
-
-    Raises:
-        UsageError: A set has fewer than 2 images, or features are not finite.
     """
-    for features, whose in ((real, "real"), (synthetic, "synthetic")):
-        check_features(features, whose)
     size = min(subset_size, len(real), len(synthetic))
-    if size < 2:
-        raise UsageError(
-            f"A kernel distance needs 2 real images and 2 synthetic ones, of which there are {len(synthetic)}: give "
-            "more, or leave kid out of --metrics."
-        )
     draws = np.random.default_rng(seed)
     values = np.empty(subsets)
     for i in range(subsets):
@@ -206,11 +185,7 @@ def inception_score(probabilities: np.ndarray) -> float:
 
     Returns:
         `float`: Score from 1 to the number of classes; higher is better.
-
-    Raises:
-        UsageError: Probabilities are not finite.
     """
-    check_features(probabilities, "synthetic")
     rows = probabilities.astype(np.float64)
     return float(np.exp(special.rel_entr(rows, rows.mean(axis=0)).sum(axis=1).mean()))
 
@@ -230,17 +205,7 @@ def precision_recall(
 
     Returns:
         `tuple[float, float]`: Precision and recall, in [0, 1].
-
-    Raises:
-        UsageError: A set has at most k images, or features are not finite.
     """
-    for features, whose in ((real, "real"), (synthetic, "synthetic")):
-        check_features(features, whose)
-    if min(len(real), len(synthetic)) <= k:
-        raise UsageError(
-            f"Precision and recall need more than {k} real images and as many synthetic ones, of which there are "
-            f"{len(synthetic)}: give more, or leave precision_recall out of --metrics."
-        )
     first, second = _centred(real, synthetic, device=device)
     return _share_within(second, first, k), _share_within(first, second, k)
 
@@ -307,18 +272,8 @@ def domain_discriminator(
     Args:
         private, public, synthetic (`np.ndarray`, shapes `[n, D]`, `[p, D]` and `[m, D]`): Features.
         seed (`int`): Seed of the five folds and of the images drawn, equally many from each domain, at most 5,000.
-
-    Raises:
-        UsageError: A domain has fewer than 10 images, or features are not finite.
     """
-    for features, whose in ((private, "private"), (public, "public"), (synthetic, "synthetic")):
-        check_features(features, whose)
     count = min(len(private), len(public), DOMAIN_IMAGES)
-    if count < 2 * DOMAIN_FOLDS:
-        raise UsageError(
-            f"A domain discriminator needs {2 * DOMAIN_FOLDS} private images and as many public ones, of which there "
-            f"are {len(public)}: give more."
-        )
     draws = np.random.default_rng(seed)
     rows = np.concatenate([domain[draws.permutation(len(domain))[:count]] for domain in (private, public)])
     is_private = np.repeat([1, 0], count)

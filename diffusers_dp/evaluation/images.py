@@ -3,8 +3,8 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decod
 from ..data.records import Id, Record
 from ..data.source import DataSource
 from ..data.sources import DatasetSource, ImageSource, load_digits_split, open_source
-from ..errors import UsageError
+from ..errors import UsageError, fields_named
 from ..methods.flag_groups import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.components import LARGEST_SIDE
@@ -136,7 +136,7 @@ class Source:
         Args:
             split (`str`): Name of the split; `train` or `test` for the embedded digits.
             shape (`tuple[int, int, int]`): Required shape of the images.
-            resize (`bool`): Whether to convert images of other shapes (see `fit`) instead of refusing them.
+            resize (`bool`): Whether to convert images of other shapes (see `fit_to_shape`) instead of refusing them.
             cache_dir (`Path`): Folder for the cache of `datasets`, as private as the images.
             limit (`int`, *optional*): Maximum number of images. They are drawn without replacement because a folder
                 may be sorted by class.
@@ -148,13 +148,9 @@ class Source:
         names, records, ids_are = self._records(split, cache_dir)
         kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
         draws, readable, position, left = np.random.default_rng(seed), 0, -1, DECODED
+        form = None if self.counted else UNCOUNTED
         for position, (encoded, label, identifier) in enumerate(
-            tqdm(
-                records,
-                desc=f"Reading {self.flag[2:]} ({split})",
-                unit="image",
-                bar_format=None if self.counted else UNCOUNTED,
-            )
+            tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
         ):
             image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
             left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
@@ -162,8 +158,12 @@ class Source:
                 raise UsageError(f"{self.flag} {self._words(split)} would unpack to far more than its files hold.")
             if image is None or identifier is None or (names is not None and label is None):
                 continue
-            if image.shape != shape:
-                image = fit(image, shape) if resize else self._refuse_shape(split, image.shape, shape)
+            if image.shape != shape and not resize:
+                raise UsageError(
+                    f"{self.flag} {self._words(split)} holds an image of {_shape_words(image.shape)} where "
+                    f"{_shape_words(shape)} are compared; --resize makes it fit."
+                )
+            image = fit_to_shape(image, shape)
             readable += 1
             if limit is None or len(kept) < limit:
                 kept.append((position, image, label, identifier))
@@ -192,12 +192,6 @@ class Source:
     def _most_pixels(self) -> int:
         return min(self.max_pixels, LARGEST_SIDE**2) if self.is_strange else self.max_pixels
 
-    def _refuse_shape(self, split: str, found: Any, wanted: Shape) -> np.ndarray:
-        raise UsageError(
-            f"{self.flag} {self._words(split)} holds an image of {_shape_words(found)} where {_shape_words(wanted)} "
-            "are compared; --resize makes it fit."
-        )
-
     def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record], str]:
         if self.name is None:
             if split not in ("train", "test"):
@@ -225,17 +219,12 @@ class Source:
         with self._own_flags():
             yield from source.records(names, cache_dir)
 
-    @contextmanager
-    def _own_flags(self) -> Iterator[None]:
-        """Replaces the flags of training in messages by those of an evaluation."""
-        try:
-            yield
-        except UsageError as error:
-            text = str(error).replace("--dataset_name", self.flag).replace("--train_split", self.split_flag)
-            text = text.replace("does not exist;", f"does not exist in {self.flag};") if "column" in text else text
-            if self.flag == "--public_images":
-                text = text.replace("--image_column", "--public_image_column")
-            raise type(error)(text) from None
+    def _own_flags(self) -> AbstractContextManager[None]:
+        """Errors of the data name the flags of an evaluation."""
+        names = {"dataset_name": self.flag[2:], "train_split": self.split_flag[2:]}
+        return fields_named(
+            names | ({"image_column": "public_image_column"} if self.flag == "--public_images" else {})
+        )
 
     def _public_name(self) -> str:
         """Returns the name without local folders."""
@@ -266,7 +255,7 @@ def _size(encoded: bytes | Path | Image.Image | None) -> int:
     return encoded.stat().st_size if isinstance(encoded, Path) and encoded.is_file() else 0
 
 
-def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
+def fit_to_shape(image: np.ndarray, shape: Shape) -> np.ndarray:
     """Converts an image to another shape, as in training and in DPImageBench: resizes the shorter side by Lanczos and
     crops the centre. Colours become grey by .299 R + .587 G + .114 B; grey channels are repeated.
 
@@ -274,6 +263,8 @@ def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
         image (`np.ndarray` of uint8, shape `[C, H, W]`): Image, C is 1 or 3.
         shape (`tuple[int, int, int]`): Target (channels, height, width).
     """
+    if image.shape == shape:
+        return image
     picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
     fitted = decode_image(picture, shape)
     assert fitted is not None  # an array can always be read
@@ -296,7 +287,7 @@ def common_shape(
     return min(synthetic[0], real[0]), *synthetic[1:]
 
 
-def _shape_words(shape: Shape) -> str:
+def _shape_words(shape: Sequence[int]) -> str:
     return f"{shape[2]}x{shape[1]} pixels and {shape[0]} channel{'s' if shape[0] > 1 else ''}"
 
 
@@ -389,7 +380,7 @@ def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | Non
     )
 
 
-def fingerprint(images: ImageSet) -> str:
+def hash_images(images: ImageSet) -> str:
     """Computes the SHA-256 of pixels, labels and class names, for cache keys. It is as private as the images, because
     somebody who has an image can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())

@@ -17,12 +17,14 @@ class Measurement:
         value (`float`): Value in the unit that the metric has in the literature.
         protocol (`dict`): Extractor, counts, split, seed: JSON values.
         standard_error (`float`, *optional*): Standard error of `value`, from several seeds or a count of test images.
+        analysis (`str`): Name of the `Analysis` that it is from. `as_json` leaves it out.
     """
 
     metric: str
     value: float
     protocol: dict[str, Any] = field(default_factory=dict)
     standard_error: float | None = None
+    analysis: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -21,7 +21,7 @@ from .images import ImageSet
 from .measurement import Measurement
 from .networks import SmallCNN, training_of
 from .selection import split_for_training
-from .utility import PER_CENT, common_classes
+from .utility import PER_CENT
 
 
 INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1.0)
@@ -96,12 +96,7 @@ def measure_model_selection(
         epochs (`int`, *optional*): Number of epochs of the MLPs and CNNs, instead of their default.
         device (`str` or `torch.device`, defaults to `"cpu"`): Device of the CNNs.
         pool (`WorkerPool`, *optional*): Processes that share the models.
-
-    Raises:
-        UsageError: Labels are missing or name no class, images differ in shape or classes, or there are fewer than
-            two.
     """
-    synthetic, real_test = common_classes(synthetic, real_test, "synthetic")
     train, held_out = split_for_training(synthetic)
     channels, height, width = synthetic.images.shape[1:]
     models = candidates((channels, height, width), seed=seed, epochs=epochs, device=device)

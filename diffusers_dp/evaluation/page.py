@@ -6,7 +6,9 @@ from importlib.resources import files
 from typing import Any
 
 from .amendments import protocol_words
+from .analyses import ANALYSES, BETTER
 from .measurement import Measurement
+from .pictures import Chart, Strip
 from .report import Evaluation
 from .summary import number, summary
 
@@ -15,45 +17,7 @@ from .summary import number, summary
 LEFT_TO_JSON = {"models", "accuracy_on_synthetic", "accuracy_on_real", "state", "dp_sgd_step", "weights_sha256"}
 
 
-@dataclass(frozen=True)
-class Chart:
-    """One picture of the page.
-
-    Args:
-        title (`str`): Question that the picture answers.
-        svg (`str`): Markup from `figures`, not escaped.
-        alt (`str`): Text alternative of the picture.
-        caption (`str`): Explanation of the picture.
-    """
-
-    title: str
-    svg: str
-    alt: str
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Strip:
-    """Images in one row: name, `data:` URI of a PNG, text alternative, and number of images."""
-
-    name: str
-    uri: str
-    alt: str
-    count: int
-
-
-#: Names of metrics by the direction of better values; other metrics have no better direction.
-LOWER_IS_BETTER = (
-    "FID", "FD-DINOv2", "Fréchet distance", "KID", "kernel distance", "FLD", "feature likelihood divergence",
-    "first moment distance", "second moment distance", "model selection: regret",
-)  # fmt: skip
-HIGHER_IS_BETTER = (
-    "Inception Score", "score", "precision", "recall", "accuracy", "model selection: Spearman correlation",
-    "model selection: top-1 agrees",
-)  # fmt: skip
-
-
-def build_page(
+def report_page(
     evaluation: Evaluation, charts: list[Chart], samples: list[Strip], neighbours: list[tuple[Strip, Strip]]
 ) -> str:
     """Builds the page. Everything but the charts is escaped because names of classes and data sets are external.
@@ -105,25 +69,8 @@ def _groups(measurements: list[Measurement]) -> list[Group]:
     found: dict[str, list[Measurement]] = {}
     for each in measurements:
         if "class" not in each.protocol:
-            found.setdefault(_title(each), []).append(each)
+            found.setdefault(ANALYSES[each.analysis].heading.format(**each.protocol), []).append(each)
     return [_group(title, group) for title, group in found.items()]
-
-
-def _title(measurement: Measurement) -> str:
-    protocol = measurement.protocol
-    if "state" in protocol:
-        return f"Along the training: features of {protocol['extractor']}"
-    if "extractor" in protocol:
-        return f"Fidelity: features of {protocol['extractor']}"
-    if "hypothetical" in protocol:
-        return "Utility: a classifier trained on real images with DP-SGD"
-    if "classifier" in protocol:
-        return f"Utility: {protocol['classifier']}, tested on real images"
-    return (
-        "Model selection"
-        if "models" in protocol
-        else "Complexity of the synthetic images and of what led to them, which reads no real one"
-    )
 
 
 def _group(title: str, measurements: list[Measurement]) -> Group:
@@ -136,10 +83,9 @@ def _group(title: str, measurements: list[Measurement]) -> Group:
     rows = []
     for each in measurements:
         own = {key: value for key, value in each.protocol.items() if key not in shared.keys() | LEFT_TO_JSON}
-        unit, name = each.protocol.get("unit", ""), each.metric.replace("_", " ")
-        plain = each.metric.split(" (")[0]
-        name += " (lower is better)" * (plain in LOWER_IS_BETTER) + " (higher is better)" * (plain in HIGHER_IS_BETTER)
-        if each.metric in ("entropy", "texture_complexity"):
+        unit, better = each.protocol.get("unit", ""), BETTER.get(each.metric.split(" (")[0])
+        name = each.metric.replace("_", " ") + (f" ({better})" if better else "")
+        if each.analysis == "complexity":
             name += f", {each.protocol['features']}"
         if "state" in each.protocol:
             name += f", {each.protocol['state']}"

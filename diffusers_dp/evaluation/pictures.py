@@ -1,15 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The pictures of a report, each with a text alternative."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from . import figures
-from .evaluator import Evaluator
+from .analyses import classifiers_first, function_of
+from .images import ImageSet
 from .measurement import Measurement
-from .page import Chart, Strip
 from .report import Evaluation, class_rates
 
 
@@ -17,17 +17,41 @@ IMAGES_PER_CLASS = 12
 SHOWN_NEIGHBOURS, NEIGHBOURS_OF = 3, 12
 
 
-def build_charts(evaluation: Evaluation, embedding: tuple[np.ndarray, int, str]) -> list[Chart]:
-    """Builds the charts for which there are numbers.
+@dataclass(frozen=True)
+class Chart:
+    """One picture of the page.
 
     Args:
-        evaluation (`Evaluation`): Results.
-        embedding (`tuple`): Points, number of real ones among them, and extractor.
+        title (`str`): Question that the picture answers.
+        svg (`str`): Markup from `figures`, not escaped.
+        alt (`str`): Text alternative of the picture.
+        caption (`str`): Explanation of the picture.
     """
-    measurements = evaluation.measurements
-    charts = _utility_charts(evaluation) + _embedding_chart(*embedding)
-    charts += _class_charts(measurements) + _domain_charts(measurements)
-    return charts + _curve_chart(measurements) + _ranking_chart(measurements)
+
+    title: str
+    svg: str
+    alt: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Images in one row: name, `data:` URI of a PNG, text alternative, and number of images."""
+
+    name: str
+    uri: str
+    alt: str
+    count: int
+
+
+def build_charts(evaluation: Evaluation) -> list[Chart]:
+    """Builds the charts for which there are numbers."""
+    charts = []
+    for analysis in classifiers_first():
+        found = [each for each in evaluation.measurements if each.analysis == analysis.name]
+        if analysis.chart is not None and (found or analysis.name == "embedding"):
+            charts += function_of(analysis.chart)(found, evaluation)
+    return charts
 
 
 def build_samples(evaluation: Evaluation) -> list[Strip]:
@@ -43,72 +67,74 @@ def build_samples(evaluation: Evaluation) -> list[Strip]:
     return strips
 
 
-def build_neighbours(evaluation: Evaluation, evaluator: Evaluator) -> list[tuple[Strip, Strip]]:
-    """Shows **single real images**: the three nearest to each of the first synthetic ones."""
-    which = np.arange(min(NEIGHBOURS_OF, len(evaluator.synthetic)))
-    found = evaluator.neighbours(which, SHOWN_NEIGHBOURS)
-    names, labels = evaluation.class_names, evaluator.synthetic.labels
+def build_neighbours(sets: Mapping[str, ImageSet]) -> list[tuple[Strip, Strip]]:
+    """Shows **single real images**: for each of the first synthetic ones the three that are nearest in pixels."""
+    from .extractors import PixelExtractor
+    from .fidelity import nearest_neighbours
+
+    synthetic, real, pixels = sets["synthetic"], sets["real training"], PixelExtractor()
+    synthetic = synthetic.subset(np.arange(min(NEIGHBOURS_OF, len(synthetic))))
+    found, _ = nearest_neighbours(pixels(real.images), pixels(synthetic.images), SHOWN_NEIGHBOURS)
+    names = synthetic.class_names or ()
     return [
         (
-            _strip(
-                names[labels[i]] if labels is not None else "",
-                evaluator.synthetic.images[i : i + 1],
-                "synthetic image",
-            ),
-            _strip("", evaluator.real_train.images[nearest], "real images, the nearest first"),
+            _strip("" if synthetic.labels is None else names[synthetic.labels[i]], synthetic.images[i : i + 1],
+                   "synthetic image"),
+            _strip("", real.images[nearest], "real images, the nearest first"),
         )
-        for i, nearest in zip(which, found, strict=True)
-    ]
+        for i, nearest in enumerate(found)
+    ]  # fmt: skip
 
 
 def _strip(name: str, images: np.ndarray, words: str) -> Strip:
     return Strip(name, figures.strip(images), f"{len(images)} {words}", len(images))
 
 
-def _utility_charts(evaluation: Evaluation) -> list[Chart]:
-    charts = []
-    names = evaluation.class_names
-    if evaluation.confusion:
-        best = max(evaluation.confusion, key=lambda name: np.trace(np.array(evaluation.confusion[name])))
-        counts = evaluation.confusion[best]
-        rates = class_rates(counts, names)
-        worst = min((row for row in rates if row["accuracy"] is not None), key=lambda row: row["accuracy"])
-        known = "classifier trained on synthetic images, judged on real test images"
-        charts.append(
-            Chart(
-                "Which classes are mistaken for which?",
-                figures.draw_confusion(counts, names),
-                f"Confusion matrix of the {best} {known}: {np.trace(np.array(counts))} of {np.sum(counts)} images are "
-                "right.",
-                f"The {best} {known}. Rows are true classes; the shade is the share of the row.",
-            )
-        )
-        charts.append(
-            Chart(
-                "Who is served worse?",
-                figures.draw_class_rates(rates),
-                f"Accuracy and precision of each class; the worst is {worst['class']} with an accuracy of "
-                f"{worst['accuracy']:.1%}.",
-                f"Accuracy: the share of a class's real images that the {best} classifier finds. Precision: the share "
-                "of its answers with that class that are right."
-                + (f" The {figures.MOST_ROWS} worst of {len(names)}." if len(names) > figures.MOST_ROWS else ""),
-            )
-        )
-    if any(len(curve) > 1 for curve in evaluation.size_curves.values()):
-        ends = ", ".join(
-            f"{name} {max(curve)[1]:.1%} with {max(curve)[0]:,}" for name, curve in evaluation.size_curves.items()
-        )
+def utility_charts(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
+    names, confusion = evaluation.class_names, evaluation.confusion
+    right = {name: np.trace(np.array(counts)) for name, counts in confusion.items()}
+    best = max(right, key=lambda name: right[name])
+    counts, worst = confusion[best], evaluation.rates(best)[0]
+    known = "classifier trained on synthetic images, judged on real test images"
+    charts = [
+        Chart(
+            "Which classes are mistaken for which?",
+            figures.draw_confusion(counts, names),
+            f"Confusion matrix of the {best} {known}: {right[best]} of {np.sum(counts)} images are right.",
+            f"The {best} {known}. Rows are true classes; the shade is the share of the row.",
+        ),
+        Chart(
+            "Who is served worse?",
+            figures.draw_class_rates(class_rates(counts, names)),
+            f"Accuracy and precision of each class; the worst is {worst['class']} with an accuracy of "
+            f"{worst['accuracy']:.1%}.",
+            f"Accuracy: the share of a class's real images that the {best} classifier finds. Precision: the share "
+            "of its answers with that class that are right."
+            + (f" The {figures.MOST_ROWS} worst of {len(names)}." if len(names) > figures.MOST_ROWS else ""),
+        ),
+    ]
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for each in found:
+        facts = each.protocol
+        if each.metric == "accuracy" and facts["trained_on"] == "synthetic":
+            size = facts["num_train"] + facts["num_validation"]
+            curves.setdefault(facts["classifier"], []).append((size, each.value / 100))
+    if any(len(curve) > 1 for curve in curves.values()):
+        ends = ", ".join(f"{name} {max(curve)[1]:.1%} with {max(curve)[0]:,}" for name, curve in curves.items())
         charts.append(
             Chart(
                 "Would more images help?",
-                figures.draw_sizes(evaluation.size_curves),
+                figures.draw_sizes(curves),
                 f"Accuracy on real test images against the number of synthetic images: {ends}.",
             )
         )
     return charts
 
 
-def _embedding_chart(points: np.ndarray, num_real: int, extractor: str) -> list[Chart]:
+def embedding_chart(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
+    if evaluation.embedding is None:
+        return []
+    points, num_real, extractor = evaluation.embedding
     return [
         Chart(
             "Do they lie in the same places?",
@@ -120,13 +146,11 @@ def _embedding_chart(points: np.ndarray, num_real: int, extractor: str) -> list[
     ]
 
 
-def _class_charts(measurements: list[Measurement]) -> list[Chart]:
+def class_charts(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
     charts = []
-    for extractor, found in _by_extractor(
-        measurements, lambda each: {"class", "extractor"} <= each.protocol.keys()
-    ).items():
-        distances = {each.protocol["class"]: each.value for each in found}
-        title = found[0].metric.removesuffix(f" of class {found[0].protocol['class']}")
+    for extractor, group in _by_extractor([each for each in found if "class" in each.protocol]).items():
+        distances = {each.protocol["class"]: each.value for each in group}
+        title = group[0].metric.removesuffix(f" of class {group[0].protocol['class']}")
         worst = max(distances, key=lambda name: distances[name])
         charts.append(
             Chart(
@@ -138,28 +162,22 @@ def _class_charts(measurements: list[Measurement]) -> list[Chart]:
     return charts
 
 
-def _domain_charts(measurements: list[Measurement]) -> list[Chart]:
+def domain_charts(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
     charts = []
-    domain = _by_extractor(measurements, lambda each: "public_origin" in each.protocol)
-    for extractor, found in domain.items():
-        share = next(each for each in found if each.metric.startswith("share"))
-        accuracy = next(each.value for each in found if each.metric.startswith("accuracy"))
+    for extractor, (share, accuracy) in _by_extractor(found).items():
         charts.append(
             Chart(
                 f"Closer to the private or to the public images? ({extractor})",
-                figures.draw_domain(share.value, share.standard_error or 0.0, accuracy),
+                figures.draw_domain(share.value, share.standard_error or 0.0, accuracy.value),
                 f"{share.value:.1%} of the synthetic images are taken for private ones by a discriminator of accuracy "
-                f"{accuracy:.1%}.",
+                f"{accuracy.value:.1%}.",
                 "A logistic regression tells real private from public images, and judges the synthetic ones.",
             )
         )
     return charts
 
 
-def _curve_chart(measurements: list[Measurement]) -> list[Chart]:
-    found = [each for each in measurements if "state" in each.protocol]
-    if not found:
-        return []
+def curve_chart(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
     points = [(each.protocol["state"], each.protocol["dp_sgd_step"], each.value) for each in found]
     images = found[0].protocol["drawing"]["num_images"]
     return [
@@ -176,14 +194,12 @@ def _curve_chart(measurements: list[Measurement]) -> list[Chart]:
     ]
 
 
-def _ranking_chart(measurements: list[Measurement]) -> list[Chart]:
-    found = next((each for each in measurements if each.metric == "model selection: regret"), None)
-    if found is None:
-        return []
-    names, synthetic, real = (found.protocol[key] for key in ("models", "accuracy_on_synthetic", "accuracy_on_real"))
-    chosen = found.protocol["chosen_on_synthetic"]
+def ranking_chart(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
+    regret = found[-1]
+    names, synthetic, real = (regret.protocol[key] for key in ("models", "accuracy_on_synthetic", "accuracy_on_real"))
+    chosen = regret.protocol["chosen_on_synthetic"]
     words = (
-        f"{len(names)} models; the one chosen on synthetic images, {chosen}, is {found.value:.1f} points below the "
+        f"{len(names)} models; the one chosen on synthetic images, {chosen}, is {regret.value:.1f} points below the "
         "best on real ones."
     )
     return [
@@ -196,11 +212,8 @@ def _ranking_chart(measurements: list[Measurement]) -> list[Chart]:
     ]
 
 
-def _by_extractor(
-    measurements: list[Measurement], wanted: Callable[[Measurement], Any]
-) -> dict[str, list[Measurement]]:
+def _by_extractor(measurements: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     groups: dict[str, list[Measurement]] = {}
     for each in measurements:
-        if wanted(each):
-            groups.setdefault(each.protocol["extractor"], []).append(each)
+        groups.setdefault(each.protocol["extractor"], []).append(each)
     return groups

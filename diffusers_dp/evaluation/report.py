@@ -11,8 +11,8 @@ import numpy as np
 
 from .. import __version__
 from ..files.output_files import write_json, write_text
-from ..release.receipt import RECEIPT_NAME
 from ..verify import Unreadable, read_receipt, receipt_digest
+from ..words import RECEIPT_NAME
 from .images import ImageSet
 from .measurement import Measurement
 
@@ -34,8 +34,8 @@ class Evaluation:
         release (`dict`, *optional*): Result of `release_facts`.
         measurements (`list[Measurement]`): All numbers.
         confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
-        size_curves (`dict`): Pairs of number of synthetic images and accuracy, by classifier.
         warnings (`list[str]`): Warnings for the reader, one sentence each.
+        embedding (`tuple`, *optional*): Points `[n, 2]` of t-SNE, number of real ones among them, and feature space.
     """
 
     read_private_data: bool
@@ -44,13 +44,20 @@ class Evaluation:
     release: dict[str, Any] | None = None
     measurements: list[Measurement] = field(default_factory=list)
     confusion: dict[str, list[list[int]]] = field(default_factory=dict)
-    size_curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    embedding: tuple[np.ndarray, int, str] | None = None
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Class names of the synthetic images, matched with the real ones; empty without labels."""
         return self.image_sets["synthetic"].class_names or ()
+
+    def rates(self, classifier: str) -> list[dict[str, Any]]:
+        """Returns `class_rates` of a classifier, the worst class first, without classes that have no real image."""
+        rows = (
+            class_rates(self.confusion.get(classifier, []), self.class_names) if classifier in self.confusion else []
+        )
+        return sorted((row for row in rows if row["accuracy"] is not None), key=lambda row: row["accuracy"])
 
     @property
     def marking(self) -> str:

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from ..accounting.ledger import LedgerRow, PrivacyLedger
-from ..accounting.ledger_file import CHOICE, Release, other_releases
+from ..accounting.ledger_file import CHOICE, ReleaseRows, other_releases
 from ..errors import UsageError
 from ..files.sealed_folder import open_sealed
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.query import Query
-from .classifiers import labels_of
+from .classifiers import required_labels
 from .images import ImageSet
 
 
@@ -45,20 +45,9 @@ def split_for_training(images: ImageSet, size: int | None = None) -> tuple[Image
     Args:
         size (`int`, *optional*): Number of images to use, the first of the shuffle; these are split 11 to 1 even if
             there are more than 60,000.
-
-    Raises:
-        UsageError: There are fewer images than `size`, or fewer than two.
     """
     train, whole = TRAIN_SHARE
     count = len(images) if size is None else size
-    if count > len(images):
-        raise UsageError(
-            f"--utility_sizes asks for {count} of {len(images)} synthetic images; lower it, or draw more."
-        )
-    if count < 2:
-        raise UsageError(
-            f"To train and to validate takes at least 2 synthetic images, not {count}; give more with --images."
-        )
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(images))[:count]
     first = train if size is None and count >= whole else max(1, count * train // whole)
     return images.subset(order[:first]), images.subset(order[first:])
@@ -108,14 +97,38 @@ class PrivateChoice:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class PrivateSelection:
+    """What a private choice asks, and what it may spend.
+
+    Args:
+        validation (`ImageSet`): Labelled real images. Their declared number is public; unreadable images count for no
+            candidate.
+        epsilon, delta (`float`): Budget of the choice.
+        ledger_path (`Path`, *optional*): Ledger of the data set, `NAME.jsonl`, locked while it is written; in memory
+            by default.
+    """
+
+    validation: ImageSet
+    epsilon: float
+    delta: float
+    ledger_path: Path | str | None = None
+
+    def ledger(self, path: Path | str | None = None, others: Sequence[ReleaseRows] = ()) -> PrivacyLedger:
+        """Opens the ledger at `path`, or in memory beside the other releases."""
+        dataset_id = None if path is None else Path(path).stem
+        return PrivacyLedger(
+            path, target_epsilon=self.epsilon, target_delta=self.delta, num_images=self.validation.public_size,
+            public_facts={
+                "image_shape": list(self.validation.images.shape[1:]), "use": "choice of classifiers' epochs",
+            },
+            unit_of_privacy=self.validation.unit_of_privacy, dataset_id=dataset_id,
+            release_id=None if dataset_id is None else CHOICE, others=others,
+        )  # fmt: skip
+
+
 def choose_privately(
-    groups: Sequence[Sequence[Predictor]],
-    validation: ImageSet,
-    *,
-    epsilon: float,
-    delta: float,
-    ledger_path: Path | str | None = None,
-    question: str | None = None,
+    groups: Sequence[Sequence[Predictor]], selection: PrivateSelection, question: str | None = None
 ) -> PrivateChoice:
     """Chooses one candidate of each group by one noisy sum over real validation images.
 
@@ -126,11 +139,7 @@ def choose_privately(
     Args:
         groups (sequence of sequences of `Predictor`): Groups of candidates. Leave out groups of one, because their
             candidate costs privacy, too.
-        validation (`ImageSet`): Labelled real images. Their declared number is public; unreadable images count for no
-            candidate.
-        epsilon, delta (`float`): Budget of the choice.
-        ledger_path (`Path`, *optional*): Ledger of the data set, `NAME.jsonl`, locked while it is written; in memory
-            by default.
+        selection (`PrivateSelection`): Validation images, budget and ledger.
         question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the
             same call has again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger.
             Without it none is kept.
@@ -142,10 +151,11 @@ def choose_privately(
     candidates = [predictor for group in groups for predictor in group]
     if not candidates or not all(groups):
         raise UsageError("There is no epoch to choose from; leave out --selection private.")
-    check_choice(validation, epsilon=epsilon, delta=delta, ledger_path=ledger_path, question=question)
-    ledger = _ledger(validation, epsilon=epsilon, delta=delta, path=ledger_path)
+    check_choice(selection, question)
+    validation, ledger_path = selection.validation, selection.ledger_path
+    ledger = selection.ledger(ledger_path)
     try:
-        _refuse_second_choice(ledger_path, validation.unit_of_privacy, question)  # checked again under the lock
+        _refuse_second_choice(selection, question)  # checked again under the lock
         noise_multiplier = ledger.rows[0]["noise_multiplier"] if ledger.rows else ledger.calibrate(1.0, 1)
         row = LedgerRow(CHOICE, "gaussian", noise_multiplier)
         asked = {"asked": question, "candidates": len(candidates)}
@@ -161,7 +171,7 @@ def choose_privately(
         stored = ask() if answers is None else answers.ask(row, ledger, ask, **asked)
         answer = stored["noisy_counts"]
         facts = {
-            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier,
+            "epsilon": ledger.epsilon(), "delta": selection.delta, "noise_multiplier": noise_multiplier,
             "sensitivity": sensitivity_of(len(candidates)), "unit_of_privacy": validation.unit_of_privacy,
             "epsilon_of_all_releases": ledger.epsilon_of_all_releases(),
             "candidates": len(candidates), "num_validation_images": validation.public_size, "statement": ONE_SUM,
@@ -187,14 +197,7 @@ def _answers(ledger_path: Path | str) -> NoisyAnswers:
     return NoisyAnswers(folder)
 
 
-def check_choice(
-    validation: ImageSet,
-    *,
-    epsilon: float,
-    delta: float,
-    ledger_path: Path | str | None = None,
-    question: str | None = None,
-) -> None:
+def check_choice(selection: PrivateSelection, question: str | None = None) -> None:
     """Refuses a choice that cannot be, before classifiers are trained in vain. See `choose_privately` for arguments.
 
     Raises:
@@ -202,41 +205,23 @@ def check_choice(
             leave nothing of a bound.
         IntegrityError: They protect another unit, or the ledger or the stored answer is damaged.
     """
-    if ledger_path is None or _refuse_second_choice(ledger_path, validation.unit_of_privacy, question):
-        return
-    others = _releases(ledger_path, validation.unit_of_privacy)
-    _ledger(validation, epsilon=epsilon, delta=delta, others=others).calibrate(1.0, 1)
+    path = selection.ledger_path
+    if path is not None and not _refuse_second_choice(selection, question):
+        selection.ledger(others=_releases(path, selection.validation.unit_of_privacy)).calibrate(1.0, 1)
 
 
-def _ledger(
-    validation: ImageSet,
-    *,
-    epsilon: float,
-    delta: float,
-    path: Path | str | None = None,
-    others: Sequence[Release] = (),
-) -> PrivacyLedger:
-    """At `path`, or in memory beside the other releases."""
-    dataset_id = None if path is None else Path(path).stem
-    return PrivacyLedger(
-        path, target_epsilon=epsilon, target_delta=delta, num_images=validation.public_size,
-        public_facts={"image_shape": list(validation.images.shape[1:]), "use": "choice of classifiers' epochs"},
-        unit_of_privacy=validation.unit_of_privacy, dataset_id=dataset_id,
-        release_id=None if dataset_id is None else CHOICE, others=others,
-    )  # fmt: skip
-
-
-def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[Release]:
+def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[ReleaseRows]:
     """All of the data set, a choice among them."""
     path = Path(ledger_path)
     return other_releases(path, dataset_id=path.stem, release_id="", unit_of_privacy=unit_of_privacy)
 
 
-def _refuse_second_choice(ledger_path: Path | str | None, unit_of_privacy: str, question: str | None) -> bool:
+def _refuse_second_choice(selection: PrivateSelection, question: str | None) -> bool:
     """Whether the validation images have answered this question. Raises `UsageError` where it was another one."""
+    ledger_path = selection.ledger_path
     if ledger_path is None:
         return False
-    found = _releases(ledger_path, unit_of_privacy)
+    found = _releases(ledger_path, selection.validation.unit_of_privacy)
     if not any(release.header["release_id"] == CHOICE and release.rows for release in found):
         return False
     kept = Path(ledger_path).with_suffix("") / CHOICE
@@ -257,7 +242,7 @@ def sensitivity_of(num_candidates: int) -> float:
 def _door_to(images: ImageSet, ledger: PrivacyLedger) -> SensitiveImages:
     """A label outside the label set is a damaged record. Where no set is declared, each class that stands there has a
     name."""
-    labels = labels_of(images)
+    labels = required_labels(images)
     names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
     units = None if images.units is None else np.unique(images.units, return_inverse=True)[1]
     return SensitiveImages(

@@ -2,7 +2,7 @@
 """The summary of a report in sentences. No torch."""
 
 from .measurement import WITH_DP, Measurement
-from .report import Evaluation, class_rates
+from .report import Evaluation
 
 
 def summary(evaluation: Evaluation) -> list[str]:
@@ -29,12 +29,7 @@ def summary(evaluation: Evaluation) -> list[str]:
         other = _best(evaluation, kind)
         if other is not None:
             lines.append(f"The best one {words} ({other.protocol['classifier']}): {_value(other)}.")
-    rates = (
-        class_rates(evaluation.confusion.get(name, []), evaluation.class_names) if name in evaluation.confusion else []
-    )
-    served = [each for each in rates if each["accuracy"] is not None]
-    if served:
-        worst = min(served, key=lambda each: each["accuracy"])
+    for worst in evaluation.rates(name)[:1]:
         lines.append(f"It serves the class {worst['class']} worst: {number(100 * worst['accuracy'], '%')}.")
     return lines
 

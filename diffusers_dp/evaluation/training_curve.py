@@ -14,7 +14,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class KeptState:
+class EarlierState:
     """A saved state of the model.
 
     Args:
@@ -33,13 +33,13 @@ class CurvePoint:
     """Images of a state, drawn only when needed.
 
     Args:
-        state (`KeptState`): State of the model.
+        state (`EarlierState`): State of the model.
         weights_sha256 (`str`): Hash of its averaged weights.
         drawing (`dict`): Other settings that determine the images: JSON values.
         draw (`Callable`): Function that returns the images, uint8, shape `[n, C, H, W]`.
     """
 
-    state: KeptState
+    state: EarlierState
     weights_sha256: str
     drawing: dict[str, Any]
     draw: Callable[[], np.ndarray]

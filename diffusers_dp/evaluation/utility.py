@@ -8,37 +8,28 @@ The numbers come from real test images without any accounting, so they are priva
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import UsageError
+from ..errors import fields_named
 from ..files.canonical import canonical_json
-from .classifiers import Classifier, build_classifier, labels_of
-from .images import ImageSet, fingerprint
+from .classifiers import Classifier, build_classifier, required_labels
+from .images import ImageSet, hash_images
 from .measurement import Measurement
-from .selection import check_choice, choose_privately, split_for_training
+from .report import class_rates
+from .selection import PrivateSelection, check_choice, choose_privately, split_for_training
 
 
 PER_CENT = 100.0
 #: Protocol note for measurements with private noise.
 FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
+#: The ledger speaks of the flags of training.
+OWN_FIELDS = {"target_epsilon": "selection_epsilon", "target_delta": "selection_delta"}
 NUM_CANDIDATES = 10  # epochs of a classifier in a private choice; the sensitivity grows with their number
-
-
-@dataclass(frozen=True)
-class PrivateSelection:
-    """Real images that choose epochs, with a privacy budget: see `choose_privately`."""
-
-    validation: ImageSet
-    epsilon: float
-    delta: float
-    ledger_path: Path | str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,16 +49,6 @@ class UtilityDetails:
     confusion: np.ndarray
     accuracies: tuple[float, ...]
 
-    @property
-    def recall(self) -> np.ndarray:
-        """Accuracy on each class, in [0, 1]; NaN for a class without test images."""
-        return _share(self.confusion.diagonal(), self.confusion.sum(1))
-
-    @property
-    def precision(self) -> np.ndarray:
-        """Share of correct predictions among those of a class, in [0, 1]; NaN for a class that was never predicted."""
-        return _share(self.confusion.diagonal(), self.confusion.sum(0))
-
     def measurements(self) -> list[Measurement]:
         """Returns the accuracy, then recall and precision of each class that has them, in per cent."""
         seeds = len(self.accuracies)
@@ -81,15 +62,15 @@ class UtilityDetails:
             "standard_error_of_test_images": binomial,
         }
         rows = [Measurement("accuracy", value, protocol, binomial if over_seeds is None else over_seeds)]
-        for metric, values, counts in (
-            ("recall", self.recall, self.confusion.sum(1)),  # recall of a class is the accuracy on that class
-            ("precision", self.precision, self.confusion.sum(0)),
-        ):
-            for name, share, of in zip(self.class_names, values, counts, strict=True):
-                if np.isfinite(share):
-                    error = _binomial_error(PER_CENT * share, of / seeds)
-                    facts = {**self.protocol, "unit": "%", "class": name, "images": int(of) // seeds}
-                    rows.append(Measurement(metric, float(PER_CENT * share), facts, error))
+        rates = class_rates(self.confusion.tolist(), self.class_names)
+        for metric, rate, counts in (  # recall of a class is the accuracy on that class
+            ("recall", "accuracy", self.confusion.sum(1)), ("precision", "precision", self.confusion.sum(0)),
+        ):  # fmt: skip
+            for row, of in zip(rates, counts, strict=True):
+                if row[rate] is not None:
+                    error = _binomial_error(PER_CENT * row[rate], of / seeds)
+                    facts = {**self.protocol, "unit": "%", "class": row["class"], "images": int(of) // seeds}
+                    rows.append(Measurement(metric, PER_CENT * row[rate], facts, error))
         return rows
 
 
@@ -106,15 +87,16 @@ def measure_utility(
     cifar: bool = False,
     device: torch.device | str = "cpu",
     trained_on: str = "synthetic",
-) -> tuple[list[Measurement], list[UtilityDetails]]:
+) -> list[UtilityDetails]:
     """Measures the accuracy on real test images of classifiers trained on synthetic images.
 
     The standard error is that over seeds (training) if there are several, otherwise the binomial one of the test
     images. The protocol states which, and always contains the binomial one.
 
     Args:
-        synthetic (`ImageSet`): Labelled synthetic images, split by `split_for_training`.
-        real_test (`ImageSet`): Labelled test images, not used for any choice.
+        synthetic (`ImageSet`): Labelled synthetic images, split by `split_for_training`. Real images for an upper
+            bound without privacy (DPImageBench draws their split with torch).
+        real_test (`ImageSet`): Labelled test images of the same classes, not used for any choice.
         classifiers (sequence of `str`): Names, see `build_classifier`.
         seeds (sequence of `int`, defaults to `(0,)`): Seeds of trainings from scratch. A classifier that does not
             depend on the seed is fitted once.
@@ -129,31 +111,16 @@ def measure_utility(
         trained_on (`str`, defaults to `"synthetic"`): Name of the training images in protocols and errors.
 
     Returns:
-        `tuple[list[Measurement], list[UtilityDetails]]`: All numbers, and one `UtilityDetails` for each classifier and
-            size.
-
-    Raises:
-        UsageError: Labels are missing or name no class, images differ in shape or classes, or a value is out of range.
+        `list[UtilityDetails]`: One for each classifier and size.
     """
-    synthetic, real_test = common_classes(synthetic, real_test, trained_on)
-    if ensemble < 1 or not seeds:
-        raise UsageError(f"--ensemble and --repetitions must be at least 1, not {ensemble} and {len(seeds)}.")
-    if isinstance(selection, str) and selection not in ("synthetic", "last"):
-        raise UsageError(f"--selection must be synthetic or private, not {selection!r}.")
     network_options: dict[str, Any] = {"epochs": epochs, "cifar": cifar, "device": device}
     question = None
     if isinstance(selection, PrivateSelection):
-        trainings = [
-            list(classifiers),
-            list(seeds),
-            None if sizes is None else list(sizes),
-            ensemble,
-            epochs,
-            cifar,
-            str(device),
-        ]
+        sized = None if sizes is None else list(sizes)
+        trainings = [list(classifiers), list(seeds), sized, ensemble, epochs, cifar, str(device)]
         question = _question(synthetic, trainings, selection)
-        _of_flags(check_choice, selection, question)
+        with fields_named(OWN_FIELDS):
+            check_choice(selection, question)
     fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
     common = {
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
@@ -162,22 +129,7 @@ def measure_utility(
     if isinstance(selection, PrivateSelection):
         fitted = list(fitted)
         common["private_selection"] = _choose(fitted, selection, question)
-    details = list(_score(fitted, real_test, common))
-    return [row for detail in details for row in detail.measurements()], details
-
-
-def reference_real(
-    real_train: ImageSet, real_test: ImageSet, **options: Any
-) -> tuple[list[Measurement], list[UtilityDetails]]:
-    """Measures the upper bound: the same classifiers trained on real images without privacy, with epochs chosen on
-    held-out real images.
-
-    Args:
-        real_train (`ImageSet`): Labelled real images, shuffled and split like synthetic ones (DPImageBench draws its
-            split with torch).
-        options: See `measure_utility`.
-    """
-    return measure_utility(real_train, real_test, **options, trained_on="real")
+    return list(_score(fitted, real_test, common))
 
 
 @dataclass(frozen=True)
@@ -215,14 +167,8 @@ def _fit_all(
 def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
     """Builds the key of a private choice: the settings of the candidates, the validation images and the budget. It
     does not contain the library's source, so that a paid answer survives an update."""
-    asked = [
-        fingerprint(synthetic),
-        trainings,
-        NUM_CANDIDATES,
-        fingerprint(selection.validation),
-        selection.epsilon,
-        selection.delta,
-    ]
+    images, validation = hash_images(synthetic), hash_images(selection.validation)
+    asked = [images, trainings, NUM_CANDIDATES, validation, selection.epsilon, selection.delta]
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
 
@@ -230,20 +176,11 @@ def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | Non
     """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
-    choice = _of_flags(partial(choose_privately, groups), selection, question)
+    with fields_named(OWN_FIELDS):
+        choice = choose_privately(groups, selection, question)
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
     return {**choice.facts, "repetition": FRESH_NOISE}
-
-
-def _of_flags(ask: Callable[..., Any], selection: PrivateSelection, question: str | None) -> Any:
-    try:
-        return ask(
-            selection.validation, epsilon=selection.epsilon, delta=selection.delta,
-            ledger_path=selection.ledger_path, question=question,
-        )  # fmt: skip
-    except UsageError as error:  # the ledger speaks of the flags of training
-        raise UsageError(str(error).replace("target_", "selection_")) from None
 
 
 @dataclass(frozen=True)
@@ -265,7 +202,7 @@ def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) 
         key = fit.classifier.name, len(fit.train) + fit.num_held_out
         of_seed = scores.setdefault(key, {})
         of_seed[fit.seed] = of_seed.get(fit.seed, 0.0) + fit.classifier.scores(real_test.images)
-        missing = np.setdiff1d(np.arange(len(class_names)), labels_of(fit.train))
+        missing = np.setdiff1d(np.arange(len(class_names)), required_labels(fit.train))
         of_fit = dict(fit.classifier.protocol)
         epoch = of_fit.pop("chosen_epoch", None)
         protocol = protocols.setdefault(key, {**common, **of_fit, "chosen_epochs": []})
@@ -282,51 +219,12 @@ def score_predictions(
     predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]
 ) -> UtilityDetails:
     """Counts the predictions for the test images; `predicted` has int64 arrays of shape `[n]`, one per seed."""
-    labels, class_names = labels_of(real_test), real_test.class_names or ()
+    labels, class_names = required_labels(real_test), real_test.class_names or ()
     confusion = np.zeros((len(class_names), len(class_names)), dtype=np.int64)
     for of_one in predicted:  # scikit-learn's function would print a warning about a single class
         np.add.at(confusion, (labels, of_one), 1)
     accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
     return UtilityDetails(protocol, class_names, confusion, accuracies)
-
-
-def common_classes(train: ImageSet, test: ImageSet, trained_on: str) -> tuple[ImageSet, ImageSet]:
-    """Returns both sets with the same class names.
-
-    Raises:
-        UsageError: Labels are missing or name no class, a set is empty, or images differ in shape or classes.
-    """
-    for images, flag, what in ((train, "--images", trained_on), (test, "--real", "real test")):
-        if images.labels is None:
-            raise UsageError(
-                f"The {what} images of {flag} have no labels, which classifiers need: name their column with "
-                "--label_column, or leave --classifiers out."
-            )
-        if len(images) == 0:
-            raise UsageError(f"{flag} holds no image; name a source that does.")
-    if train.images.shape[1:] != test.images.shape[1:]:
-        raise UsageError(
-            f"The {trained_on} images are {_words(train)} and the real ones {_words(test)} (channels x height x "
-            "width); give --resize."
-        )
-    if train.class_names and test.class_names and train.class_names != test.class_names:
-        raise UsageError(
-            f"--images has the classes {', '.join(train.class_names)} and --real {', '.join(test.class_names)}; give "
-            "both the same with --class_names."
-        )
-    labels = np.concatenate([labels_of(train), labels_of(test)])
-    names = train.class_names or test.class_names or tuple(map(str, range(int(labels.max()) + 1)))
-    if labels.min() < 0 or labels.max() >= len(names):
-        raise UsageError(f"There are labels outside the {len(names)} classes; name all classes with --class_names.")
-    return replace(train, class_names=tuple(names)), replace(test, class_names=tuple(names))
-
-
-def _words(images: ImageSet) -> str:
-    return "x".join(map(str, images.images.shape[1:]))
-
-
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
 
 
 def _binomial_error(per_cent: float, count: float) -> float:

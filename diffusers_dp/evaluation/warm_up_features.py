@@ -12,7 +12,7 @@ from ..errors import IntegrityError
 from ..files.sealed_folder import open_sealed
 from ..models.feature_generator import FeatureGenerator
 from ..queries.central_images import MeanImages, ModeImages, restore_central_images
-from ..release.receipt import RECEIPT_NAME
+from ..words import RECEIPT_NAME
 from .images import ImageSet, Shape
 
 

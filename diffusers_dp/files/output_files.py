@@ -27,4 +27,5 @@ def write_text(content: str, path: Path) -> None:
         with private_files():
             replace_file(path, content.encode())
     except OSError as error:
-        raise UsageError(f"--output_dir: {path} cannot be written ({error.strerror}); give another folder.") from None
+        reason = f"{path} cannot be written ({error.strerror}); give another folder."
+        raise UsageError(reason, field="output_dir") from None

@@ -112,6 +112,10 @@ class per_example_gradients:
                 f"{type(module).__name__} ran in float16, whose loss scaling changes gradients before they are "
                 "clipped: use bfloat16."
             )
+        if not inputs:
+            raise UnsupportedModel(
+                f"{type(module).__name__} {name!r} is called by keyword, where its input is not seen: write layer(x)."
+            )
         activation = inputs[0].detach()
         self._check_rows(name, module, len(activation) if activation.dim() else 0)
         if output.element_size() < activation.element_size() and activation.is_floating_point():

@@ -4,6 +4,7 @@ typo is refused at once."""
 
 import argparse
 import types
+from collections.abc import Sequence
 from dataclasses import Field, fields
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -68,19 +69,34 @@ def _build(config_class: type[Any], prog: str, description: str, *, short: bool)
         prog=prog, usage="%(prog)s [--config RECIPE] [--FLAG VALUE ...]", description=description,
         formatter_class=Help, allow_abbrev=False, add_help=False, exit_on_error=False,
     )  # fmt: skip
+    add_flags(parser, config_class, rare=not short, strict=False)
+    return parser
+
+
+def add_flags(
+    parser: argparse.ArgumentParser, config_class: type[Any], *, rare: bool = True, strict: bool = True
+) -> None:
+    """Adds the flags of a dataclass to a parser, group by group.
+
+    Args:
+        config_class (`type`): A dataclass that inherits from groups of flags.
+        rare (`bool`): Whether those are added that few runs need.
+        strict (`bool`): Whether the parser itself refuses what is none of a flag's `choices`, and switches take no
+            value, as commands have it. Training flags also come from recipes.
+    """
     hints = get_type_hints(config_class)
     defaults = {flag.name: flag.default for flag in fields(config_class)}  # a method may have its own
-    for group in _groups(config_class):
-        shown = [flag for flag in fields(group) if not (short and _is_rare(group, flag))]
+    for group in groups_of(config_class):
+        shown = [flag for flag in fields(group) if flag.metadata and (rare or not _is_rare(group, flag))]
         if not shown:
             continue
         section = parser.add_argument_group(group._argument_group_name)
         for flag in shown:
-            _add(section, flag, hints[flag.name], defaults[flag.name])
-    return parser
+            _add(section, flag, hints[flag.name], defaults[flag.name], strict)
 
 
-def _groups(config_class: type[Any]) -> list[Any]:
+def groups_of(config_class: type[Any]) -> list[Any]:
+    """The groups of flags of a configuration, in the order of its help."""
     groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
     order = [*FIRST, None, *LATER]
 
@@ -92,17 +108,29 @@ def _groups(config_class: type[Any]) -> list[Any]:
 
 
 def _is_rare(group: Any, flag: Field) -> bool:
-    return group._argument_group_name in LATER or flag.metadata.get("rare", False)
+    return group._argument_group_name in LATER or flag.metadata["flag"].rare
 
 
-def _add(section: Any, flag: Field, hint: Any, default: Any) -> None:
-    optional = get_origin(hint) in (Union, types.UnionType)
-    kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
-    text = flag.metadata.get("help", "").replace("%", "%%")
-    value: dict[str, Any] = {"type": kind, "metavar": "TEXT" if kind is str else "NUMBER"}
-    if kind is bool:
+def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> None:
+    kind, said = value_type(hint), flag.metadata["flag"]
+    text = said.help.replace("%", "%%")
+    several = get_origin(kind) is Sequence
+    value: dict[str, Any] = {"type": get_args(kind)[0] if several else kind, "nargs": "+" if several else None}
+    if strict and said.choices:
+        value["choices"] = said.choices
+    else:
+        value["metavar"] = said.metavar or ("TEXT" if kind is str else "NUMBER")
+    if kind is bool and strict:
+        value = {"action": "store_true"}
+    elif kind is bool:
         value = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}
     section.add_argument(f"--{flag.name}", default=default, help=text, **value)
+
+
+def value_type(hint: Any) -> Any:
+    """Type of a flag's value, from its annotation."""
+    optional = get_origin(hint) in (Union, types.UnionType)
+    return next(item for item in get_args(hint) if item is not type(None)) if optional else hint
 
 
 def _truth(text: str) -> bool:

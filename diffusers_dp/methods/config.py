@@ -4,25 +4,22 @@ import argparse
 import difflib
 import math
 import sys
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from typing import Any, TypeVar, get_type_hints, overload
 
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
-from .command_line import parser_of
-from .data_checks import refuse_columns_without_a_dataset
-from .flag_groups import parse_rate
+from .command_line import parser_of, value_type
+from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
 from .flags import DPSGDConfig, TrainingConfig
-from .latents import TRAINED, LatentConfig
+from .latents import TRAINED
 from .mean_embedding import FEATURES
 from .method import Method
 from .method_flags import FETAProConfig
 from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
 from .registry import METHODS
-from .validation import validate
 
 
 #: The configuration of each method that has a training script.
@@ -31,20 +28,6 @@ CONFIGS = {name: method.config for name, method in METHODS.items() if method.con
 CHOOSERS = {"features": FEATURES, "train": TRAINED}
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
-
-# Of each pair one flag says what the other would; the command line's choice replaces the recipe's.
-_EXCLUSIVE = (
-    ("dataset_name", "train_data_dir"),
-    ("train_batch_size", "sample_rate"),
-    ("spatial_noise_multiplier", "spatial_budget_share"),
-    ("frequency_noise_multiplier", "frequency_budget_share"),
-    ("public_dataset_name", "public_data_dir"),
-)
-# And where a pre-trained network is not one that public images teach.
-_EXCLUSIVE_STARTS = (
-    ("public_dataset_name", "pretrained_model_name_or_path"),
-    ("public_data_dir", "pretrained_model_name_or_path"),
-)
 
 
 @dataclass(frozen=True)
@@ -107,20 +90,17 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
     assert config_class is not None  # of a method that is built
     given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class, method)
     recipe = _read_recipe(given["config"], config_class) if given.get("config") else {}
-    exclusive = _EXCLUSIVE if issubclass(config_class, LatentConfig) else _EXCLUSIVE + _EXCLUSIVE_STARTS
     for source in (given, recipe):
-        for first, second in exclusive:
-            if source.get(first) is not None and source.get(second) is not None:
-                raise UsageError(f"--{first} and --{second} exclude each other; give one of them.")
+        refuse_two_ways(config_class, source)
     if recipe:
         refuse_another_data_set(given["config"], config_class.method, recipe, given)
-    for first, second in exclusive:
+    for first, second in excluding(config_class):
         for chosen, dropped in ((first, second), (second, first)):
             if chosen in given:
                 recipe.pop(dropped, None)
     config = config_class(**{**recipe, **given})
     validate(config)
-    refuse_columns_without_a_dataset(config, given)
+    refuse_without_effect(config, given)
     return config
 
 
@@ -225,9 +205,8 @@ def _read_yaml(path: str, method: str) -> dict[Any, Any]:
 
 def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
     """Checks a YAML value against the flag's type; lists become the command line's comma-separated text."""
-    optional = get_origin(hint) in (Union, types.UnionType)
-    kind = next(item for item in get_args(hint) if item is not type(None)) if optional else hint
-    if value is None and optional:
+    kind = value_type(hint)
+    if value is None and kind is not hint:
         return None
     if kind is str and _is_text_or_number(value):
         return str(value)

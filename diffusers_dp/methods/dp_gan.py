@@ -1,12 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """DP-GAN: DP-SGD on a discriminator, and a generator that learns from it. No torch."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .flag_groups import NetworkFlags, flag, run_folder
+from .flag import flag
+from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .mean_embedding import GeneratorFlags
 from .method import DP_SGD, Method
@@ -22,26 +22,29 @@ class DPGANFlags:
 
     _argument_group_name = "GAN"
 
-    gan_loss: str = flag("logistic", f"Loss of the two networks: {' | '.join(GAN_LOSSES)}.")
+    gan_loss: str = flag("logistic", f"Loss of the two networks: {' | '.join(GAN_LOSSES)}.", choices=GAN_LOSSES)
     discriminator_channels: int = flag(16, "Channels of the discriminator's first convolution.")
     discriminator_steps: int = flag(5, "Discriminator steps for one of the generator.")
     fake_accuracy_floor: float | None = flag(
         None,
         "Below this accuracy on generated images, twice as many discriminator steps follow for each of the generator; "
         "unset: the same number throughout. Real images' scores are never looked at.",
-    )
+        at_least=0, below=1,
+    )  # fmt: skip
     generator_batch_size: int = flag(256, "Images that the generator draws per step.")
     generator_learning_rate: float = flag(1e-3, "Learning rate of the generator; its course is that of DP-SGD's.")
     input_noise: float = flag(
         0.0,
         "Each image gets Gaussian noise before the discriminator sees it, of a standard deviation between 0 and this; "
         "pixels are in [-1, 1].",
+        at_least=0,
     )
     mode_seeking: float = flag(
         0.0,
         "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
+        at_least=0,
     )
-    adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.")
+    adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
 
 @dataclass
@@ -49,10 +52,10 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     """All flags of `training/train_dp_gan.py`."""
 
     method: ClassVar[str] = "dp_gan"
-    output_dir: str = run_folder("runs/dp_gan")
-    noise_multiplicity: int = flag(1, "")
-    max_grad_norm: float = flag(1.0, "")
-    learning_rate: float = flag(1e-3, "")
+    output_dir: str = "runs/dp_gan"
+    noise_multiplicity: int = 1
+    max_grad_norm: float = 1.0
+    learning_rate: float = 1e-3
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
@@ -72,27 +75,17 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
         return {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
 
     def check(self) -> None:
-        self.check_generator()
-        if self.gan_loss not in GAN_LOSSES:
-            raise UsageError(f"--gan_loss '{self.gan_loss}' is unknown; give one of {' | '.join(GAN_LOSSES)}.")
         if self.noise_bands == "auto" and self.has_guarantee:
             raise UsageError(
-                "--noise_bands auto takes the bands with the least noise in a sum of steps, and here steps do not add "
-                "up, for the generator moves what the discriminator learns: 8 bands were measured as worse "
+                "--noise_bands auto takes the bands with the least noise in a sum of steps, and here steps do not "
+                "add up, for the generator moves what the discriminator learns: 8 bands were measured as worse "
                 "(docs/dp_gan.md); leave it out, or give a number."
             )
-        for name in ("input_noise", "mode_seeking"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UsageError(f"--{name} is {getattr(self, name)}; give 0, for none, or more.")
         if self.noise_multiplicity != 1 and not self.input_noise:
             raise UsageError(
                 f"--noise_multiplicity {self.noise_multiplicity} draws the same row as often, for the discriminator's "
                 "loss draws nothing without --input_noise: leave it out."
             )
-        for name, least in (("fake_accuracy_floor", 0.0), ("adam_beta1", 0.0)):
-            value = getattr(self, name)
-            if value is not None and not least <= value < 1:
-                raise UsageError(f"--{name} is {value}; give a number from 0 to below 1.")
 
 
 METHODS = (

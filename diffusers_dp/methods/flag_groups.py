@@ -1,113 +1,36 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The groups of flags that training scripts share, each flag with its default and its help text."""
 
+import importlib.util
 import math
-from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ..data.decoding import MAX_IMAGE_PIXELS
+from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..queries.scattering import ScatteringFeatures
-from ..verify import ACCOUNTANTS
+from ..randomness.timestep_mixture import TimestepMixture
+from ..words import ACCOUNTANTS
+from .flag import RATE, SHARE, flag, integers, split_list
 
 
 #: What a training row may be taught with.
 OBJECTIVES = ("edm", "ddpm")
 #: What may befall a training row: each keeps to its own image.
 AUGMENTATIONS = ("flip", "crop")
+ROWS_APART = "flip, crop, both or nothing: what mixes images (mixup, cutmix) would let one move gradients of others"
 #: What `--report_to` may be: packages of these names.
 TRACKERS = ("tensorboard", "wandb")
 #: Of Diffusers' `get_scheduler`, those that need no other number.
 LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
-#: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
-DEFAULT_RESOLUTION = 32
-DIGITS_RESOLUTION = 8
-
-
-def flag(default: Any, text: str, *, rare: bool = False) -> Any:
-    """A field of a group of flags, with its default and its help text. One that few runs need is `rare`: `--help_all`
-    shows it."""
-    return field(default=default, metadata={"help": text, "rare": rare})
-
-
-def run_folder(default: str) -> Any:
-    """`--output_dir`, which each method has a default of its own for."""
-    return flag(default, "Folder of the run: private/ stays in the house, release/ is public.")
-
-
-@dataclass
-class DataFlags:
-    """Which images, and the public facts about them."""
-
-    _argument_group_name = "data"
-
-    dataset_name: str | None = flag(
-        None, "Hub id or local dataset folder. Without this and --train_data_dir: the embedded scikit-learn digits."
-    )
-    dataset_config_name: str | None = flag(None, "Configuration of the dataset, where it has several.", rare=True)
-    train_split: str = flag("train", "Split of --dataset_name to train on.", rare=True)
-    train_data_dir: str | None = flag(None, "Folder that holds one folder of images per class; needs --class_names.")
-    image_column: str = flag("image", "Column of --dataset_name that holds the images.", rare=True)
-    label_column: str | None = flag(
-        None, "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional."
-    )
-    class_names: str | None = flag(
-        None, "The public label set, comma-separated (a list in a recipe); unset: that of the dataset's ClassLabel."
-    )
-    resolution: int | None = flag(
-        None,
-        "Images are resized (shorter side) and centre-cropped to this side length in pixels; "
-        f"unset: {DIGITS_RESOLUTION} for the embedded digits, else {DEFAULT_RESOLUTION}.",
-    )
-    num_channels: int | None = flag(None, "1 (grey) or 3 (RGB); unset: 1 for the embedded digits, else 3.")
-    unit_column: str | None = flag(
-        None,
-        "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected "
-        "together, and N counts units; unset: each image is one unit.",
-    )
-    key_column: str | None = flag(
-        None,
-        "Column of --dataset_name with a key of each image. --noise_bands and --validation_size go by it, so that a "
-        "row that is missing moves no other; unset: by the row's number, or a file's path.",
-        rare=True,
-    )
-    num_train_units: int | None = flag(None, "N, the declared, public number of units of --unit_column.")
-    max_images_per_unit: int | None = flag(
-        None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8.", rare=True
-    )
-    num_train_images: int | None = flag(
-        None,
-        "N, the declared, public number of images to train on, without the validation images; "
-        "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the "
-        "most images that there are.",
-    )
-    max_image_pixels: int = flag(
-        MAX_IMAGE_PIXELS,
-        "An image of more pixels (width times height, read from its header) is not decoded and contributes nothing, "
-        "like a damaged one.",
-        rare=True,
-    )
-    value_range: str | None = flag(
-        None,
-        "Declared grey values that become black and white, of images with more than 8 bits: 0,4095 for 12 bits; "
-        "unset: 0,65535, and of floating-point images 0,1 or 0,255.",
-    )
-    window: str | None = flag(
-        None, "The same as --value_range, as scanners say it: center,width, such as 40,400 (Hounsfield units)."
-    )
-    image_suffixes: str | None = flag(
-        None,
-        "Suffixes of files in --train_data_dir that are images, comma-separated; others are ignored. DICOM (.dcm) and "
-        "NIfTI (.nii,.nii.gz: the middle plane) need diffusers_dp[medical] and --window; unset: the usual ones of "
-        "pictures, such as .png, .jpg and .tif.",
-    )
-    validation_size: int = flag(
-        0,
-        "Images held out of the split, never trained on: each by a public hash of its path, key, row number or unit. "
-        "About as many are held out, and N, rates and divisors use this number.",
-        rare=True,
-    )
+#: What a flag says that holds a distribution of diffusion times.
+TIMES: dict[str, Any] = {
+    "read": TimestepMixture.parse,
+    "range": "intervals that cover 0 to 1000 in order, with positive weights whose sum is 1, such as "
+    "0-200:0.05,200-800:0.9,800-1000:0.05",
+}
+SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 
 
 @dataclass
@@ -120,21 +43,22 @@ class PrivacyFlags:
         10.0,
         "Total epsilon of all stages together. 'inf', for comparison alone: no noise anywhere, whatever other flags "
         "say, NO guarantee and no release, but output_dir/no_guarantee/.",
+        or_else=math.inf,
     )
-    target_delta: float | None = flag(None, "delta of the guarantee, below 1/N; unset: 1/(N ln N).")
+    target_delta: float | None = flag(None, "delta of the guarantee, below 1/N; unset: 1/(N ln N).", above=0, below=1)
     allow_large_delta: bool = flag(
         False,
         "Take a --target_delta of 1/N or more, though it allows to publish some records outright; "
         "plan, card, page and `verify` then say so.",
         rare=True,
     )
-    accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True)
+    accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True, choices=ACCOUNTANTS)
     evaluation_reserve: float | None = flag(
         None,
         "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy "
         "answer (accuracy, moments) stands in its receipt and card; unset: nothing is left, and nothing is asked.",
-        rare=True,
-    )
+        rare=True, **SHARE,
+    )  # fmt: skip
     num_evaluation_images: int = flag(
         5000, "Images drawn for that question; without --evaluation_reserve none are.", rare=True
     )
@@ -142,15 +66,28 @@ class PrivacyFlags:
         None,
         "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one "
         "alone.",
+        needs=("ledger_dir",),
     )
     ledger_dir: str | None = flag(
-        None, "Private folder of the ledgers of --dataset_id, the same for all its releases."
-    )
+        None,
+        "Private folder of the ledgers of --dataset_id, the same for all its releases.",
+        place=True, needs=("dataset_id",),
+    )  # fmt: skip
     dataset_epsilon: float | None = flag(
         None,
         "Bound on epsilon of all releases of --dataset_id together, at this run's delta, later ones too; unset: none. "
         "Bounds of earlier ones hold at their deltas.",
+        needs=("dataset_id",),
     )
+
+    @property
+    def has_guarantee(self) -> bool:
+        """False with `--target_epsilon inf`, and with nothing else."""
+        return self.target_epsilon != math.inf
+
+    def check(self) -> None:
+        if self.dataset_id is not None:
+            check_dataset_id(self.dataset_id)
 
 
 @dataclass
@@ -164,17 +101,19 @@ class DPSGDFlags:
         0,
         "DP-SGD steps that the noise is calibrated for beyond --max_train_steps, so that as many may be lost to "
         "interruptions before a run ends early; spent only when lost.",
-        rare=True,
-    )
+        rare=True, at_least=0,
+    )  # fmt: skip
     train_batch_size: int | None = flag(
-        None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N)."
+        None,
+        "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N).",
+        excludes=("sample_rate",),
     )
     sample_rate: str | None = flag(
         None,
         "Poisson sample rate q in place of --train_batch_size: a decimal or a fraction such as 1/14; "
         "the gradient sum is divided by floor(qN).",
-        rare=True,
-    )
+        rare=True, **RATE,
+    )  # fmt: skip
     truncated_poisson: bool = flag(
         False,
         "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has "
@@ -186,21 +125,28 @@ class DPSGDFlags:
         "Steps over which DP-SGD's noise is correlated, so that it cancels in their sum: 1 | 4 | 8 | 16, or 'auto' "
         "for the one with the least computed error. As many groups of images take turns. With b bands, b - 1 vectors "
         "like the model stay in memory.",
-        rare=True,
-    )
+        rare=True, choices=("1", "auto", "4", "8", "16"),
+    )  # fmt: skip
     noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
     max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
-    lr_scheduler: str = flag("constant", f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.", rare=True)
-    lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.", rare=True)
-    ema_decay: float = flag(0.999, "Decay of the averaged weights, warmed up; restarted at every stage.", rare=True)
+    lr_scheduler: str = flag(
+        "constant",
+        f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.",
+        rare=True, choices=LR_SCHEDULERS,
+    )  # fmt: skip
+    lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.", rare=True, at_least=0)
+    ema_decay: float = flag(
+        0.999, "Decay of the averaged weights, warmed up; restarted at every stage.", rare=True, at_least=0, below=1
+    )
     max_physical_batch_size: str = flag(
         "64",
         "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no "
         "effect on the distribution of the result.",
-    )
+        read=int, or_else="auto", range="an integer of at least 1, or auto",
+    )  # fmt: skip
     no_engine_tuning: bool = flag(
         False,
         "Form gradients per image in fixed ways, not in those that are fastest on this machine (a second or two of "
@@ -213,26 +159,69 @@ class DPSGDFlags:
         "unset: what `accelerate launch` was told or is configured to, else no.",
     )
 
+    @property
+    def counted_steps(self) -> int:
+        """DP-SGD steps that the noise is calibrated for: those that are trained, and those that may be lost."""
+        return self.max_train_steps + self.restart_slack
+
+    @property
+    def physical_batch_size(self) -> int | None:
+        """`--max_physical_batch_size` as a number, `None` for `auto`."""
+        return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
+
+    @property
+    def precision(self) -> str:
+        """`--mixed_precision`, or what Accelerate's launcher was told."""
+        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+
+    def check(self) -> None:
+        if self.lr_warmup_steps and self.lr_scheduler == "constant":
+            raise UsageError(
+                "--lr_warmup_steps has no effect with --lr_scheduler constant; give --lr_scheduler "
+                "constant_with_warmup."
+            )
+        if self.lr_warmup_steps >= self.max_train_steps:
+            raise UsageError(
+                f"--lr_warmup_steps is {self.lr_warmup_steps}; give fewer than --max_train_steps "
+                f"{self.max_train_steps}."
+            )
+        if self.precision not in ("no", "bf16"):
+            reason = "is not supported"
+            if self.precision == "fp16":
+                reason = "needs loss scaling, which changes gradients before they are clipped"
+            raise UsageError(f"--mixed_precision {self.precision} {reason}; give bf16 or no.")
+        if self.truncated_poisson and self.noise_bands != "1":
+            raise UsageError(
+                f"--noise_bands {self.noise_bands} and --truncated_poisson exclude each other: correlated noise has "
+                "no proof for truncated samples; leave one of them out."
+            )
+
 
 @dataclass
 class LevelFlags:
     """The levels of a UNet."""
 
-    block_out_channels: str = flag("16,32", "Channels per level, comma-separated (a list in a recipe).")
+    block_out_channels: str = flag(
+        "16,32",
+        "Channels per level, comma-separated (a list in a recipe).",
+        read=integers, range="a positive integer per level, such as 32,64",
+    )  # fmt: skip
     layers_per_block: int = flag(1, "Residual blocks per level.")
     attention_resolutions: str = flag(
-        "", "Feature-map sizes (of patches, or of latents) that get attention, comma-separated (a list in a recipe)."
-    )
+        "",
+        "Feature-map sizes (of patches, or of latents) that get attention, comma-separated (a list in a recipe).",
+        read=integers, range="sizes of feature maps, comma-separated, or nothing",
+    )  # fmt: skip
 
     @property
     def channels_per_level(self) -> tuple[int, ...]:
-        """`--block_out_channels` as integers. Raises `ValueError` where they are none."""
-        return tuple(int(item) for item in split_list(self.block_out_channels))
+        """`--block_out_channels` as integers."""
+        return integers(self.block_out_channels)
 
     @property
     def attention_sizes(self) -> tuple[int, ...]:
-        """`--attention_resolutions` as integers. Raises `ValueError` where they are none."""
-        return tuple(int(item) for item in split_list(self.attention_resolutions))
+        """`--attention_resolutions` as integers."""
+        return integers(self.attention_resolutions)
 
 
 @dataclass
@@ -253,6 +242,26 @@ class NetworkFlags(LevelFlags):
             "patch_size": self.patch_size,
         }
 
+    if TYPE_CHECKING:  # of `DataFlags`
+
+        @property
+        def image_shape(self) -> tuple[int, int, int]: ...
+
+    def check(self) -> None:
+        side, levels = self.image_shape[1], len(self.channels_per_level)
+        factor = self.patch_size * 2 ** (levels - 1)
+        if side % factor:
+            raise UsageError(
+                f"--resolution {side} is not divisible by {factor} (--patch_size times 2 for each further level of "
+                f"--block_out_channels); give --resolution {math.ceil(side / factor) * factor}, or fewer levels."
+            )
+        sizes = [side // self.patch_size // 2**level for level in range(levels)]
+        if not set(self.attention_sizes) <= set(sizes):
+            raise UsageError(
+                f"--attention_resolutions is '{self.attention_resolutions}', but this model has feature maps of size "
+                f"{', '.join(map(str, sizes))}; give some of these, or nothing."
+            )
+
 
 @dataclass
 class ScatteringFlags:
@@ -261,7 +270,7 @@ class ScatteringFlags:
     _argument_group_name = "scattering"
 
     scattering_levels: int = flag(
-        2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.", rare=True
+        2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.", rare=True, at_most=12
     )
     scattering_angles: int = flag(6, "Angles L of the wavelets.", rare=True)
     scattering_length_scale: float | None = flag(
@@ -285,13 +294,24 @@ class ScatteringFlags:
     def check_levels(self, image_shape: tuple[int, ...]) -> None:
         if 2**self.scattering_levels > min(image_shape[1:]):
             raise UsageError(
-                f"--scattering_levels {self.scattering_levels} leaves nothing of images of {image_shape[1]} "
-                "pixels a side; give fewer."
+                f"--scattering_levels {self.scattering_levels} leaves nothing of images of {image_shape[1]} pixels a "
+                "side; give fewer."
             )
 
 
+class TimesOfRows:
+    """Of a configuration with `--timestep_mixture`."""
+
+    timestep_mixture: str | None
+
+    @property
+    def mixture(self) -> TimestepMixture | None:
+        """`--timestep_mixture`, read."""
+        return None if self.timestep_mixture is None else TimestepMixture.parse(self.timestep_mixture)
+
+
 @dataclass
-class ModelFlags:
+class ModelFlags(TimesOfRows):
     """The denoiser, and what befalls its training rows."""
 
     _argument_group_name = "model"
@@ -300,32 +320,47 @@ class ModelFlags:
         None,
         "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps, linear schedule); unset: that of the "
         "pre-trained model, else edm (train_dp_diffusion.py: ddpm).",
+        choices=OBJECTIVES,
     )
     sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].", rare=True)
     sigma_min: float = flag(
         0.002,
         "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings its "
         "own, unless another than 0.002 is given.",
-        rare=True,
-    )
-    p_mean: float = flag(-0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.", rare=True)
+        rare=True, above=0, below=SIGMA_MAX,
+    )  # fmt: skip
+    p_mean: float = flag(
+        -0.5,
+        "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.",
+        rare=True, at_least=-10, at_most=10,
+    )  # fmt: skip
     p_std: float = flag(
-        0.8, "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.", rare=True
+        0.8,
+        "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.",
+        rare=True, above=0, at_most=5,
+    )  # fmt: skip
+    label_dropout: float = flag(
+        0.1, "Probability that a label is replaced by 'no label' during training.", rare=True, at_least=0, below=1
     )
-    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.", rare=True)
     timestep_mixture: str | None = flag(
         None,
         "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
         "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the "
         "noise levels with edm; unset: evenly.",
-        rare=True,
-    )
+        rare=True, **TIMES,
+    )  # fmt: skip
     augmentations: str = flag(
         "",
         "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half "
         "of them), crop (shifted by up to an eighth of the side), both (comma-separated; a list in a recipe), or "
         "nothing.",
-    )
+        read=split_list, choices=AUGMENTATIONS, range=ROWS_APART,
+    )  # fmt: skip
+
+    @property
+    def augmentation_names(self) -> tuple[str, ...]:
+        """`--augmentations`, one by one."""
+        return split_list(self.augmentations)
 
 
 @dataclass
@@ -339,16 +374,18 @@ class RunFlags:
         "Recipe, flags that differ from the defaults: the path of a YAML file, or the name of one that comes with the "
         "package, such as mnist_cpu; a file of that name in the current folder wins.",
     )
-    output_dir: str = run_folder("runs")
-    seed: int = flag(0, "Seed of all that is not private; noise and Poisson draws never use it.")
+    output_dir: str = flag("runs", "Folder of the run: private/ stays in the house, release/ is public.", place=True)
+    seed: int = flag(
+        0, "Seed of all that is not private; noise and Poisson draws never use it.", at_least=0, at_most=2**32 - 1
+    )
     dry_run: bool = flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
     skip_preflight: bool = flag(
         False,
         "Leave out the pre-flight: some seconds in which the mechanism is audited on stand-in records.",
         rare=True,
     )
-    resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.")
-    num_inference_steps: int = flag(20, "Sampling steps for samples.png.", rare=True)
+    resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.", place=True)
+    num_inference_steps: int = flag(20, "Sampling steps for samples.png.", rare=True, at_most=1_000)
 
 
 @dataclass
@@ -369,12 +406,30 @@ class CheckpointFlags:
         None,
         f"Tracker, one of {', '.join(TRACKERS)}: is told step, learning rate and epsilon at each checkpoint, and the "
         "speed of the whole run, no loss or gradient norm; unset: none.",
+        choices=TRACKERS,
     )
     leaky_logs: bool = flag(
         False,
         "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, "
         "never pass them on.",
     )
+
+    def check(self) -> None:
+        if self.report_to is not None and importlib.util.find_spec(self.report_to) is None:
+            raise UsageError(
+                f"--report_to {self.report_to} needs a package: pip install diffusers_dp[{self.report_to}], or leave "
+                "it out."
+            )
+
+
+@dataclass
+class LoopFlags(DPSGDFlags, CheckpointFlags):
+    """What the loop of DP-SGD reads."""
+
+    @property
+    def reserved_together(self) -> int:
+        """Steps between two checkpoints: a crash can lose as many."""
+        return self.checkpointing_steps or max(1, self.max_train_steps // 10)
 
 
 @dataclass
@@ -387,30 +442,8 @@ class HubFlags:
         False, "Upload the folder release/, and nothing else, when it is finished; asked of the Hub at the start."
     )
     hub_model_id: str | None = flag(
-        None, "Name on the Hub, owner/name; unset: the name of --output_dir, as one of your own."
+        None,
+        "Name on the Hub, owner/name; unset: the name of --output_dir, as one of your own.",
+        needs=("push_to_hub",),
     )
-    hub_private_repo: bool = flag(False, "Make a new repository private.")
-
-
-def split_list(text: str) -> tuple[str, ...]:
-    """Splits a comma-separated flag; spaces around the items and empty items do not count."""
-    return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def parse_rate(text: str) -> Fraction:
-    """
-    Reads a sample rate exactly, so that floor(qN) is not at the mercy of rounding.
-
-    Args:
-        text (`str`): A decimal (`"0.1"`) or a fraction (`"1/14"`).
-
-    Returns:
-        `Fraction`: The rate.
-
-    Raises:
-        `ValueError`: It is neither.
-    """
-    try:
-        return Fraction(text.strip())
-    except ZeroDivisionError as error:
-        raise ValueError(f"{text} divides by zero") from error
+    hub_private_repo: bool = flag(False, "Make a new repository private.", needs=("push_to_hub",))

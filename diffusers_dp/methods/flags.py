@@ -1,29 +1,17 @@
 """What the flags that training scripts share mean; the flags themselves are in `flag_groups.py`."""
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..data.decoding import ValueRange
 from ..data.source import DataSource
+from ..errors import UsageError
 from ..queries.query import Query
+from ..queries.semantic import SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
-from .flag_groups import (
-    DEFAULT_RESOLUTION,
-    DIGITS_RESOLUTION,
-    CheckpointFlags,
-    DataFlags,
-    DPSGDFlags,
-    HubFlags,
-    ModelFlags,
-    NetworkFlags,
-    PrivacyFlags,
-    RunFlags,
-    split_list,
-)
-from .grey_values import parse_range, parse_suffixes
+from .data_flags import DataFlags, refuse_sensitive_as_public, refuse_writing_among_images
+from .flag_groups import HubFlags, LoopFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags
 
 
 @dataclass(frozen=True)
@@ -109,8 +97,47 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """What the receipt says of the training, by flags. A run that goes on keeps them."""
         return {}
 
+    @property
+    def public_places(self) -> dict[str, str]:
+        """Where public images are, by their flags."""
+        return {}
+
     def check(self) -> None:
-        """Refuses what the method's own flags cannot be together. Raises `UsageError`."""
+        """Refuses flags that cannot be together. The `check` of each group is called by itself, see `flag.validate`.
+
+        Raises:
+            UsageError: One sentence that names the flag and the remedy.
+        """
+        if not (self.uses_digits or self.dataset_name or self.train_data_dir or self.dry_run):
+            raise UsageError("--class_names is given but no images are; add --train_data_dir or --dataset_name.")
+        sensitive = {
+            name: place for name in ("dataset_name", "train_data_dir") if (place := getattr(self, name)) is not None
+        }
+        refuse_sensitive_as_public(sensitive, self.public_places)
+        ledger_dir = None if self.ledger_dir is None else self.ledger_path.parent
+        refuse_writing_among_images(sensitive | self.public_places, self.output_dir, ledger_dir)
+        if self.has_guarantee:
+            self._check_sum_of_shares()
+            return
+        for name in ("push_to_hub", "evaluation_reserve", "dataset_id"):
+            if getattr(self, name):
+                raise UsageError(
+                    f"--{name} and --target_epsilon inf exclude each other: a run without guarantee is not published, "
+                    "and has no budget; leave one of them out."
+                )
+
+    def _check_sum_of_shares(self) -> None:
+        """Shares are of one budget, the composed RDP at one order, and `takes_rest` gets the rest. A tighter
+        accountant may find something left where their sum is 1 or more, but then none of them is the share that was
+        asked for."""
+        shares = self.asked_shares
+        total = math.fsum(shares.values())
+        if total >= 1:
+            given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
+            raise UsageError(
+                f"{given} are {total:g} of the budget together, which leaves nothing to {self.takes_rest}: lower them "
+                "to a sum below 1."
+            )
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         """Refuses what does not fit the classes, which may be known by the data set's metadata alone. Raises
@@ -143,21 +170,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return None if self.public_training is None else self.public_training.images
 
     @property
-    def has_guarantee(self) -> bool:
-        """False with `--target_epsilon inf`, and with nothing else."""
-        return self.target_epsilon != math.inf
-
-    @property
-    def unit_of_privacy(self) -> str:
-        """What is protected as a whole: an image, or what `--unit_column` tells apart."""
-        return self.unit_column or "image"
-
-    @property
-    def images_per_unit(self) -> int:
-        """`--max_images_per_unit` with its default filled in; 1 where each image is a unit."""
-        return 1 if self.unit_column is None else self.max_images_per_unit or 8
-
-    @property
     def ledger_path(self) -> Path:
         """The file of the run's ledger; with `--dataset_id` that of all releases of the data set."""
         folder = Path(self.output_dir, "private") if self.ledger_dir is None else Path(self.ledger_dir).expanduser()
@@ -177,28 +189,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return self.hub_model_id or Path(self.output_dir).resolve().name
 
     @property
-    def uses_digits(self) -> bool:
-        """True where no flag names or describes other images: the embedded digits."""
-        return self.dataset_name is None and self.train_data_dir is None and self.class_names is None
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of the images that the model sees, with defaults filled in."""
-        side = self.resolution or (DIGITS_RESOLUTION if self.uses_digits else DEFAULT_RESOLUTION)
-        channels = self.num_channels or (1 if self.uses_digits else 3)
-        return channels, side, side
-
-    @property
-    def declared_class_names(self) -> tuple[str, ...] | None:
-        """`--class_names` as a tuple, `None` where not given."""
-        return None if self.class_names is None else split_list(self.class_names)
-
-    @property
-    def declared_range(self) -> ValueRange | None:
-        """What is black and what is white, of images with more than 8 bits."""
-        return parse_range(self.value_range, self.window)
-
-    @property
     def data(self) -> DataSource:
         """The sensitive images."""
         names = (
@@ -210,35 +200,28 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
             **{name: getattr(self, name) for name in names},
             class_names=self.declared_class_names,
             value_range=self.declared_range,
-            image_suffixes=parse_suffixes(self.image_suffixes),
+            image_suffixes=self.suffixes,
             declared_only=self.dry_run and self.num_train_images is not None,
         )
 
-    # Of a method without DP-SGD.
+    # What a method without DP-SGD has in the place of flags.
+
+    leaky_logs = False
+    no_engine_tuning = True
+
+    @property
+    def report_to(self) -> str | None:
+        """Tracker of DP-SGD."""
+        return None
 
     @property
     def precision(self) -> str:
-        """Of what is computed for the door."""
+        """Precision of what is computed for the door."""
         return "no"
-
-    @property
-    def tunes_engine(self) -> bool:
-        """Whether gradients per image are formed in the way that is fastest on the machine."""
-        return False
-
-    @property
-    def has_leaky_logs(self) -> bool:
-        """Whether something is written that no guarantee covers."""
-        return False
-
-    @property
-    def tracker(self) -> str | None:
-        """Who is told how DP-SGD goes on."""
-        return None
 
 
 @dataclass
-class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
+class DPSGDConfig(LoopFlags, TrainingConfig):
     """The flags of a method that ends with DP-SGD, on whatever network."""
 
     @property
@@ -260,94 +243,67 @@ class DPSGDConfig(DPSGDFlags, CheckpointFlags, TrainingConfig):
         return "DP-SGD"
 
     @property
-    def counted_steps(self) -> int:
-        """DP-SGD steps that the noise is calibrated for: those that are trained, and those that may be lost."""
-        return self.max_train_steps + self.restart_slack
-
-    @property
     def bands(self) -> int | None:
         """`--noise_bands` as a number, `None` for `auto`; without noise there is nothing to choose, and it is 1."""
         if self.noise_bands == "auto":
             return None if self.has_guarantee else 1
         return int(self.noise_bands)
 
-    @property
-    def physical_batch_size(self) -> int | None:
-        """`--max_physical_batch_size` as a number, `None` for `auto`. Raises `ValueError` where it is neither."""
-        return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
+    def check(self) -> None:
+        if self.truncated_poisson:
+            self._check_truncated()
+        if self.bands is not None and self.bands > self.max_train_steps:
+            raise UsageError(
+                f"--noise_bands {self.bands} is more than --max_train_steps {self.max_train_steps}: a band for each "
+                "step is the most; lower the one or raise the other."
+            )
+        if not self.has_guarantee and self.bands != 1:
+            raise UsageError(
+                f"--noise_bands {self.noise_bands} and --target_epsilon inf exclude each other: without noise nothing "
+                "is correlated; leave one of them out."
+            )
+        size = self.physical_batch_size
+        if self.unit_column is not None and size is not None and size < self.images_per_unit:
+            raise UsageError(
+                f"--max_images_per_unit {self.images_per_unit} is more than --max_physical_batch_size {size}, and a "
+                "unit is never split: lower the one or raise the other."
+            )
 
-    @property
-    def dp_sgd_settings(self) -> dict[str, Any]:
-        """How DP-SGD goes on between noisy gradients, as `DPSGDSettings` takes it."""
-        names = (
-            "max_train_steps", "learning_rate", "lr_scheduler", "lr_warmup_steps", "ema_decay", "checkpointing_steps",
-            "checkpoints_total_limit", "physical_batch_size",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def forecast_settings(self) -> dict[str, Any]:
-        """What decides how long it takes, as `runs.forecast` takes it."""
-        return {
-            "stages": self.ordinary_training,
-            "physical_batch_size": self.physical_batch_size,
-            "checkpoints_total_limit": self.checkpoints_total_limit,
-        }
-
-    @property
-    def precision(self) -> str:
-        """`--mixed_precision`, or what Accelerate's launcher was told."""
-        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-
-    @property
-    def tunes_engine(self) -> bool:
-        """Not `--no_engine_tuning`."""
-        return not self.no_engine_tuning
-
-    @property
-    def has_leaky_logs(self) -> bool:
-        """`--leaky_logs`."""
-        return self.leaky_logs
-
-    @property
-    def tracker(self) -> str | None:
-        """`--report_to`."""
-        return self.report_to
-
-
-class TimesOfRows:
-    """Of a configuration with `--timestep_mixture`."""
-
-    timestep_mixture: str | None
-
-    @property
-    def mixture(self) -> TimestepMixture | None:
-        """`--timestep_mixture`, read. Raises `UsageError` where it is none."""
-        if self.timestep_mixture is None:
-            return None
-        return TimestepMixture.parse(self.timestep_mixture, "timestep_mixture")
+    def _check_truncated(self) -> None:
+        reason = None
+        if self.accountant != "pld":
+            reason = f"accountant {self.accountant} exclude each other; only pld counts such samples."
+        elif self.validation_size:
+            reason = (
+                "validation_size exclude each other: the cost of a truncated sample needs the exact number of images, "
+                "and images are held out by their ids; leave one of them out."
+            )
+        elif self.unit_column is not None:
+            reason = "unit_column exclude each other: units have no common number of images."
+        if reason is not None:
+            raise UsageError(f"--truncated_poisson and --{reason}")
 
 
 @dataclass
-class DiffusionConfig(TimesOfRows, NetworkFlags, ModelFlags, DPSGDConfig):
+class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
     """The flags of a method that ends with DP-SGD on a diffusion model."""
 
     #: Where neither `--objective` nor a pre-trained model says one.
     default_objective: ClassVar[str] = "edm"
 
-    @property
-    def row_settings(self) -> dict[str, Any]:
-        """What befalls a training row, as `models.build_objective` takes it."""
-        return {
-            "label_dropout": self.label_dropout,
-            "p_mean": self.p_mean,
-            "p_std": self.p_std,
-            "mixture": self.mixture,
-            "augmentations": self.augmentation_names,
-            "bf16": self.precision == "bf16",
-        }
+    mix_public_images = False  # where the method has no such flag
 
     @property
-    def augmentation_names(self) -> tuple[str, ...]:
-        """`--augmentations`, one by one."""
-        return split_list(self.augmentations)
+    def semantic_query(self) -> SemanticQuery | None:
+        """Which public classes the sensitive images look like, where the method asks."""
+        return None
+
+    @property
+    def starts_from(self) -> tuple[str | None, str | None]:
+        """Name and revision of a pre-trained pipeline, where the method can begin with one."""
+        return None, None
+
+    @property
+    def draws_by_edm(self) -> bool:
+        """Whether the model itself is sampled at EDM's noise levels before DP-SGD."""
+        return False

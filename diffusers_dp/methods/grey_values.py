@@ -7,7 +7,7 @@ import math
 from ..data.decoding import IMAGE_SUFFIXES, ValueRange
 from ..data.medical import PACKAGES
 from ..errors import UsageError
-from .flag_groups import split_list
+from .flag import split_list
 
 
 def parse_range(value_range: str | None, window: str | None = None) -> ValueRange | None:

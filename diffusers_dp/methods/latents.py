@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..queries.central_images import MeanImages
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag_groups import LevelFlags, flag, run_folder, split_list
+from .flag import SHARE, flag, numbers, refuse_given, split_list
+from .flag_groups import TIMES, LevelFlags
 from .flags import OrdinaryTraining
 from .method import DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SpatialFlags
@@ -35,6 +35,7 @@ class LatentFlags:
         "Hub id or local folder of a public StableDiffusionPipeline, StableDiffusion3Pipeline or DiTPipeline "
         "(safetensors) to begin with; no code of it is run. With public images the network is a new one, and of a "
         "StableDiffusionPipeline the autoencoder and the text encoder stay.",
+        place=True,
     )
     pretrained_model_revision: str | None = flag(
         None, "Branch, tag or commit of it on the Hub; the release always names the commit.", rare=True
@@ -43,12 +44,13 @@ class LatentFlags:
         "unknown",
         "What you know about sensitive images among those that the pipeline learned from, for card and receipt: "
         f"{' | '.join(OVERLAPS)}. The guarantee covers nothing that it learned there.",
-        rare=True,
-    )
+        rare=True, choices=OVERLAPS,
+    )  # fmt: skip
     train: str = flag(
         "lora",
         "What is trained, which makes the method: lora (low-rank matrices), salient (those beside layers that a noisy "
         "answer chooses), attention (its own weights) or all (of the network).",
+        choices=tuple(TRAINED),
     )
     lora_rank: int = flag(8, "Rank of each pair of matrices.")
     lora_targets: str = flag(
@@ -75,12 +77,14 @@ class LatentFlags:
     gradient_checkpointing: bool = flag(
         False, "Compute activations of the network again in the backward pass: less memory, more time.", rare=True
     )
-    label_dropout: float = flag(0.1, "Probability that a label is replaced by 'no label' during training.", rare=True)
+    label_dropout: float = flag(
+        0.1, "Probability that a label is replaced by 'no label' during training.", rare=True, at_least=0, below=1
+    )
     timestep_mixture: str | None = flag(
         None,
         "Intervals of diffusion time from 0 to 1000 with weights, as train_dp_diffusion.py's; unset: evenly.",
-        rare=True,
-    )
+        rare=True, **TIMES,
+    )  # fmt: skip
 
 
 @dataclass
@@ -100,7 +104,7 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
 
     @property
     def model_key(self) -> str:  # a base can have gigabytes
-        return repr((self.base_settings, self.targets, self.trained_settings))
+        return repr((self.new_network, [getattr(self, each.name) for each in fields(LatentFlags)]))
 
     @property
     def central(self) -> "DPLDMConfig | None":
@@ -133,29 +137,12 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
         return None if self.class_prompts is None else split_list(self.class_prompts)
 
     @property
-    def base_settings(self) -> dict[str, Any]:
-        """Which pipeline, as `runs.latent_run.open_base` takes it."""
-        return {
-            "name": self.pretrained_model_name_or_path, "revision": self.pretrained_model_revision,
-            "prompts": self.prompts, "draw_posterior": self.draw_posterior, "bf16": self.precision == "bf16",
-            "checkpointing": self.gradient_checkpointing, "network": self.new_network, "seed": self.seed,
-        }  # fmt: skip
-
-    @property
     def new_network(self) -> dict[str, Any] | None:
         """The UNet that public images are to teach, as `models.unet.latent_unet` takes it."""
         if not self.pretrains:
             return None
         names = ("channels_per_level", "layers_per_block", "attention_sizes")
         return {name: getattr(self, name) for name in names}
-
-    @property
-    def trained_settings(self) -> dict[str, Any]:
-        """What is trained, as `runs.latent_run.make_trained` takes it."""
-        return {
-            "kind": "lora" if self.has_adapters else self.train, "rank": self.lora_rank,
-            "label_dropout": self.label_dropout, "mixture": self.mixture, "draw_posterior": self.draw_posterior,
-        }  # fmt: skip
 
     @property
     def training_facts(self) -> dict[str, Any]:
@@ -165,9 +152,6 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
         return facts | ({} if self.prompts is None else {"class_prompts": list(self.prompts)})
 
     def check(self) -> None:
-        for name, known in (("train", tuple(TRAINED)), ("base_overlap", OVERLAPS)):
-            if getattr(self, name) not in known:
-                raise UsageError(f"--{name} '{getattr(self, name)}' is unknown; give one of {' | '.join(known)}.")
         if TRAINED[self.train] != self.method:
             raise UsageError(
                 f"--train {self.train} makes {TRAINED[self.train]}, and this is {self.method}: give one method, or "
@@ -177,33 +161,13 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
             raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
         if self.train != "lora" and self.targets:
             raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
-        if not 0 <= self.label_dropout < 1:
-            raise UsageError(f"--label_dropout is {self.label_dropout}; give a number from 0 to below 1.")
-        self.trained_settings  # refuses a --timestep_mixture that is none
-        self._check_new_network()
-
-    def _check_new_network(self) -> None:
         if not (self.pretrains or self.dry_run):
-            for group in (PublicDataFlags, PretrainingFlags, NewNetworkFlags):
-                for each in fields(group):
-                    if getattr(self, each.name) != each.default:
-                        raise UsageError(
-                            f"--{each.name} needs --public_dataset_name or --public_data_dir, whose images teach a "
-                            "new network: name some, or leave it out."
-                        )
+            why = "needs --public_dataset_name or --public_data_dir, whose images teach a new network: give both."
+            refuse_given(self, (PublicDataFlags, PretrainingFlags, NewNetworkFlags), why)
         if self.pretrains and not self.merges:
             raise UsageError(
                 "Public images teach a new network, which nobody has to load adapters into: add --merge, or give "
                 "--train all."
-            )
-        try:
-            known = min(self.channels_per_level) > 0 and min(self.attention_sizes, default=1) > 0
-        except ValueError:
-            known = False
-        if not known:
-            raise UsageError(
-                f"--block_out_channels is '{self.block_out_channels}' and --attention_resolutions "
-                f"'{self.attention_resolutions}'; give positive integers, such as 32,64."
             )
 
 
@@ -212,7 +176,7 @@ class DPLoRAConfig(LatentConfig):
     """With low-rank matrices."""
 
     method: ClassVar[str] = "dp_lora"
-    output_dir: str = run_folder("runs/dp_lora")
+    output_dir: str = "runs/dp_lora"
 
 
 @dataclass
@@ -233,8 +197,8 @@ class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
     """With the weights of attention themselves, or all of the network."""
 
     method: ClassVar[str] = "dp_ldm"
-    train: str = flag("attention", "")
-    output_dir: str = run_folder("runs/dp_ldm")
+    train: str = "attention"
+    output_dir: str = "runs/dp_ldm"
 
     @property
     def central(self) -> "DPLDMConfig | None":
@@ -243,11 +207,6 @@ class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
     @property
     def queries(self) -> tuple[Query, ...]:
         return (self.central_images_query,) if self.ask_central_images else ()
-
-    @property
-    def central_images_query(self) -> MeanImages:
-        """As DP-FETA's."""
-        return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
@@ -261,12 +220,10 @@ class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
         return {**super().training_facts, **central}
 
     def check(self) -> None:
-        super().check()
         if self.ask_central_images and self.train != "all":  # a checkpoint holds what is trained alone
             raise UsageError("--ask_central_images warms all of the network up: give --train all, or leave it out.")
-        for each in fields(SpatialFlags):
-            if not (self.ask_central_images or self.dry_run) and getattr(self, each.name) != each.default:
-                raise UsageError(f"--{each.name} needs --ask_central_images: give both, or neither.")
+        if not (self.ask_central_images or self.dry_run):
+            refuse_given(self, (SpatialFlags,), "needs --ask_central_images: give both, or neither.")
 
 
 @dataclass
@@ -278,13 +235,13 @@ class SaliencyFlags:
     saliency_noise_multiplier: float | None = flag(
         None, "Noise multiplier of the question; unset: calibrated to --saliency_budget_share.", rare=True
     )
-    saliency_budget_share: float = flag(0.02, "Share of the composed RDP that it may spend.")
+    saliency_budget_share: float = flag(0.02, "Share of the composed RDP that it may spend.", **SHARE)
     num_salient: int = flag(8, "Matrices that are chosen, and get low-rank ones.")
     saliency_times: str = flag(
         "0.2,0.5,0.8",
         "Diffusion times in (0, 1) at which gradients are looked at, with noise of a public seed.",
-        rare=True,
-    )
+        rare=True, read=numbers, above=0, below=1, range="numbers between 0 and 1, such as 0.2,0.5",
+    )  # fmt: skip
 
 
 @dataclass
@@ -292,8 +249,8 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
     """With low-rank matrices beside those that one noisy question chooses."""
 
     method: ClassVar[str] = "dp_sapf"
-    train: str = flag("salient", "")
-    output_dir: str = run_folder("runs/dp_sapf")
+    train: str = "salient"
+    output_dir: str = "runs/dp_sapf"
 
     @property
     def salient(self) -> "DPSAPFConfig":
@@ -313,20 +270,12 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
 
     @property
     def times(self) -> tuple[float, ...]:
-        """`--saliency_times` as numbers; none where they are not, which `check` refuses."""
-        try:
-            return tuple(float(item) for item in split_list(self.saliency_times))
-        except ValueError:
-            return ()
+        """`--saliency_times` as numbers."""
+        return numbers(self.saliency_times)
 
     @property
     def training_facts(self) -> dict[str, Any]:
         return {**super().training_facts, "num_salient": self.num_salient, "saliency_times": list(self.times)}
-
-    def check(self) -> None:
-        super().check()
-        if not self.times or not all(0 < time < 1 for time in self.times):
-            raise UsageError(f"--saliency_times is '{self.saliency_times}'; give numbers between 0 and 1.")
 
 
 _method = partial(

@@ -14,7 +14,8 @@ from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, Sto
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
-from .flag_groups import NetworkFlags, ScatteringFlags, flag, run_folder, split_list
+from .flag import SHARE, flag, numbers, split_list
+from .flag_groups import NetworkFlags, ScatteringFlags
 from .flags import TrainingConfig
 from .method import SUM, Method
 
@@ -44,6 +45,7 @@ class GeneratorFlags:
         "one_step",
         "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
         "release is then a diffusion model that learned its images.",
+        choices=GENERATORS,
     )
     generator_channels: int = flag(32, "Base channels of the residual generator.", rare=True)
     num_generated_images: int = flag(
@@ -52,10 +54,6 @@ class GeneratorFlags:
     diffusion_steps: int = flag(700, "Steps of that model on them.")
     diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
     diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
-
-    def check_generator(self) -> None:
-        if self.generator not in GENERATORS:
-            raise UsageError(f"--generator '{self.generator}' is unknown; give one of {' | '.join(GENERATORS)}.")
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
@@ -68,7 +66,9 @@ class MeanEmbeddingFlags:
 
     _argument_group_name = "mean embedding"
 
-    features: str = flag("rff", f"Features of an image, which make the method: one of {' | '.join(FEATURES)}.")
+    features: str = flag(
+        "rff", f"Features of an image, which make the method: one of {' | '.join(FEATURES)}.", choices=tuple(FEATURES)
+    )
     features_noise_multiplier: float | None = flag(
         None, "Noise multiplier of the question; unset: what the whole budget asks for.", rare=True
     )
@@ -92,6 +92,11 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, GeneratorFlags, NetworkFlags, Trai
         return (MeanFeatures(feature_map=self.feature_map, **self._asked),)
 
     @property
+    def averaged_by(self) -> float | None:
+        """Learning rate of a moving average of differences, which the generator is fitted to, where that is asked."""
+        return None
+
+    @property
     def stopping(self) -> tuple[MeanFeatures, ...]:
         """The questions whose answers choose among generators, one for each moment."""
         return ()
@@ -105,9 +110,6 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, GeneratorFlags, NetworkFlags, Trai
         return {"flags": "features", "noise_multiplier": self.features_noise_multiplier}
 
     def check(self) -> None:
-        self.check_generator()
-        if self.features not in FEATURES:
-            raise UsageError(f"--features '{self.features}' is unknown; give one of {' | '.join(FEATURES)}.")
         if FEATURES[self.features] != self.method:
             raise UsageError(
                 f"--features {self.features} makes {FEATURES[self.features]}, and this is {self.method}: give one "
@@ -121,13 +123,18 @@ class FourierFlags:
 
     _argument_group_name = "random features"
 
-    num_features: int = flag(4000, "Random Fourier features: half cosines, half sines, so an even number.")
+    num_features: int = flag(4000, "Random Fourier features: half cosines, half sines, so an even number.", at_least=2)
 
-    def check_number(self, scales: int) -> None:
-        if self.num_features % (2 * scales):
+    @property
+    def num_kernels(self) -> int:
+        """Kernels that the features are of."""
+        return 1
+
+    def check(self) -> None:
+        if self.num_features % (2 * self.num_kernels):
             raise UsageError(
-                f"--num_features is {self.num_features}; give an even number (cosines and sines)"
-                f"{'' if scales == 1 else f' for each of {scales} kernels, a multiple of {2 * scales}'}."
+                f"--num_features is {self.num_features}; give an even number (cosines and sines) for each of "
+                f"{self.num_kernels} kernel(s), a multiple of {2 * self.num_kernels}."
             )
 
 
@@ -149,7 +156,7 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
     """With random Fourier features."""
 
     method: ClassVar[str] = "dp_merf"
-    output_dir: str = run_folder("runs/dp_merf")
+    output_dir: str = "runs/dp_merf"
 
     @property
     def embedding_query(self) -> FrequencyFeatures:
@@ -163,10 +170,6 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
     def matched(self) -> tuple[FrequencyFeatures]:
         return (self.embedding_query,)
 
-    def check(self) -> None:
-        super().check()
-        self.check_number(1)
-
 
 @dataclass
 class MixtureFlags:
@@ -175,8 +178,10 @@ class MixtureFlags:
     _argument_group_name = "random features (scales)"
 
     length_scales: str = flag(
-        "0.5,1,2,4,8", "Length scales of the kernels, for images in [0, 1], comma-separated (a list in a recipe)."
-    )
+        "0.5,1,2,4,8",
+        "Length scales of the kernels, for images in [0, 1], comma-separated (a list in a recipe).",
+        read=numbers, range="positive numbers, such as 2,4,8",
+    )  # fmt: skip
 
 
 @dataclass
@@ -184,26 +189,21 @@ class DPKernelConfig(MixtureFlags, FourierFlags, MeanEmbeddingConfig):
     """With random Fourier features of several length scales."""
 
     method: ClassVar[str] = "dp_kernel"
-    features: str = flag("rff_mixture", "")
-    output_dir: str = run_folder("runs/dp_kernel")
+    features: str = "rff_mixture"
+    output_dir: str = "runs/dp_kernel"
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """`--length_scales` as numbers; none where they are not, which `check` refuses."""
-        try:
-            return tuple(float(item) for item in split_list(self.length_scales))
-        except ValueError:
-            return ()
+        """`--length_scales` as numbers."""
+        return numbers(self.length_scales)
+
+    @property
+    def num_kernels(self) -> int:
+        return len(self.scales)
 
     @property
     def feature_map(self) -> FeatureMap:
         return FourierMixture(self.image_shape, self.num_features, self.scales, self.seed)
-
-    def check(self) -> None:
-        super().check()
-        if not self.scales or not all(1e-9 <= scale <= 1e9 for scale in self.scales):
-            raise UsageError(f"--length_scales is '{self.length_scales}'; give positive numbers, such as 2,4,8.")
-        self.check_number(len(self.scales))
 
 
 @dataclass
@@ -220,8 +220,8 @@ class DPNTKConfig(TangentFlags, MeanEmbeddingConfig):
     """With the gradient of an untrained network."""
 
     method: ClassVar[str] = "dp_ntk"
-    features: str = flag("ntk", "")
-    output_dir: str = run_folder("runs/dp_ntk")
+    features: str = "ntk"
+    output_dir: str = "runs/dp_ntk"
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -236,7 +236,9 @@ class HermiteFlags:
 
     hermite_order: int = flag(100, "Highest degree of a single pixel's polynomials.")
     hermite_product_order: int = flag(20, "Highest degree of the two pixels' that are multiplied.")
-    hermite_rho: float = flag(0.5, "Below 1: the kernel's length scale is sqrt((1 - rho^2) / (2 rho)), for [0, 1].")
+    hermite_rho: float = flag(
+        0.5, "Below 1: the kernel's length scale is sqrt((1 - rho^2) / (2 rho)), for [0, 1].", above=0, below=1
+    )
 
 
 @dataclass
@@ -244,19 +246,14 @@ class DPHPConfig(HermiteFlags, MeanEmbeddingConfig):
     """With Hermite polynomials."""
 
     method: ClassVar[str] = "dp_hp"
-    features: str = flag("hermite", "")
-    output_dir: str = run_folder("runs/dp_hp")
+    features: str = "hermite"
+    output_dir: str = "runs/dp_hp"
 
     @property
     def feature_map(self) -> FeatureMap:
         return HermiteFeatures(
             self.image_shape, self.hermite_order, self.hermite_product_order, self.hermite_rho, self.seed
         )
-
-    def check(self) -> None:
-        super().check()
-        if not 0 < self.hermite_rho < 1:
-            raise UsageError(f"--hermite_rho is {self.hermite_rho}; give a number between 0 and 1, both excluded.")
 
 
 @dataclass
@@ -269,19 +266,23 @@ class PerceptualFlags:
         "microsoft/resnet-18",
         "Folder or Hub id of a public vision network of transformers (safetensors) that has not seen the sensitive "
         "images; no code of it is run.",
+        place=True,
     )
     feature_layers: str = flag(
-        "", "Names of its layers, comma-separated (a list in a recipe), whose outputs are the features; unset: all "
+        "",
+        "Names of its layers, comma-separated (a list in a recipe), whose outputs are the features; unset: all "
         "convolutions.",
-    )  # fmt: skip
+    )
     feature_resolution: int | None = flag(
         None, "Side length that images are resized to for the networks; unset: their own.", rare=True
     )
-    moments: int = flag(1, "1: the mean of the features; 2: that of their squares as well, a second question.")
+    moments: int = flag(
+        1, "1: the mean of the features; 2: that of their squares as well, a second question.", choices=(1, 2)
+    )
     second_moments_noise_multiplier: float | None = flag(
         None, "Noise multiplier of the second question, in place of its share of the budget.", rare=True
     )
-    second_moments_budget_share: float = flag(0.5, "Its share of the composed RDP.", rare=True)
+    second_moments_budget_share: float = flag(0.5, "Its share of the composed RDP.", rare=True, **SHARE)
     moving_average_learning_rate: float | None = flag(
         None,
         "Fit to a moving average of the differences, by Adam with this learning rate, as batches are small for many "
@@ -297,7 +298,9 @@ class StoppingFlags:
     _argument_group_name = "early stopping"
 
     stopping_network: str | None = flag(
-        None, "Another public network, whose features choose among the generators on the way; unset: the last one."
+        None,
+        "Another public network, whose features choose among the generators on the way; unset: the last one.",
+        place=True,
     )
     stopping_layers: str = flag("", "Its layers, as --feature_layers.", rare=True)
     stopping_noise_multiplier: float | None = flag(
@@ -306,7 +309,7 @@ class StoppingFlags:
         rare=True,
     )
     stopping_budget_share: float = flag(
-        0.02, "Share of the composed RDP of the two stopping questions together.", rare=True
+        0.02, "Share of the composed RDP of the two stopping questions together.", rare=True, **SHARE
     )
     stopping_steps: int = flag(100, "Steps between two generators to choose among.", rare=True)
     num_stopping_images: int = flag(2000, "Images that each of them draws to be compared.", rare=True)
@@ -317,8 +320,8 @@ class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
     """With what a public network sees."""
 
     method: ClassVar[str] = "dp_mepf"
-    features: str = flag("perceptual", "")
-    output_dir: str = run_folder("runs/dp_mepf")
+    features: str = "perceptual"
+    output_dir: str = "runs/dp_mepf"
 
     @cached_property
     def feature_map(self) -> FeatureMap:
@@ -346,19 +349,15 @@ class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
         )  # fmt: skip
 
     @property
+    def averaged_by(self) -> float | None:
+        return self.moving_average_learning_rate
+
+    @property
     def drawn_by_class(self) -> tuple[str, ...]:
         return (*super().drawn_by_class, *(("num_stopping_images",) if self.stopping_network else ()))
 
     def _seen_by(self, network: str, layers: str, flag: str) -> PerceptualFeatures:
         return PerceptualFeatures(network, split_list(layers), self.image_shape, self.feature_resolution, flag)
-
-    def check(self) -> None:
-        super().check()
-        for name in ("feature_network", "stopping_network"):
-            if getattr(self, name) == "":
-                raise UsageError(f"--{name} is empty; give a folder or a Hub id, or leave the flag out.")
-        if self.moments not in (1, 2):
-            raise UsageError(f"--moments is {self.moments}; give 1 or 2.")
 
 
 @dataclass
@@ -366,16 +365,18 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
     """With random Fourier features of wavelets beside those of pixels: perceptual features without public data."""
 
     method: ClassVar[str] = "dp_scattering"
-    features: str = flag("scattering", "")
-    output_dir: str = run_folder("runs/dp_scattering")
+    features: str = "scattering"
+    output_dir: str = "runs/dp_scattering"
 
     @property
     def feature_map(self) -> FeatureMap:
         return self.scattering(self.image_shape, self.num_features, self.length_scale, self.seed)
 
+    @property
+    def num_kernels(self) -> int:
+        return 2
+
     def check(self) -> None:
-        super().check()
-        self.check_number(2)
         self.check_levels(self.image_shape)
 
 

@@ -3,18 +3,20 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.frequency import FrequencyFeatures
 from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
 from ..schedulers.curricula import CURRICULA
-from .flag_groups import ScatteringFlags, flag, parse_rate, run_folder
+from .flag import RATE, SHARE, flag, parse_rate, refuse_given
+from .flag_groups import ScatteringFlags
 from .flags import DiffusionConfig, OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
-from .public_flags import LearnsPublicImages
+from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -29,7 +31,9 @@ class CurriculumFlags:
 
     _argument_group_name = "curriculum"
 
-    curriculum: str = flag("spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.")
+    curriculum: str = flag(
+        "spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.", choices=tuple(CURRICULA)
+    )
 
 
 @dataclass
@@ -39,32 +43,38 @@ class SpatialFlags:
     _argument_group_name = "central images (queries and warm-up)"
 
     spatial_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share.", rare=True
-    )
-    spatial_budget_share: float = flag(0.01, "Share of the composed RDP that the central images may spend.")
+        None,
+        "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share.",
+        rare=True, excludes=("spatial_budget_share",),
+    )  # fmt: skip
+    spatial_budget_share: float = flag(0.01, "Share of the composed RDP that the central images may spend.", **SHARE)
     num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
     spatial_sample_rate: str = flag(
-        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10.", rare=True
-    )
+        "0.1",
+        "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10.",
+        rare=True, **RATE,
+    )  # fmt: skip
     spatial_steps: int = flag(200, "Warm-up steps on the central images.")
     spatial_batch_size: int = flag(50, "Batch size of the warm-up on the central images.", rare=True)
     spatial_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the central images.", rare=True)
 
     @property
     def spatial_rate(self) -> float:
-        """`--spatial_sample_rate` as a number. Raises `ValueError` where it is none."""
+        """`--spatial_sample_rate` as a number."""
         return float(parse_rate(self.spatial_sample_rate))
 
     @property
-    def spatial_settings(self) -> dict[str, Any]:
-        """How the central images are asked for, as a `Query` takes it."""
-        return {
-            "flags": "spatial",
-            "noise_multiplier": self.spatial_noise_multiplier,
-            "budget_share": self.spatial_budget_share,
-            "sample_rate": self.spatial_rate,
-            "repeats": self.num_central_images,
-        }
+    def central_images_query(self) -> MeanImages:
+        """The question for noisy mean images: Equation 7 of FETA-Pro, Algorithm 1 of DP-FETA."""
+        return MeanImages(
+            image_shape=self.image_shape, flags="spatial", noise_multiplier=self.spatial_noise_multiplier,
+            budget_share=self.spatial_budget_share, sample_rate=self.spatial_rate, repeats=self.num_central_images,
+        )  # fmt: skip
+
+    if TYPE_CHECKING:  # of `DataFlags`
+
+        @property
+        def image_shape(self) -> tuple[int, int, int]: ...
 
 
 @dataclass
@@ -74,16 +84,22 @@ class FrequencyFlags:
     _argument_group_name = "frequency features (query and warm-up)"
 
     frequency_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share.", rare=True
+        None,
+        "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share.",
+        rare=True, excludes=("frequency_budget_share",),
+    )  # fmt: skip
+    frequency_budget_share: float = flag(
+        0.02, "Share of the composed RDP that the frequency features may spend.", **SHARE
     )
-    frequency_budget_share: float = flag(0.02, "Share of the composed RDP that the frequency features may spend.")
     auxiliary_features: str = flag(
         "rff",
         "Features that the auxiliary images are fitted to: 'rff', random Fourier features of pixels, as in the paper; "
         "'scattering', those of wavelets beside them.",
-        rare=True,
+        rare=True, choices=("rff", "scattering"),
+    )  # fmt: skip
+    num_frequency_features: int = flag(
+        1000, "Random Fourier features: half cosines, half sines, so an even number.", at_least=2
     )
-    num_frequency_features: int = flag(1000, "Random Fourier features: half cosines, half sines, so an even number.")
     frequency_length_scale: float | None = flag(
         None,
         "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
@@ -94,9 +110,11 @@ class FrequencyFlags:
         "generator",
         "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another "
         "diffusion model in its place (diffusion); or the model itself, through its sampler (none).",
-        rare=True,
+        rare=True, choices=AUXILIARIES,
+    )  # fmt: skip
+    auxiliary_inference_steps: int = flag(
+        50, "DDIM steps of an image that a diffusion model is fitted by.", rare=True, at_most=1_000
     )
-    auxiliary_inference_steps: int = flag(50, "DDIM steps of an image that a diffusion model is fitted by.", rare=True)
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
     frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.", rare=True)
     frequency_learning_rate: float = flag(
@@ -117,12 +135,16 @@ class CentralImageFlags:
 
     _argument_group_name = "central images (kind)"
 
-    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.")
+    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.", choices=CENTRAL_IMAGES)
     num_bins: int | None = flag(
         None,
         "With --central_images mode: bins of each value's histogram; unset: 2 for grey images, else 16.",
-        rare=True,
-    )
+        rare=True, at_least=2, at_most=256,
+    )  # fmt: skip
+
+    def check(self) -> None:
+        if self.num_bins is not None and self.central_images != "mode":
+            raise UsageError("--num_bins needs --central_images mode, whose histograms have bins; leave it out.")
 
 
 @dataclass
@@ -135,8 +157,11 @@ class PublicFlags:
         None,
         "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is "
         "run.",
+        place=True, excludes=("public_dataset_name", "public_data_dir"),
+    )  # fmt: skip
+    pretrained_model_revision: str | None = flag(
+        None, "Branch, tag or commit of it on the Hub.", rare=True, needs=("pretrained_model_name_or_path",)
     )
-    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
 
 
 @dataclass
@@ -150,6 +175,7 @@ class SemanticFlags:
         None,
         "Folder or Hub id of a public image classifier of transformers (safetensors), whose classes are those of the "
         "public images; unset: the model learns from all of them.",
+        place=True,
     )
     semantic_resolution: int | None = flag(
         None, "Side length that images are resized to for it; unset: their own.", rare=True
@@ -163,22 +189,44 @@ class PublicConfig(PublicFlags, LearnsPublicImages, DiffusionConfig):
     """What methods share that may begin with public images or a public model."""
 
     @property
+    def starts_from(self) -> tuple[str | None, str | None]:
+        return self.pretrained_model_name_or_path, self.pretrained_model_revision
+
+    def check(self) -> None:
+        if not (self.pretrains or self.pretrained_model_name_or_path or self.dry_run):
+            why = (
+                "needs --public_dataset_name or --public_data_dir, or in its place --pretrained_model_name_or_path: "
+                "without one of them there is no pre-training."
+            )
+            refuse_given(self, (PublicDataFlags, PretrainingFlags), why)
+
+
+@dataclass
+class SemanticConfig(SemanticFlags, PublicConfig):
+    """What methods share that may ask which public images are like the sensitive ones."""
+
+    @property
     def semantic_query(self) -> SemanticQuery | None:
-        """Which public classes the sensitive images look like, where the method has the flag and it is given."""
-        network = getattr(self, "semantic_query_network", None)
+        """Which public classes the sensitive images look like, where that is asked before the model learns them."""
+        network = self.semantic_query_network
         if network is None:
             return None
         return SemanticQuery(
-            classifier=PublicClassifier(network, self.image_shape, getattr(self, "semantic_resolution")),
-            flags="semantic",
-            classes_per_class=getattr(self, "semantic_classes_per_class"),
-            noise_multiplier=getattr(self, "semantic_noise_multiplier"),
+            classifier=PublicClassifier(network, self.image_shape, self.semantic_resolution), flags="semantic",
+            classes_per_class=self.semantic_classes_per_class, noise_multiplier=self.semantic_noise_multiplier,
         )  # fmt: skip
 
     @property
-    def asked_first(self) -> tuple[Query, ...]:
-        """What is asked before the model learns from public images."""
+    def queries(self) -> tuple[Query, ...]:
+        """PrivImage's, where it is asked."""
         return () if self.semantic_query is None else (self.semantic_query,)
+
+    def check(self) -> None:
+        if self.semantic_query_network is not None and not (self.pretrains or self.dry_run):
+            raise UsageError(
+                "--semantic_query_network chooses among public images, and there are none: add --public_dataset_name "
+                "or --public_data_dir."
+            )
 
 
 @dataclass
@@ -195,7 +243,7 @@ class MixtureFlags:
 
 
 @dataclass
-class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, SemanticFlags, PublicConfig):
+class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, SemanticConfig):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
@@ -208,7 +256,7 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
     """
 
     method: ClassVar[str] = "feta_pro"
-    output_dir: str = run_folder("runs/feta_pro")
+    output_dir: str = "runs/feta_pro"
 
     @property
     def curriculum_stages(self) -> tuple[str, ...]:
@@ -241,26 +289,20 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
     @property
     def queries(self) -> tuple[Query, ...]:
         """What the curriculum asks."""
-        spatial = (*self.asked_first, *((self.central_images_query,) if self.asks_spatial else ()))
+        spatial = (*super().queries, *((self.central_images_query,) if self.asks_spatial else ()))
         return (*spatial, self.frequency_query) if self.asks_frequency else spatial
 
     @property
-    def curriculum_settings(self) -> dict[str, Any]:
-        """As `FrequencyWarmupScheduler` takes them."""
+    def training_facts(self) -> dict[str, Any]:
         names = (
             "curriculum", "spatial_steps", "spatial_batch_size", "spatial_learning_rate", "frequency_steps",
-            "frequency_batch_size", "frequency_learning_rate",
+            "frequency_batch_size", "frequency_learning_rate", "auxiliary",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     @property
-    def training_facts(self) -> dict[str, Any]:
-        return {**self.curriculum_settings, "auxiliary": self.auxiliary}
-
-    @property
-    def central_images_query(self) -> MeanImages:
-        """Equation 7."""
-        return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
+    def draws_by_edm(self) -> bool:
+        return self.auxiliary == "none"
 
     @property
     def frequency_query(self) -> FrequencyFeatures | MeanFeatures:
@@ -293,27 +335,46 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
         """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
         return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
 
+    def check(self) -> None:
+        if self.auxiliary != "generator" and (self.objective or self.default_objective) != "edm":
+            raise UsageError(
+                f"--auxiliary {self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "
+                "--auxiliary generator."
+            )
+        if self.curriculum == "mix" and self.auxiliary == "none":
+            raise UsageError(
+                "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or "
+                "--auxiliary generator."
+            )
+        if self.curriculum == "mix" and self.frequency_batch_size < 2:
+            raise UsageError(
+                "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
+            )
+        if self.auxiliary_features == "scattering":
+            self.check_levels(self.image_shape)
+        multiple = 4 if self.auxiliary_features == "scattering" else 2
+        if self.num_frequency_features % multiple:
+            raise UsageError(
+                f"--num_frequency_features is {self.num_frequency_features}; give an even number (cosines and sines), "
+                "for scattering (wavelets and pixels) a multiple of 4."
+            )
+
 
 @dataclass
 class DPDMConfig(DiffusionConfig):
     """All flags of `training/train_dpdm.py`: those that every script has."""
 
     method: ClassVar[str] = "dpdm"
-    output_dir: str = run_folder("runs/dpdm")
+    output_dir: str = "runs/dpdm"
 
 
 @dataclass
-class DPDiffusionConfig(SemanticFlags, PublicConfig):
+class DPDiffusionConfig(SemanticConfig):
     """All flags of `training/train_dp_diffusion.py`."""
 
     method: ClassVar[str] = "dp_diffusion"
     default_objective: ClassVar[str] = "ddpm"
-    output_dir: str = run_folder("runs/dp_diffusion")
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        """PrivImage's, where it is asked."""
-        return self.asked_first
+    output_dir: str = "runs/dp_diffusion"
 
 
 @dataclass
@@ -321,7 +382,7 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     """All flags of `training/train_dp_feta.py`."""
 
     method: ClassVar[str] = "dp_feta"
-    output_dir: str = run_folder("runs/dp_feta")
+    output_dir: str = "runs/dp_feta"
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -331,9 +392,10 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     @property
     def central_images_query(self) -> MeanImages:
         """The mean images, as FETA-Pro's (Algorithm 1), or the mode images (Algorithm 2)."""
+        mean = super().central_images_query
         if self.central_images == "mean":
-            return MeanImages(image_shape=self.image_shape, **self.spatial_settings)
-        return ModeImages(image_shape=self.image_shape, num_bins=self.bins, **self.spatial_settings)
+            return mean
+        return ModeImages(**vars(mean), num_bins=self.bins)
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
@@ -355,6 +417,13 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
     def bins(self) -> int:
         """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
         return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
+
+    def check(self) -> None:
+        if self.mix_public_images and not (self.pretrains or self.dry_run):
+            raise UsageError(
+                "--mix_public_images needs --public_dataset_name or --public_data_dir, whose images are mixed with "
+                "the central ones."
+            )
 
 
 METHODS = (

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import UsageError
-from .flag_groups import run_folder
 from .method import DIFFUSION, DP_SGD, Method
 from .method_flags import DPDMConfig
 
@@ -15,7 +14,7 @@ class PGEDPSGDConfig(DPDMConfig):
     """All flags of `training/train_pge_dpsgd.py`: those of DPDM, whose training it is."""
 
     method: ClassVar[str] = "pge_dpsgd"
-    output_dir: str = run_folder("runs/pge_dpsgd")
+    output_dir: str = "runs/pge_dpsgd"
 
     def check(self) -> None:
         if self.objective == "ddpm":

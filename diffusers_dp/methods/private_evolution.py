@@ -11,7 +11,8 @@ from ..errors import UsageError
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.votes import Votes
-from .flag_groups import NetworkFlags, flag, run_folder, split_list
+from .flag import flag, numbers, split_list
+from .flag_groups import NetworkFlags
 from .flags import TrainingConfig
 from .method import SUM, Method
 from .public_flags import PublicDataFlags
@@ -37,18 +38,22 @@ class EvolutionFlags:
         None,
         "Who proposes candidates. 'text': the names of the classes in fonts; 'public_images': public images and "
         "changes of their pixels; 'pipeline': a public diffusion model. Unset: text, of letters and digits alone.",
+        choices=PROPOSERS,
     )
     candidates_per_class: int = flag(500, "Candidates of each class in a generation.")
     variation_strengths: str = flag(
         "0.7,0.5,0.4,0.3,0.2,0.15",
         "How far the children of each generation go, from 0 to 1, comma-separated (a list in a recipe): as many "
         "questions are asked.",
-    )
+        read=numbers, at_least=0, at_most=1, range="a number from 0 to 1 for each generation, such as 0.6,0.4,0.2",
+    )  # fmt: skip
     num_votes: int = flag(1, "Nearest candidates that an image votes for, with 1 / sqrt of their number each.")
     lookahead: int = flag(
-        0, "Variations of a candidate whose mean embedding stands for it; 0: its own embedding does."
+        0, "Variations of a candidate whose mean embedding stands for it; 0: its own embedding does.", at_least=0
     )
-    vote_threshold: float = flag(2.0, "Standard deviations of the noise that are taken off every noisy vote.")
+    vote_threshold: float = flag(
+        2.0, "Standard deviations of the noise that are taken off every noisy vote.", at_least=0
+    )
     votes_noise_multiplier: float | None = flag(
         None, "Noise multiplier of each question; unset: what the whole budget asks for.", rare=True
     )
@@ -63,10 +68,16 @@ class EmbeddingFlags:
 
     _argument_group_name = "embedding"
 
-    embedding: str = flag("pixels", "'pixels': averaged over squares; 'network': what a public network sees.")
+    embedding: str = flag(
+        "pixels",
+        "'pixels': averaged over squares; 'network': what a public network sees.",
+        choices=EMBEDDINGS_OF_VOTES,
+    )
     embedding_pool: int = flag(2, "Side length of such a square in pixels.")
     embedding_network: str | None = flag(
-        None, "Folder or Hub id of a public vision network of transformers (safetensors), such as DINOv2's."
+        None,
+        "Folder or Hub id of a public vision network of transformers (safetensors), such as DINOv2's.",
+        place=True,
     )
     embedding_layers: str = flag(
         "", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.", rare=True
@@ -86,22 +97,26 @@ class ProposerFlags:
         "affine,elastic,stroke,contrast",
         f"Changes of public images, in this order, comma-separated (a list in a recipe): of "
         f"{', '.join(VARIATION_NAMES)}.",
-    )
+        read=split_list, choices=VARIATION_NAMES, range=f"some of {', '.join(VARIATION_NAMES)}",
+    )  # fmt: skip
     public_margin: int = flag(
         0,
         "Black pixels around each public image, which is made smaller by them: for digits that fill their frame.",
-        rare=True,
-    )
+        rare=True, at_least=0,
+    )  # fmt: skip
     font_dir: str | None = flag(
-        None, "Folder of fonts (.ttf, .otf) for --generator text; unset: those that come with Python's packages."
+        None,
+        "Folder of fonts (.ttf, .otf) for --generator text; unset: those that come with Python's packages.",
+        place=True,
     )
     pretrained_model_name_or_path: str | None = flag(
         None,
         "Hub id or folder of the public pipeline of a UNet2DModel (safetensors) for --generator pipeline; no code of "
         "it is run.",
-    )
+        place=True, excludes=("public_dataset_name", "public_data_dir"),
+    )  # fmt: skip
     pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
-    generator_inference_steps: int = flag(20, "Its sampling steps.", rare=True)
+    generator_inference_steps: int = flag(20, "Its sampling steps.", rare=True, at_most=1_000)
 
 
 @dataclass
@@ -127,7 +142,7 @@ class PrivateEvolutionConfig(
     """All flags of `training/train_private_evolution.py`."""
 
     method: ClassVar[str] = "pe"
-    output_dir: str = run_folder("runs/pe")
+    output_dir: str = "runs/pe"
 
     @property
     def proposer(self) -> str:
@@ -136,11 +151,8 @@ class PrivateEvolutionConfig(
 
     @property
     def strengths(self) -> tuple[float, ...]:
-        """`--variation_strengths` as numbers; none where they are not, which `check` refuses."""
-        try:
-            return tuple(float(item) for item in split_list(self.variation_strengths))
-        except ValueError:
-            return ()
+        """`--variation_strengths` as numbers."""
+        return numbers(self.variation_strengths)
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -210,58 +222,31 @@ class PrivateEvolutionConfig(
             )
 
     def check(self) -> None:
-        for name, value, known in (
-            ("generator", self.proposer, PROPOSERS), ("embedding", self.embedding, EMBEDDINGS_OF_VOTES),
-        ):  # fmt: skip
-            if value not in known:
-                raise UsageError(f"--{name} '{value}' is unknown; give one of {' | '.join(known)}.")
-        for name in split_list(self.variations):
-            if name not in VARIATION_NAMES:
-                raise UsageError(f"--variations '{name}' is unknown; give some of {', '.join(VARIATION_NAMES)}.")
-        if self.proposer == "public_images" and not split_list(self.variations):
-            raise UsageError(
-                f"--variations '{self.variations}' names no change; give some of {', '.join(VARIATION_NAMES)}."
-            )
-        if not self.strengths or not all(0 <= strength <= 1 for strength in self.strengths):
-            raise UsageError(
-                f"--variation_strengths is '{self.variation_strengths}'; give a number from 0 to 1 for each "
-                "generation, one at least, such as 0.6,0.4,0.2."
-            )
         if self.num_votes > self.candidates_per_class:
             raise UsageError(
                 f"--num_votes {self.num_votes} is more than --candidates_per_class {self.candidates_per_class}: lower "
                 "the one or raise the other."
             )
-        if self.vote_threshold < 0:
-            raise UsageError(f"--vote_threshold is {self.vote_threshold}; give a number of at least 0.")
         if self.evaluation_reserve is not None:
             raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
-        if self.proposer == "public_images":
-            self._check_public_images()
-        elif self.names_public_images:
+        public = self.proposer == "public_images"
+        if self.names_public_images and not public:
             raise UsageError("--public_dataset_name and --public_data_dir need --generator public_images.")
+        if public and self.uses_digits and not self.names_public_images:
+            raise UsageError(
+                "--generator public_images begins with the embedded digits, which are the sensitive images here: "
+                "name public ones with --public_dataset_name or --public_data_dir."
+            )
+        if public and 2 * self.public_margin >= min(self.image_shape[1:]):
+            raise UsageError(
+                f"--public_margin {self.public_margin} leaves nothing of images of {self.image_shape[1]} pixels a "
+                "side; give a smaller one."
+            )
         if (self.embedding == "network") != (self.embedding_network is not None):
             raise UsageError("--embedding network and --embedding_network need each other: give both, or neither.")
         if (self.proposer == "pipeline") != (self.pretrained_model_name_or_path is not None):
             raise UsageError(
                 "--generator pipeline and --pretrained_model_name_or_path need each other: give both, or neither."
-            )
-
-    def _check_public_images(self) -> None:
-        if self.uses_digits and not self.names_public_images:
-            raise UsageError(
-                "--generator public_images begins with the embedded digits, which are the sensitive images here: name "
-                "public ones with --public_dataset_name or --public_data_dir."
-            )
-        for name in ("public_dataset_name", "public_data_dir"):
-            if getattr(self, name) is not None and not getattr(self, name).strip():
-                raise UsageError(f"--{name} is empty; give a value, or leave the flag out.")
-        if self.public_dataset_name is not None and self.public_data_dir is not None:
-            raise UsageError("--public_dataset_name and --public_data_dir exclude each other; give one of them.")
-        if 2 * self.public_margin >= min(self.image_shape[1:]):
-            raise UsageError(
-                f"--public_margin {self.public_margin} leaves nothing of images of {self.image_shape[1]} pixels a "
-                "side; give a smaller one."
             )
 
 

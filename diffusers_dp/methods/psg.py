@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .flag_groups import flag, run_folder
+from .flag import flag
 from .flags import DPSGDConfig
 from .method import DP_SGD, Method
 
@@ -27,13 +27,14 @@ class PSGFlags:
         "all",
         "'all': gradients of all layers of the random networks are matched, as published. 'last': of the last layer "
         "alone, which has few numbers, so that it gets less noise.",
+        choices=MATCHED_LAYERS,
     )
     steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
     image_steps: int = flag(
         5, "Steps of the images after each noisy gradient, all but one towards earlier gradients; costs no privacy."
     )
     remembered_gradients: int = flag(100, "Noisy gradients, the last ones, that such steps choose from.", rare=True)
-    network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.")
+    network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.", at_least=0)
     network_learning_rate: float = flag(0.01, "Learning rate of these steps.", rare=True)
 
 
@@ -42,11 +43,11 @@ class PSGConfig(PSGFlags, DPSGDConfig):
     """All flags of `training/train_psg.py`."""
 
     method: ClassVar[str] = "psg"
-    output_dir: str = run_folder("runs/psg")
-    noise_multiplicity: int = flag(1, "")
-    max_grad_norm: float = flag(0.1, "")
-    learning_rate: float = flag(0.1, "")
-    ema_decay: float = flag(0.0, "")
+    output_dir: str = "runs/psg"
+    noise_multiplicity: int = 1
+    max_grad_norm: float = 0.1
+    learning_rate: float = 0.1
+    ema_decay: float = 0.0
 
     @property
     def made_by_class(self) -> tuple[str, ...]:
@@ -62,10 +63,6 @@ class PSGConfig(PSGFlags, DPSGDConfig):
         return {name: getattr(self, name) for name in names}
 
     def check(self) -> None:
-        if self.matched_layers not in MATCHED_LAYERS:
-            raise UsageError(
-                f"--matched_layers '{self.matched_layers}' is unknown; give one of {' | '.join(MATCHED_LAYERS)}."
-            )
         if self.classifier_width % GROUPS:
             raise UsageError(f"--classifier_width is {self.classifier_width}; give a multiple of {GROUPS}.")
         if self.image_shape[1] < 8:

@@ -7,8 +7,10 @@ from pathlib import Path
 from ..data.decoding import ValueRange
 from ..data.source import DataSource
 from ..randomness.timestep_mixture import TimestepMixture
-from .flag_groups import flag, split_list
-from .flags import DPSGDConfig, PublicTraining, TimesOfRows
+from .data_flags import CLASSES, refuse_twice
+from .flag import flag, split_list
+from .flag_groups import TIMES, TimesOfRows
+from .flags import DPSGDConfig, PublicTraining
 
 
 @dataclass
@@ -18,27 +20,46 @@ class PublicDataFlags:
     _argument_group_name = "public images"
 
     public_dataset_name: str | None = flag(
-        None, "Hub id or local folder of public images, other than the sensitive ones."
+        None,
+        "Hub id or local folder of public images, other than the sensitive ones.",
+        place=True, excludes=("public_data_dir",),
+    )  # fmt: skip
+    public_dataset_config_name: str | None = flag(
+        None, "Configuration of it, where it has several.", rare=True, only_with="public_dataset_name"
     )
-    public_dataset_config_name: str | None = flag(None, "Configuration of it, where it has several.", rare=True)
     public_data_dir: str | None = flag(
-        None, "Folder of public images in place of --public_dataset_name, with one folder of images per class."
+        None,
+        "Folder of public images in place of --public_dataset_name, with one folder of images per class.",
+        place=True,
     )
-    public_split: str = flag("train", "Split of --public_dataset_name.", rare=True)
-    public_image_column: str = flag("image", "Column of --public_dataset_name that holds the images.", rare=True)
+    public_split: str = flag("train", "Split of --public_dataset_name.", rare=True, only_with="public_dataset_name")
+    public_image_column: str = flag(
+        "image", "Column of --public_dataset_name that holds the images.", rare=True, only_with="public_dataset_name"
+    )
     public_label_column: str | None = flag(
-        None, "Column of it that holds the class; unset: 'label' if there is one.", rare=True
-    )
+        None,
+        "Column of it that holds the class; unset: 'label' if there is one.",
+        rare=True, only_with="public_dataset_name",
+    )  # fmt: skip
     public_class_names: str | None = flag(
         None,
         "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders.",
-        rare=True,
-    )
+        rare=True, **CLASSES,
+    )  # fmt: skip
 
     @property
     def names_public_images(self) -> bool:
         """Whether public images are named."""
-        return self.public_dataset_name is not None or self.public_data_dir is not None
+        return bool(self.public_places)
+
+    @property
+    def public_places(self) -> dict[str, str]:
+        """Where public images are, by their flags."""
+        places = {"public_dataset_name": self.public_dataset_name, "public_data_dir": self.public_data_dir}
+        return {name: place for name, place in places.items() if place is not None}
+
+    def check(self) -> None:
+        refuse_twice("public_class_names", self.public_class_names)
 
     def public_source(
         self, image_shape: tuple[int, int, int], max_image_pixels: int, value_range: ValueRange | None
@@ -71,9 +92,9 @@ class PretrainingFlags:
     public_steps: int = flag(400, "Pre-training steps on the public images.")
     public_batch_size: int = flag(128, "Batch size of the pre-training.", rare=True)
     public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.", rare=True)
-    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.", rare=True)
+    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.", rare=True, at_least=0)
     public_timestep_mixture: str | None = flag(
-        None, "--timestep_mixture of the pre-training; unset: the same.", rare=True
+        None, "--timestep_mixture of the pre-training; unset: the same.", rare=True, **TIMES
     )
 
 
@@ -95,5 +116,5 @@ class LearnsPublicImages(PublicDataFlags, PretrainingFlags, TimesOfRows, DPSGDCo
         return PublicTraining(
             self.public_source(self.image_shape, self.max_image_pixels, self.declared_range),
             self.public_steps, self.public_batch_size, self.public_learning_rate, self.public_lr_warmup_steps,
-            self.mixture if mixture is None else TimestepMixture.parse(mixture, "public_timestep_mixture"),
+            self.mixture if mixture is None else TimestepMixture.parse(mixture),
         )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .flag_groups import split_list
+from .flag import split_list
 
 
 #: Flags that name a data set, and those that say its public facts.

@@ -60,8 +60,9 @@ def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
     for name in names:
         if not any(layer == name or layer.endswith(f".{name}") for layer in layers):
             raise UsageError(
-                f"--lora_targets '{name}' is not a linear layer or convolution of {type(network).__name__}; leave the "
-                f"flag out, or give ends of names such as {', '.join(ATTENTION_MATRICES[:3])}."
+                f"'{name}' is not a linear layer or convolution of {type(network).__name__}; leave the flag out, or "
+                f"give ends of names such as {', '.join(ATTENTION_MATRICES[:3])}.",
+                field="lora_targets",
             )
     config = LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=names, init_lora_weights="gaussian")
     if hasattr(network, "add_adapter"):

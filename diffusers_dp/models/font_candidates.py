@@ -92,7 +92,9 @@ def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
     if folder is not None:
         paths = sorted(path for path in Path(folder).expanduser().glob("*") if path.suffix.lower() in (".ttf", ".otf"))
         if not paths:
-            raise UsageError(f"--font_dir {folder} holds no fonts (.ttf, .otf); give another folder, or leave it out.")
+            raise UsageError(
+                f"{folder} holds no fonts (.ttf, .otf); give another folder, or leave it out.", field="font_dir"
+            )
     else:
         found = importlib.util.find_spec("matplotlib")
         data = None if found is None or found.origin is None else Path(found.origin).parent / "mpl-data/fonts/ttf"
@@ -106,7 +108,9 @@ def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
             fonts.append(path.read_bytes())
             ImageFont.truetype(BytesIO(fonts[-1]), 10)
         except OSError:
-            raise UsageError(f"--font_dir: {path.name} is not a readable font; remove it.") from None
+            raise UsageError(
+                f"holds {path.name}, which is not a readable font; remove it.", field="font_dir"
+            ) from None
         names.append(path.name)
     if folder is None:
         own = ImageFont.load_default(10)

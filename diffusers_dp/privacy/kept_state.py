@@ -2,12 +2,16 @@
 """Whether a model, a loss or features keep something of the images that they are shown: a running mean, a code book,
 rows in a list. It would leave the door without noise, in a `state_dict()` for instance."""
 
+import contextvars
 import ctypes
 import functools
 import itertools
+import mmap
 import sys
+import sysconfig
+import threading
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -30,10 +34,20 @@ TRUSTED = sys.stdlib_module_names | {
     "accelerate", "datasets", "diffusers", "dp_accounting", "huggingface_hub", "numpy", "peft", "PIL", "safetensors",
     "scipy", "sklearn", "torch", "torchvision", "tqdm", "transformers",
 }  # fmt: skip
+#: Folders of installed packages, whose functions and classes are not followed; their objects are.
+INSTALLED = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
+
+
+class Door:
+    """A class whose objects hold private images; `KeptState` never looks into them."""
+
+
 #: The library's own objects that draw or count.
-OWN = (PrivacyLedger, PrivateGenerator, Processes, LeakyLog)
-MOST_ITEMS = 10_000  # of a container; of a larger one the length alone is compared
-SMALL = 2**12  # bytes of a tensor that are hashed; of a larger one the sum of its words is compared
+OWN = (Door, PrivacyLedger, PrivateGenerator, Processes, LeakyLog)
+MOST_ITEMS = 10_000  # of a container of plain values that are named one by one
+SMALL = 2**12  # bytes of a tensor that are hashed; of a larger one weighted sums of its words are compared
+WIDTH = 2**10  # words of a row, for these sums
+WEIGHT = 0x9E3779B97F4A7C15 - 2**64  # odd, so that no word is lost, and 2^64 over the golden ratio
 
 #: Names, and values of any kind.
 Named = list[tuple[str, Any]]
@@ -48,8 +62,10 @@ class KeptState:
     All that can be reached from a model, a loss or features, as it is now.
 
     Plain values are compared, and the contents of tensors and arrays, however they were written. Attributes, items,
-    closures, defaults, bound objects, partials, hooks, class attributes and the globals that a function names are
-    followed. Not followed are iterators, and globals and plain objects of well-known packages.
+    closures, defaults, bound objects, partials, hooks, classes, and the globals and attributes of modules that a
+    function names are followed, in all files of a user. Not followed are iterators, files, sources of random numbers,
+    results in an `lru_cache`, names that are computed, globals of installed packages, and plain objects of well-known
+    ones.
 
     Args:
         *roots (`Any`): A module, a function or any other object.
@@ -129,9 +145,7 @@ def _contents(roots: tuple[Any, ...]) -> Named:
 
 def _way_of(kind: type) -> Way:
     """For values of a type. What has no name of its own has that of the value from which it hangs."""
-    from .sensitive import SensitiveImages  # which imports this file
-
-    apart = issubclass(kind, (SensitiveImages, *OWN)) or (_is_trusted(kind) and not issubclass(kind, nn.Module))
+    apart = issubclass(kind, OWN) or (_is_trusted(kind) and not issubclass(kind, nn.Module))
     ways = (way for kinds, way in WAYS if issubclass(kind, kinds))
     _ways[kind] = next(ways, _type_alone if apart else _attributes)
     return _ways[kind]
@@ -177,22 +191,38 @@ def _has_digest(value: torch.Tensor) -> bool:
 
 
 def _array(name: str, value: Any, found: Named) -> Named:
-    read_only = isinstance(value, np.ndarray) and not value.flags.writeable  # it may be a map of a large file
-    contents = None if read_only or value.dtype == object else hash(value.tobytes())
+    contents = None if value.dtype == object or _maps_a_file(value) else hash(value.tobytes())
     found.append((name, (value.shape, value.dtype.str, contents)))
     return [(name, item) for item in value.ravel().tolist()] if value.dtype == object else []
 
 
+def _maps_a_file(value: Any) -> bool:
+    """Whether an array is a read-only view of a file, which may be large."""
+    while isinstance(value, np.ndarray) and not value.flags.writeable:
+        if isinstance(value, np.memmap):
+            return True
+        value = value.base
+    return isinstance(value, mmap.mmap)
+
+
 def _dict(name: str, value: dict, found: Named) -> Named:
     found.append((name, len(value)))
-    items = value.items() if len(value) <= MOST_ITEMS else ()
-    parts = [(str(key) if type(key) in PLAIN else name, item) for key, item in items]
+    parts: Named = []
+    if len(value) > MOST_ITEMS and PLAIN.issuperset(map(type, itertools.chain(value, value.values()))):
+        found.append((name, tuple(value.items())))
+    else:
+        parts += [(name, key) for key in value if type(key) not in PLAIN]
+        parts += [(str(key) if type(key) in PLAIN else name, item) for key, item in value.items()]
     return parts if _is_trusted(type(value)) else parts + _attributes(name, value, found)
 
 
 def _items(name: str, value: Any, found: Named) -> Named:
-    found.append((name, len(value)))
-    parts = [(name, item) for item in value] if len(value) <= MOST_ITEMS else []
+    parts: Named = []
+    if PLAIN.issuperset(map(type, value)):
+        found.append((name, tuple(value)))
+    else:
+        found.append((name, len(value)))
+        parts += [(name, item) for item in value]
     return parts if _is_trusted(type(value)) else parts + _attributes(name, value, found)
 
 
@@ -216,19 +246,26 @@ def _function(name: str, function: types.FunctionType, found: Named) -> Named:
         if cell != types.CellType():  # not an empty one
             parts.append((variable, cell.cell_contents))
     space = function.__globals__
-    module = str(space.get("__name__"))
-    if _is_trusted_module(module):
-        return parts
-    for variable in _names(function.__code__):
-        item = space.get(variable)
-        if isinstance(item, types.FunctionType):
-            followed = item.__globals__ is space
-        elif isinstance(item, type):
-            followed = item.__module__ == module
-        else:
-            followed = variable in space and not isinstance(item, types.ModuleType)
-        if followed:
-            parts.append((variable, item))
+    if not _keeps_nothing(str(space.get("__name__"))):
+        names = _names(function.__code__)
+        parts += _named(tuple(space) if "globals" in names else names, space, names)
+    return parts
+
+
+def _named(variables: Iterable[str], space: dict[str, Any], names: tuple[str, ...]) -> Named:
+    """Globals of these names, and in place of a module its attributes of `names`."""
+    parts: Named = []
+    spaces: list[tuple[Iterable[str], dict[str, Any]]] = [(variables, space)]
+    seen = {id(space)}
+    for variables, space in spaces:  # which grows
+        for variable in variables:
+            item = space.get(variable)
+            if isinstance(item, types.ModuleType):
+                if id(vars(item)) not in seen and not _keeps_nothing(item.__name__):
+                    seen.add(id(vars(item)))
+                    spaces.append((names, vars(item)))
+            elif variable in space and not variable.startswith("__"):
+                parts.append((variable, item))
     return parts
 
 
@@ -241,26 +278,29 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
 
 def _class(name: str, kind: type, found: Named) -> Named:
     found.append((name, kind.__qualname__))
-    if _is_trusted(kind):
+    if _keeps_nothing(str(kind.__module__)):
         return []
-    parts: Named = [(kind.__name__, base) for base in kind.__bases__]
+    parts: Named = [(kind.__name__, base) for base in (*kind.__bases__, type(kind))]
     for key, item in vars(kind).items():
         if isinstance(item, staticmethod | classmethod):
             parts.append((key, item.__func__))
         elif isinstance(item, property):
-            parts.append((key, item.fget))
-        elif key == "__call__" or not key.startswith("__"):
+            parts += [(key, part) for part in (item.fget, item.fset, item.fdel)]
+        elif isinstance(item, types.FunctionType) or not key.startswith("__"):
             parts.append((key, item))
     return parts
 
 
 def _is_trusted(kind: type) -> bool:
-    return _is_trusted_module(str(kind.__module__))
+    return str(kind.__module__).partition(".")[0] in TRUSTED
 
 
 @functools.lru_cache(maxsize=None)
-def _is_trusted_module(name: str) -> bool:
-    return name.partition(".")[0] in TRUSTED
+def _keeps_nothing(module: str) -> bool:
+    """Whether functions and classes of a module are not followed: those of the library and of installed packages."""
+    package = module.partition(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return package in TRUSTED or package == "diffusers_dp" or file.startswith(INSTALLED)
 
 
 #: For types and those that are made from them.
@@ -268,7 +308,11 @@ WAYS: tuple[tuple[Any, Way], ...] = (
     (torch.Tensor, _tensor), ((np.ndarray, np.generic), _array), (dict, _dict),
     ((list, tuple, set, frozenset, deque), _items), (bytearray, _bytes), (types.FunctionType, _function),
     (types.MethodType, _method), (functools.partial, _partial), (type, _class), (types.SimpleNamespace, _attributes),
-    (types.ModuleType, _type_alone),
+    (types.ModuleType, _type_alone), ((UserDict, UserList, threading.local), _attributes),
+    (contextvars.ContextVar, lambda name, value, found: [(name, value.get(None))]),
+    (torch.UntypedStorage, lambda name, value, found: _bytes(name, bytearray(value.tolist()), found)),
+    (types.MappingProxyType, lambda name, value, found: _dict(name, dict(value), found)),
+    (type(functools.lru_cache(int)), lambda name, value, found: [(name, value.__wrapped__)]),
 )  # fmt: skip
 
 
@@ -281,15 +325,33 @@ def _digests(storages: Storages) -> Named:
         if storage.device.type == "cpu" and size <= SMALL:
             found.append((name, hash(ctypes.string_at(start, size)) if size else 0))
         else:
-            words = _view(storage, torch.int64, 0, size // 8).sum()
-            if size % 8:
-                words = words + _view(storage, torch.uint8, size // 8 * 8, size % 8).sum()
-            sums.setdefault(storage.device, []).append((name, words))
+            sums.setdefault(storage.device, []).append((name, _weighted_sum(storage)))
     for each in sums.values():
         values = torch.stack([value for _, value in each]).tolist()
         found += [(name, value) for (name, _), value in zip(each, values, strict=True)]
     return found
 
 
+def _weighted_sum(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Adds up the words of a storage, modulo 2^64, in rows of `WIDTH`: sums of rows and of columns with a weight for
+    each place, so that words that change places change the result. No copy of the storage is made."""
+    words = storage.nbytes() // 8
+    rows = words // WIDTH
+    matrix = _view(storage, torch.int64, 0, rows * WIDTH).view(rows, WIDTH)
+    parts = [matrix.sum(0), matrix.sum(1), _view(storage, torch.int64, rows * WIDTH * 8, words % WIDTH)]
+    parts.append(_view(storage, torch.uint8, words * 8, storage.nbytes() % 8).long())
+    joined = torch.cat(parts)
+    return (joined * _weights(len(joined), storage.device)).sum()
+
+
+@functools.lru_cache(maxsize=64)
+def _weights(number: int, device: torch.device) -> torch.Tensor:
+    """Odd numbers that look random, int64 `[number]`."""
+    numbers = torch.arange(1, number + 1, device=device) * WEIGHT
+    return (numbers ^ (numbers >> 29)) * WEIGHT | 1
+
+
 def _view(storage: torch.UntypedStorage, dtype: torch.dtype, start: int, size: int) -> torch.Tensor:
-    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, start, (size,), (1,))
+    """`size` numbers from the byte `start` on."""
+    first = start // dtype.itemsize
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, first, (size,), (1,))

@@ -33,7 +33,7 @@ from ..randomness.banded_noise import BandedNoise
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
-from .kept_state import KeptState
+from .kept_state import Door, KeptState
 from .separate_records import Features, features_of_zeros, try_loss
 
 
@@ -43,7 +43,7 @@ UNITS_AT_ONCE = 64  # of several images: where few have many, few blanks are loo
 BAR_AFTER_SECONDS = 5
 
 
-class SensitiveImages:
+class SensitiveImages(Door):
     """Private images behind one door.
 
     Args:
@@ -133,13 +133,13 @@ class SensitiveImages:
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
         self._generator = PrivateGenerator()
-        self._banded_noise = (
-            BandedNoise()
-        )  # of the first process; a new door, as a resumed run has, begins a new block
+        # Noise of the first process. A new door, as a resumed run has, begins a new block.
+        self._banded_noise = BandedNoise()
         self._leaky_log = leaky_log
         self._fitting = FittingParts()
         self._tried: tuple[object, object, object] = (None, None, None)  # model and loss
         self._groups: tuple[Bands, list[torch.Tensor]] | None = None
+        self._refused = False
 
     def __reduce__(self):
         raise TypeError("SensitiveImages is never serialised.")
@@ -171,6 +171,7 @@ class SensitiveImages:
                 of another shape; or the disk is full.
             MemoryError, RuntimeError: Memory ran out, or the encoder fails on blanks.
         """
+        self._refuse_shut()
         if self._images.dtype != torch.uint8:
             raise ValueError("What an encoder made of images is not mapped again.")
         at_most = self.processes.share_size(self._capacity) if self._units is None else self._capacity
@@ -185,7 +186,8 @@ class SensitiveImages:
             images, readable = map_images(
                 self._images, self._readable, encode, shape=tuple(shape),
                 folder=cache / f"encoded-{self.processes.index}", made_of=key, batch_size=batch_size, at_most=at_most,
-                device=self.device, shown=self.processes.is_first, check=KeptState(encode).refuse_private,
+                device=self.device, shown=self.processes.is_first,
+                check=functools.partial(self._refuse_kept, KeptState(encode)),
             )  # fmt: skip
         return SensitiveImages(
             images, None if self._labels is None else self._labels.numpy(), readable,
@@ -239,6 +241,7 @@ class SensitiveImages:
             UsageError: The features mix records, draw random numbers, or keep state between calls; no answer was
                 given.
         """
+        self._refuse_shut()
         num_classes = None if self.class_names is None else len(self.class_names)
         num_rows = num_classes if by_label and num_classes is not None else 1
         row = LedgerRow(
@@ -268,7 +271,13 @@ class SensitiveImages:
             for images, labels, counted, images_of_unit in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
                 with torch.no_grad(), _secret_torch_draws(self.device):
-                    rows = _clip(features(self._scaled(images, 0), labels), clip_norm)
+                    rows = features(self._scaled(images, 0), None if labels is None else labels.clone())
+                if rows.shape != (len(images), blank.shape[1]):  # else one row would be repeated for all images
+                    raise UsageError(
+                        f"The features of {name!r} must be one row of numbers for each image, of the same length in "
+                        "every batch: the run stops, and no answer was given."
+                    )
+                rows = _clip(rows.to(blank.dtype), clip_norm)  # squares of other types overflow
                 rows = torch.where(counted[:, None], rows, 0.0)
                 if images_of_unit is not None:
                     rows = rows / images_of_unit[:, None].to(rows.device)
@@ -280,7 +289,7 @@ class SensitiveImages:
                 total = total + generator.normal(total.shape, noise_multiplier * clip_norm, total.device)
             total = self.processes.sum({name: total})[name]
             answers.append(total.to(self.device, torch.float32))  # with all of its noise
-        kept.refuse_private()
+        self._refuse_kept(kept)
         answer = torch.stack(answers)
         self._ledger.executed(reservation, repeats)
         return answer
@@ -333,6 +342,7 @@ class SensitiveImages:
             ValueError: Samples of units or with held-out images are to be truncated, or groups are to follow from
                 anything but the ids of units.
         """
+        self._refuse_shut()
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
@@ -369,7 +379,7 @@ class SensitiveImages:
                 ),
                 ((self._scaled(images, -1), labels, counted, units) for images, labels, counted, units in batches),
             )
-        kept.refuse_private()
+        self._refuse_kept(kept)
         if self._leaky_log is not None:
             self._leaky_log.end_step()
         if bands is not None and self.processes.is_first:
@@ -380,7 +390,22 @@ class SensitiveImages:
         else:
             part = {name: value / normaliser for name, value in total.items()}
         parameters = dict(model.named_parameters())
-        return {name: value.to(parameters[name]) for name, value in self.processes.sum(part).items()}
+        answer = self.processes.sum(part)
+        # A float64 sum has bits below those of its float32 noise.
+        return {name: value.to(torch.float32).to(parameters[name]) for name, value in answer.items()}
+
+    def _refuse_kept(self, kept: KeptState) -> None:
+        """Refuses what kept something of the images, now and from now on: whoever catches the error has it still."""
+        self._refused = True
+        kept.refuse_private()
+        self._refused = False
+
+    def _refuse_shut(self) -> None:
+        if self._refused:
+            raise UsageError(
+                "This door refused a model, a loss or a feature that keeps something of the images, and gives no more "
+                "answers: start another --output_dir."
+            )
 
     def _scaled(self, images: torch.Tensor, lowest: int) -> torch.Tensor:
         """Pixels from `lowest` to 1, float32; what an encoder made of them as it is."""

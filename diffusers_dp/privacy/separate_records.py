@@ -39,7 +39,8 @@ def features_of_zeros(
 
     In batches of one shape, a row must be the same to the last bit whatever the other records are: blanks, as the
     door puts in the place of a record that does not count, other images, or the same images with other labels. In
-    another order, in smaller batches and alone, a row may differ by rounding, but no choice may flip.
+    another order, in smaller batches and alone, a row may differ by rounding, but no choice may flip. Where there are
+    classes, all of this is tried again with images of one class.
 
     A mixture that shows on none of them is not found.
 
@@ -55,22 +56,24 @@ def features_of_zeros(
 
     Raises:
         UsageError: A row changes with the other records of its batch, or from call to call, there is not one row a
-            record, or the features keep something between calls.
+            record, the rows are neither float32 nor float64, or the features keep something between calls.
     """
-    images, labels = _public_noise(NUM_TRIED, image_shape, num_classes, device)
+    images, own_labels = _public_noise(NUM_TRIED, image_shape, num_classes, device)
 
     def rows(images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        found = features(images, labels)
+        found = features(images.clone(), None if labels is None else labels.clone())
         if found.dim() != 2 or len(found) != len(images):
             raise UsageError(
                 f"The features of {name!r} have the shape {tuple(found.shape)} for {len(images)} images; return one "
                 "row of numbers for each image."
             )
+        if found.dtype not in (torch.float32, torch.float64):
+            raise UsageError(
+                f"The features of {name!r} are of type {found.dtype}, whose squares overflow before they are clipped: "
+                "return float32."
+            )
         found = found.detach().double()
         return torch.where(found.isfinite().all(1, keepdim=True), found, 0.0)  # as the door does
-
-    def rows_of(which: torch.Tensor) -> torch.Tensor:
-        return rows(images[which.to(device)], None if labels is None else labels[which.to(device)])
 
     def refuse(mixed: bool) -> None:
         if mixed:
@@ -80,28 +83,36 @@ def features_of_zeros(
                 "image; a choice between nearly equal numbers must come out the same in batches of any size."
             )
 
-    together = rows(images, labels)
-    kept = KeptState(features)  # after a first call, which may make what it needs
-    limit = ROUNDING * together.norm(dim=1).clamp_min(NEGLIGIBLE * clip_norm)
-    repeated = torch.equal(rows(images, labels), together)
-    refuse(not repeated and images.device.type == "cpu")
-    # Some kernels of a GPU add up in another order in each call. Nothing is the same to the last bit there.
-    same_shape = torch.zeros_like(limit) if repeated else limit
-    mates = [(torch.zeros_like(images), labels if labels is None else torch.zeros_like(labels)), (1 - images, labels)]
-    if labels is not None and num_classes is not None:
-        mates.append((images, (labels + 1) % num_classes))
-    for parity, (others, their_labels) in itertools.product((0, 1), mates):
-        stays = torch.arange(NUM_TRIED, device=device) % 2 == parity
-        beside = torch.where(stays.view(-1, *[1] * len(image_shape)), images, others)
-        classes = None if labels is None or their_labels is None else torch.where(stays, labels, their_labels)
-        moved = (rows(beside, classes) - together).norm(dim=1)
-        refuse(bool((stays & (moved > same_shape)).any()))
-    everybody = torch.arange(NUM_TRIED)
-    refuse(bool(((rows_of(everybody.flip(0)).flip(0) - together).norm(dim=1) > limit).any()))
-    for size in (FEW, 1):
-        again = torch.cat([rows_of(part) for part in everybody.split(size)])
-        refuse(bool(((again - together).norm(dim=1) > limit).any()))
-    zeros = None if labels is None else torch.zeros(1, dtype=torch.long, device=device)
+    kept: KeptState | None = None
+    # Of one class, so that what mixes the images of a class shows however many classes there are.
+    for labels in (own_labels,) if own_labels is None else (own_labels, torch.zeros_like(own_labels)):
+        together = rows(images, labels)
+        kept = kept or KeptState(features)  # after a first call, which may make what it needs
+        limit = ROUNDING * together.norm(dim=1).clamp_min(NEGLIGIBLE * clip_norm)
+        repeated = torch.equal(rows(images, labels), together)
+        refuse(not repeated and images.device.type == "cpu")
+        # Some kernels of a GPU add up in another order in each call. Nothing is the same to the last bit there.
+        same_shape = torch.zeros_like(limit) if repeated else limit
+        mates = [
+            (torch.zeros_like(images), labels if labels is None else torch.zeros_like(labels)),
+            (1 - images, labels),
+        ]
+        if labels is not None and num_classes is not None:
+            mates.append((images, (labels + 1) % num_classes))
+        for parity, (others, their_labels) in itertools.product((0, 1), mates):
+            stays = torch.arange(NUM_TRIED, device=device) % 2 == parity
+            beside = torch.where(stays.view(-1, *[1] * len(image_shape)), images, others)
+            classes = None if labels is None or their_labels is None else torch.where(stays, labels, their_labels)
+            moved = (rows(beside, classes) - together).norm(dim=1)
+            refuse(bool((stays & (moved > same_shape)).any()))
+        everybody = torch.arange(NUM_TRIED, device=device)
+        for size, index in ((NUM_TRIED, everybody.flip(0)), (FEW, everybody), (1, everybody)):
+            again = torch.cat(
+                [rows(images[part], None if labels is None else labels[part]) for part in index.split(size)]
+            )
+            refuse(bool(((again - together[index]).norm(dim=1) > limit[index]).any()))
+    assert kept is not None
+    zeros = None if own_labels is None else torch.zeros(1, dtype=torch.long, device=device)
     row = features(torch.zeros(1, *image_shape, device=device), zeros)
     kept.refuse_public(f"The features of {name!r}")
     return row

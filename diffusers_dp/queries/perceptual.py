@@ -61,8 +61,9 @@ class PerceptualFeatures:
                 return self(torch.zeros(1, *self.image_shape)).shape[1]
         except (RuntimeError, ValueError, TypeError) as error:
             raise UsageError(
-                f"--{self.flag} {self.network} does not accept images of {'x'.join(map(str, self.image_shape))} "
-                f"({first_line(error)}): give --{self._flag_of('resolution')}, or another network."
+                f"{self.network} does not accept images of {'x'.join(map(str, self.image_shape))} "
+                f"({first_line(error)}): give --{self._flag_of('resolution')}, or another network.",
+                field=self.flag,
             ) from None
 
     @property
@@ -113,7 +114,8 @@ class PerceptualFeatures:
             found: list[nn.Module] = [module for module in modules.values() if isinstance(module, nn.Conv2d)]
             if len(found) < 2:
                 raise UsageError(
-                    f"--{self.flag} {self.network} is not a convolutional network: give --{self._flag_of('layers')}."
+                    f"{self.network} is not a convolutional network: give --{self._flag_of('layers')}.",
+                    field=self.flag,
                 )
             return found
         for layer in self.layers:
@@ -142,7 +144,7 @@ class PerceptualFeatures:
         network = load_network(self.network, self.flag).eval().requires_grad_(False)
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
-            raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
+            raise UsageError(f"{self.network} takes images of {channels} channels; choose another.", field=self.flag)
         return network, channels, *preprocessing_of(self.network, channels)
 
 
@@ -213,12 +215,13 @@ def load_network(name: str, flag: str, kind: str = "AutoModel") -> Any:
         )
     except Exception as error:  # of files that are none, or of a package that they ask for
         raise UsageError(
-            f"--{flag} {name} cannot be loaded ({first_line(error)}): give a folder or a Hub id with safetensors "
-            "weights of a vision network of transformers."
+            f"{name} cannot be loaded ({first_line(error)}): give a folder or a Hub id with safetensors weights of a "
+            "vision network of transformers.",
+            field=flag,
         ) from None
     if report["missing_keys"]:
         raise UsageError(
-            f"--{flag} {name} lacks {len(report['missing_keys'])} of the network's weights: download it again."
+            f"{name} lacks {len(report['missing_keys'])} of the network's weights: download it again.", field=flag
         )
     return network
 

@@ -77,15 +77,16 @@ class PublicClassifier:
         network.eval().requires_grad_(False)
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
-            raise UsageError(f"--{self.flag} {self.network} takes images of {channels} channels; choose another.")
+            raise UsageError(f"{self.network} takes images of {channels} channels; choose another.", field=self.flag)
         sides = self.image_shape[1:] if self.resolution is None else (self.resolution, self.resolution)
         try:  # on a blank image, so that no error of sensitive images is caught
             with torch.no_grad():
                 network(pixel_values=torch.zeros(1, channels, *sides))
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"--{self.flag} {self.network} does not accept images of {'x'.join(map(str, (channels, *sides)))} "
-                f"({first_line(error)}): give --semantic_resolution, or another network."
+                f"{self.network} does not accept images of {'x'.join(map(str, (channels, *sides)))} "
+                f"({first_line(error)}): give --semantic_resolution, or another network.",
+                field=self.flag,
             ) from None
         return network, channels, *preprocessing_of(self.network, channels)
 

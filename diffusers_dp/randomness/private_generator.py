@@ -11,6 +11,8 @@ import os
 import numpy as np
 import torch
 
+from ..errors import IntegrityError
+
 
 KEY_BYTES = 16
 
@@ -29,7 +31,7 @@ class PrivateGenerator:
     """
 
     def __init__(self, key: bytes | None = None):
-        self._injected = key is not None
+        self._injected, self._process = key is not None, os.getpid()
         key = os.urandom(KEY_BYTES) if key is None else key
         if len(key) != KEY_BYTES:
             raise ValueError(f"The key must have {KEY_BYTES} bytes, got {len(key)}.")
@@ -42,7 +44,11 @@ class PrivateGenerator:
 
         On CUDA every call reseeds the device's generator with 64 fresh bits of operating-system entropy, unless a key
         was injected.
+
+        Raises:
+            IntegrityError: This process was forked from the one that made the generator.
         """
+        self._refuse_another_process()
         device = torch.device(device)
         if device.type == "cuda" and not self._injected:
             generator = torch.Generator(device).manual_seed(int.from_bytes(os.urandom(8), "little", signed=True))
@@ -51,8 +57,14 @@ class PrivateGenerator:
         return torch.from_numpy(np.asarray(noise)).mul_(std).to(device)
 
     def uniform(self, size: int) -> np.ndarray:
-        """Draws `size` independent numbers from [0, 1), float64."""
+        """Draws `size` independent numbers from [0, 1), float64. Raises `IntegrityError` in a forked process."""
+        self._refuse_another_process()
         return self._generator.random(size)
+
+    def _refuse_another_process(self) -> None:
+        """A fork has the same stream: the difference of two answers would have no noise."""
+        if os.getpid() != self._process:
+            raise IntegrityError("This source of noise belongs to another process: open a door in this one.")
 
     def __reduce__(self):
         raise TypeError("A PrivateGenerator is never serialised: anybody who has its state can subtract the noise.")

@@ -6,8 +6,6 @@ import re
 
 import numpy as np
 
-from ..errors import UsageError
-
 
 #: T, the unit of diffusion time, whatever the number of steps of a scheduler is.
 TIMESTEPS = 1000
@@ -28,7 +26,7 @@ class TimestepMixture:
 
     Example:
         ```python
-        >>> TimestepMixture.parse("0-200:0.05,200-800:0.9,800-1000:0.05", "timestep_mixture").weights
+        >>> TimestepMixture.parse("0-200:0.05,200-800:0.9,800-1000:0.05").weights
         [0.05, 0.9, 0.05]
         ```
     """
@@ -38,39 +36,22 @@ class TimestepMixture:
         self.weights = weights
 
     @classmethod
-    def parse(cls, text: str, flag: str) -> "TimestepMixture":
+    def parse(cls, text: str) -> "TimestepMixture":
         """
-        Reads a flag such as `0-200:0.05,200-800:0.9,800-1000:0.05`: comma-separated intervals, each with its weight.
-
-        Args:
-            text (`str`): Value of the flag.
-            flag (`str`): Name of the flag, without dashes.
+        Reads a text such as `0-200:0.05,200-800:0.9,800-1000:0.05`: comma-separated intervals, each with its weight.
 
         Raises:
-            UsageError: The text cannot be parsed, an interval is empty, the intervals do not cover 0 to 1000 in order,
-                or the weights are not positive numbers whose sum is 1.
+            ValueError: An interval cannot be read or is empty, the intervals do not cover 0 to 1000 in order, or the
+                weights are not positive numbers whose sum is 1.
         """
         parts = [_INTERVAL.fullmatch(part) for part in text.split(",")]
-        try:
-            ends = [(float(part[1]), float(part[2])) for part in parts if part is not None]
-            weights = [float(part[3]) for part in parts if part is not None]
-        except ValueError:
-            ends, weights = [], []
-        if len(ends) < len(parts):
-            raise UsageError(
-                f"--{flag} '{text}' cannot be parsed; give intervals with weights, such as "
-                "0-200:0.05,200-800:0.9,800-1000:0.05."
-            )
-        bounds = [0.0, *(end for _, end in ends)]
-        if [start for start, _ in ends] != bounds[:-1] or bounds[-1] != TIMESTEPS or sorted(set(bounds)) != bounds:
-            raise UsageError(
-                f"--{flag} '{text}' does not cover 0 to {TIMESTEPS}; let the first interval start at 0, each other "
-                f"where the one before it ends, and the last end at {TIMESTEPS}."
-            )
+        found = [[float(number) for number in part.groups()] for part in parts if part is not None]
+        bounds, weights = [0.0, *(end for _, end, _ in found)], [weight for _, _, weight in found]
+        in_order = len(found) == len(parts) and [start for start, _, _ in found] == bounds[:-1]
+        if not in_order or bounds[-1] != TIMESTEPS or sorted(set(bounds)) != bounds:
+            raise ValueError(f"'{text}' does not cover 0 to {TIMESTEPS}.")
         if not min(weights) > 0 or not math.isclose(sum(weights), 1, abs_tol=_TOLERANCE):
-            raise UsageError(
-                f"--{flag} '{text}' has weights whose sum is {sum(weights):g}; give positive ones whose sum is 1."
-            )
+            raise ValueError(f"'{text}' has weights whose sum is {sum(weights):g}.")
         return cls(bounds, weights)
 
     def times(self, uniform: np.ndarray) -> np.ndarray:

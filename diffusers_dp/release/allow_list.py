@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.strange_files import read_bounded
-from ..verify import ADAPTERS, CARD_NAME, SIGNATURE_NAME
-from .receipt import RECEIPT_NAME
+from ..words import CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME
 
 
 COMPONENT_FILES = (
@@ -36,13 +35,24 @@ def dataset_files(num_shards: int) -> tuple[str, ...]:
     return ("model_index.json", "samples.png", *shard_names(num_shards))
 
 
+def _read_index(release: str | Path) -> dict[str, Any]:
+    """Reads `model_index.json`; an unreadable one counts as empty."""
+    try:
+        index = json.loads(read_bounded(Path(release, "model_index.json"), MOST_INDEX))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return index if isinstance(index, dict) else {}
+
+
+def kind_of(release: str | Path) -> Any:
+    """Reads the class that a release states in its `model_index.json`; `None` if there is none."""
+    return _read_index(release).get("_class_name")
+
+
 def dataset_index(release: str | Path) -> dict[str, Any] | None:
     """Reads the `model_index.json` of a release of images; returns `None` for a model or an unreadable release."""
-    try:
-        index = _read_index(release)
-        shards = index["num_shards"] if index["_class_name"] == DATASET_CLASS else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    index = _read_index(release)
+    shards = index.get("num_shards") if index.get("_class_name") == DATASET_CLASS else None
     return index if type(shards) is int and 0 < shards <= MOST_SHARDS else None
 
 
@@ -59,22 +69,7 @@ MERGED = re.compile(
 )
 
 
-def _read_index(release: str | Path) -> Any:
-    return json.loads(read_bounded(Path(release, "model_index.json"), MOST_INDEX))
-
-
-def files_of(release: str | Path) -> tuple[str, ...]:
-    """Returns the allow-list for the kind of release that a folder claims to contain, without card and receipt."""
-    folder, images = Path(release), dataset_index(release)
-    if images is not None:
-        return dataset_files(images["num_shards"])
-    try:
-        kind = _read_index(folder)["_class_name"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return PIPELINE_FILES
-    if kind == ADAPTERS:
-        return ADAPTER_FILES
-    if kind in LATENT_PIPELINES:
-        there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-        return tuple(sorted(name for name in there if MERGED.fullmatch(name)))
-    return PIPELINE_FILES
+def merged_files(release: str | Path) -> tuple[str, ...]:
+    """Lists the files of a latent pipeline that is released whole."""
+    there = (path.relative_to(release).as_posix() for path in Path(release).rglob("*") if path.is_file())
+    return tuple(sorted(name for name in there if MERGED.fullmatch(name)))

@@ -6,19 +6,16 @@ import math
 import shutil
 import tempfile
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import torch
 from huggingface_hub import ModelCard, ModelCardData, RepoCard
 from PIL import Image, ImageDraw, ImageFont
 
 from ..files.canonical import canonical_json
 from ..pipelines import DPImagePipeline, pipeline_dp_image
-from ..verify import guarantee
 from .allow_list import COMPONENT_FILES, PIPELINE_FILES
-from .plain_words import plain_guarantee, questions
+from .dataset_card import filled_card
 
 
 TILE_SIZE = 56  # minimum side of a tile of the sample grid, in pixels
@@ -55,25 +52,13 @@ class PipelineArtefact:
 
     Args:
         pipeline (`DPImagePipeline`): Pipeline with its final weights.
-        seed (`int`, defaults to 0), num_inference_steps (`int`, defaults to 20): Seed and number of steps of the
-            images in `samples.png`.
-        samples (`PIL.Image.Image`, *optional*): Picture instead of these images.
-        sampler (`str`, defaults to `"solver"`): Sampler of these images.
+        samples (`PIL.Image.Image`): Picture in `samples.png`.
     """
 
     files: ClassVar[tuple[str, ...]] = PIPELINE_FILES
 
-    def __init__(
-        self,
-        pipeline: DPImagePipeline,
-        *,
-        seed: int = 0,
-        num_inference_steps: int = 20,
-        samples: Image.Image | None = None,
-        sampler: str = "solver",
-    ):
-        self.pipeline = pipeline
-        self.samples = samples or sample_grid(pipeline, IMAGES_PER_CLASS, seed, num_inference_steps, sampler)
+    def __init__(self, pipeline: DPImagePipeline, *, samples: Image.Image):
+        self.pipeline, self.samples = pipeline, samples
 
     def save(self, release: Path) -> None:
         with tempfile.TemporaryDirectory(dir=release.parent) as saved:
@@ -85,7 +70,8 @@ class PipelineArtefact:
         write_text(release / "model_index.json", canonical_json(index))
         shutil.copyfile(pipeline_dp_image.__file__, release / "pipeline.py")
         self.samples.save(release / "samples.png")
-        _strip_path(release / "unet" / "config.json")
+        config = release / "unet" / "config.json"
+        write_text(config, canonical_json(without_path(config)))
 
     def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
         add_statement(release, statement)
@@ -111,59 +97,17 @@ def model_card(data: ModelCardData, receipt: dict[str, Any], labels: dict[int, s
         labels (`dict[int, str]`, *optional*): Class names by id.
         more: Further variables of the template.
     """
-    return ModelCard.from_template(
-        data,
-        template_str=files("diffusers_dp").joinpath("templates", "model_card.md").read_text(encoding="utf-8"),
-        title="Differentially private image generator",
-        receipt=receipt,
-        questions=questions(receipt["events"]),
-        unit=receipt["unit_of_privacy"],
-        guarantee=guarantee(receipt),
-        plain=plain_guarantee(receipt),
-        labels=labels,
-        named=class_list(_names(labels)),
-        arguments="batch_size=8" if labels is None else f"class_labels={list(range(len(labels)))}",
+    names = [] if labels is None else [labels[number] for number in sorted(labels, key=int)]  # JSON has texts as keys
+    return filled_card(
+        ModelCard, "model_card.md", data, receipt, title="Differentially private image generator", labels=labels,
+        named=class_list(names), arguments="batch_size=8" if not names else f"class_labels={list(range(len(names)))}",
         **more,
-    )
+    )  # fmt: skip
 
 
 def class_list(names: Sequence[str]) -> str:
     """Lists the classes for a card."""
     return ", ".join(names[:CLASSES_NAMED]) + (", ..." if len(names) > CLASSES_NAMED else "")
-
-
-def sample_grid(
-    pipeline: DPImagePipeline, num_per_class: int, seed: int, num_inference_steps: int = 20, sampler: str = "solver"
-) -> Image.Image:
-    """Draws images from a model, one row per class with its name; 8 rows of 8 if it is unconditional.
-
-    Each image is magnified by an integer factor to at least 56 pixels, without smoothing. Rows are drawn one by one;
-    disable the pipeline's progress bar beforehand if needed.
-
-    Args:
-        pipeline (`DPImagePipeline`): Model in evaluation mode.
-        num_per_class (`int`): Number of columns; ignored for an unconditional model.
-        seed (`int`): Public seed; drawing is post-processing.
-        num_inference_steps (`int`, defaults to 20): Number of solver steps.
-        sampler (`str`, defaults to `"solver"`): See `DPImagePipeline`.
-
-    Returns:
-        `PIL.Image.Image`: Picture of mode L for one channel, otherwise RGB.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    arguments = {"generator": generator, "num_inference_steps": num_inference_steps, "sampler": sampler}
-    if pipeline.num_classes is None:
-        return grid_of([pipeline(batch_size=8, **arguments).images for _ in range(8)])
-    rows = [
-        pipeline(batch_size=num_per_class, class_labels=label, **arguments).images
-        for label in range(pipeline.num_classes)
-    ]
-    return grid_of(rows, _names(pipeline.config.id2label))
-
-
-def _names(labels: dict[Any, str] | None) -> list[str]:
-    """Orders the names by id; JSON turns ids into strings."""
-    return [] if labels is None else [labels[number] for number in sorted(labels, key=int)]
 
 
 def grid_of(rows: Sequence[Sequence[Image.Image]], names: Sequence[str] = ()) -> Image.Image:
@@ -201,11 +145,10 @@ def add_statement(release: Path, statement: dict[str, Any]) -> None:
     write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
 
 
-def _strip_path(config_file: Path) -> None:
-    """Removes the path from which Diffusers loaded a model, because paths are private."""
+def without_path(config_file: Path) -> dict[str, Any]:
+    """Reads a configuration without the path from which Diffusers loaded a model, because paths are private."""
     config = json.loads(config_file.read_text())
-    config.pop("_name_or_path", None)
-    write_text(config_file, canonical_json(config))
+    return {key: value for key, value in config.items() if key != "_name_or_path"}
 
 
 def write_text(path: Path, text: str) -> None:

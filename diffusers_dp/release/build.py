@@ -11,9 +11,10 @@ from ..files.canonical import canonical_json
 from ..files.file_modes import give_ordinary_modes, public_files
 from ..files.journal import put_in_place, remove_leftovers, replace_file
 from ..randomness.private_generator import RNG_FACTS
+from ..words import RECEIPT_NAME
 from .artefacts import Artefact, write_text
 from .hub import intact_receipt
-from .receipt import RECEIPT_NAME, RunRecord, build_receipt, hash_release
+from .receipt import RunRecord, build_receipt, hash_release
 
 
 UNFINISHED = ".release-"  # prefix of the name of an unfinished release

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
 from ..files.strange_files import read_bounded, regular_size
-from ..verify import ADAPTERS, are_texts, check_reference
-from .allow_list import COMPONENT_FILES, LATENT_PIPELINES
+from .allow_list import COMPONENT_FILES
 
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Components:
 
 
 def check_components(
-    name: str, folder: Path, *, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES
+    name: str, folder: Path, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES
 ) -> Components:
     """Reads index, configurations and the header of the weights, without importing or building anything.
 
@@ -84,67 +83,6 @@ def check_components(
         return _check(Path(folder), largest_side, most_classes)
     except WrongModel as error:
         raise IntegrityError(f"'{name}' is not opened: {error}.") from None
-
-
-def is_latent(folder: Path) -> bool:
-    """Tells whether a folder claims to be a latent model: adapters or a whole pipeline. See `latent_artefacts`."""
-    try:
-        return read_json(Path(folder) / "model_index.json").get("_class_name") in (ADAPTERS, *LATENT_PIPELINES)
-    except WrongModel:
-        return False
-
-
-def latent_classes(folder: Path, most_classes: int = MOST_CLASSES) -> tuple[str, ...] | None:
-    """Reads the class names of a latent model, by class id; returns `None` without classes.
-
-    Raises:
-        IntegrityError: They are not valid class names.
-    """
-    try:
-        id2label = read_json(Path(folder) / "model_index.json").get("id2label")
-        if id2label is None:
-            return None
-        if not isinstance(id2label, dict) or not 0 < len(id2label) <= most_classes:
-            raise WrongModel(f"its id2label names no classes, or more than {most_classes:,}")
-        if set(id2label) != {str(number) for number in range(len(id2label))}:
-            raise WrongModel("its classes are not numbered")
-        return _class_names(id2label, len(id2label))
-    except WrongModel as error:
-        raise IntegrityError(f"'{folder}' is not opened: {error}.") from None
-
-
-def class_prompts(folder: Path) -> list[str] | None:
-    """The prompts of a latent model's classes; `None` where their names are.
-
-    Raises:
-        IntegrityError: They are none.
-    """
-    try:
-        prompts = read_json(Path(folder) / "model_index.json").get("class_prompts")
-        if prompts is not None and not are_texts(prompts):
-            raise WrongModel("its class_prompts are no list of texts")
-    except WrongModel as error:
-        raise IntegrityError(f"'{folder}' is not opened: {error}.") from None
-    return prompts
-
-
-def named_base(name: str, folder: Path) -> dict[str, Any] | None:
-    """What adapters name as their base, whose commit and hashes are of the right kind; `None` of another release.
-
-    Raises:
-        IntegrityError: They name none.
-    """
-    try:
-        index = read_json(Path(folder) / "model_index.json")
-        if index.get("_class_name") != ADAPTERS:
-            return None
-        base = index.get("base")
-        problem = next(check_reference(base), None) if isinstance(base, dict) else "Adapters need a base."
-    except WrongModel as error:
-        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
-    if problem is not None:
-        raise IntegrityError(f"'{name}' is not opened: {problem}")
-    return base
 
 
 def check_model(name: str, components: Components) -> None:
@@ -239,7 +177,7 @@ def _check(folder: Path, largest_side: int, most_classes: int) -> Components:
         raise WrongModel(f"it has {rows - 1:,} classes, and {most_classes:,} is the most here")
     if channels % patch**2 or channels // patch**2 not in (1, 2, 3, 4):
         raise WrongModel(f"its network has {channels} channels, which are no image in patches of {patch}")
-    names = None if rows is None else _class_names(index.get("id2label") or {}, rows - 1)
+    names = None if rows is None else class_names_of(index.get("id2label") or {}, rows - 1)
     _refuse_other_files(folder)
     shapes = read_shapes(folder / WEIGHTS)
     check_sizes(config, shapes)
@@ -358,7 +296,8 @@ def read_shapes(path: Path, kinds: dict[str, int] = BYTES) -> dict[str, tuple[in
     return shapes
 
 
-def _class_names(id2label: dict[str, Any], count: int) -> tuple[str, ...]:
+def class_names_of(id2label: dict[str, Any], count: int) -> tuple[str, ...]:
+    """Checks class names by id, with the id for a missing name. Raises `WrongModel`."""
     numbers = {str(number) for number in range(count)}
     if not set(id2label) <= numbers:
         raise WrongModel("its id2label names classes that it does not have")

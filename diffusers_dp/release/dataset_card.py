@@ -1,16 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The card of a dataset drawn from a release, filled from the release's receipt. Nothing here loads torch."""
+"""Cards, filled from a receipt, and the one of a dataset drawn from a release. Nothing here loads torch."""
 
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
 from ..verify import guarantee
-from .plain_words import plain_guarantee
+from .plain_words import plain_guarantee, questions
 
 
-CARD_NAME = "README.md"
+if TYPE_CHECKING:
+    from huggingface_hub import CardData, RepoCard
+
+
 #: Errors of text about a receipt, because fields that the verifier does not read can contain anything.
 UNSAYABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 
@@ -47,17 +50,10 @@ def dataset_card(
         size_categories=size_category(num_images),
     )
     try:
-        card = DatasetCard.from_template(
-            data,
-            template_str=files("diffusers_dp").joinpath("templates", "dataset_card.md").read_text(encoding="utf-8"),
-            receipt=receipt,
-            num_images=num_images,
-            class_names=class_names,
-            balance=balance,
-            parameters=parameters,
-            plain=plain_guarantee(receipt),
-            guarantee=guarantee(receipt),
-        )
+        card = filled_card(
+            DatasetCard, "dataset_card.md", data, receipt, num_images=num_images, class_names=class_names,
+            balance=balance, parameters=parameters,
+        )  # fmt: skip
         written = f"{card}\n"
         written.encode()
     except (*UNSAYABLE, TemplateError):
@@ -65,6 +61,27 @@ def dataset_card(
             "The receipt of the release holds what no receipt of this library does, so that no card can be written."
         ) from None
     return written
+
+
+def filled_card(
+    kind: "type[RepoCard]", template: str, data: "CardData", receipt: dict[str, Any], things: str = "this model",
+    **more: Any,
+) -> Any:  # fmt: skip
+    """Fills a card from a receipt, with the guarantee in the words that the verifier looks for.
+
+    Args:
+        kind (`type`): Class of the card.
+        template (`str`): File of the template.
+        data (`CardData`): Metadata for the Hub's filters.
+        receipt (`dict`): Receipt of the release.
+        things (`str`): What was released, in words.
+        more: Further variables of the template.
+    """
+    return kind.from_template(
+        data, template_str=files("diffusers_dp").joinpath("templates", template).read_text(encoding="utf-8"),
+        receipt=receipt, questions=questions(receipt["events"]), unit=receipt["unit_of_privacy"],
+        guarantee=guarantee(receipt), plain=plain_guarantee(receipt, things), **more,
+    )  # fmt: skip
 
 
 def size_category(num_images: int) -> str:

@@ -1,10 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A release of images: parquet shards for `datasets.load_dataset`, with card and receipt."""
 
-import io
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +12,10 @@ from PIL import Image
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
-from ..verify import guarantee
 from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
 from .artefacts import IMAGES_PER_CLASS, add_statement, class_list, grid_of, write_text
-from .dataset_card import size_category
-from .image_tables import image_table
-from .plain_words import plain_guarantee, questions
+from .dataset_card import filled_card, size_category
+from .image_tables import to_png, write_images
 
 
 if TYPE_CHECKING:
@@ -61,16 +57,12 @@ class DatasetArtefact:
         return dataset_files(self.num_shards)
 
     def save(self, release: Path) -> None:
-        from pyarrow import parquet
-
         (release / "data").mkdir()
         for number, name in enumerate(shard_names(self.num_shards)):
             part = slice(number * IMAGES_PER_SHARD, (number + 1) * IMAGES_PER_SHARD)
             labels = None if self.labels is None else self.labels[part].tolist()
-            pictures = [_png(image) for image in self.images[part].cpu().numpy()]
-            # Without a dictionary: images that repeat each other would look like a bomb to whoever reads them.
-            table = image_table(pictures, labels, self.class_names)
-            parquet.write_table(table, release / name, use_dictionary=False)
+            pictures = [to_png(_picture(image)) for image in self.images[part].cpu().numpy()]
+            write_images(release / name, pictures, labels, self.class_names)
         self._sample_grid().save(release / "samples.png")
         index = {
             "_class_name": DATASET_CLASS, "class_names": self.class_names, "image_shape": list(self.images.shape[1:]),
@@ -88,12 +80,9 @@ class DatasetArtefact:
             tags=["synthetic", "differential-privacy", "image"],
             size_categories=size_category(len(self.images)),
         )
-        template = files("diffusers_dp").joinpath("templates", "data_release_card.md").read_text(encoding="utf-8")
-        return DatasetCard.from_template(
-            data, template_str=template, receipt=receipt, questions=questions(receipt["events"]),
-            unit=receipt["unit_of_privacy"], guarantee=guarantee(receipt), purpose=self.purpose,
-            plain=plain_guarantee(receipt, "these images"), num_images=len(self.images), labels=self.class_names,
-            named=class_list(self.class_names or ()),
+        return filled_card(
+            DatasetCard, "data_release_card.md", data, receipt, "these images", purpose=self.purpose,
+            num_images=len(self.images), labels=self.class_names, named=class_list(self.class_names or ()),
         )  # fmt: skip
 
     def _sample_grid(self) -> Image.Image:
@@ -111,9 +100,3 @@ class DatasetArtefact:
 
 def _picture(image: np.ndarray) -> Image.Image:
     return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
-
-
-def _png(image: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    _picture(image).save(buffer, format="png")
-    return buffer.getvalue()

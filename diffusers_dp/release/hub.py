@@ -1,38 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Releases in a folder or on the Hub: fetched completely, verified, and only then loaded. Only loading a model loads
-torch."""
+"""Releases in a folder or on the Hub: fetched completely and verified. No torch."""
 
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.file_modes import public_files
-from ..verify import (
-    NO_CARD,
-    RECEIPT_NAME,
-    Damaged,
-    Unreadable,
-    about_delta,
-    card_agrees,
-    check_files,
-    publishes_records,
-    read_receipt,
-    verify,
-)
-from .allow_list import dataset_index
-from .components import WRONG, check_components, check_model, is_latent
-from .image_tables import load_images
-
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from ..pipelines import DPImagePipeline
-
-logger = logging.getLogger(__name__)
+from ..verify import Damaged, Unreadable, check_files, read_receipt, verify
+from ..words import RECEIPT_NAME
 
 
 @public_files()  # downloads are shared by all users of the cache
@@ -156,85 +133,3 @@ def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
         raise (IntegrityError if error.exit_code == 4 else UsageError)(
             f"{error} Give the folder of a release."
         ) from None
-
-
-def load_verified(
-    release: str | Path,
-    require_dp: bool = True,
-    *,
-    revision: str | None = None,
-    base: str | Path | None = None,
-    **arguments: Any,
-) -> "DPImagePipeline | Dataset":
-    """Fetches a release, verifies its receipt, and loads its pipeline or images.
-
-    Args:
-        release (`str` or `Path`): Folder, or Hub id.
-        require_dp (`bool`, defaults to `True`): `False` also loads a release that does not match, with a warning for
-            each mismatch.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        base (`str` or `Path`, *optional*): Folder of the base, if the release has adapters; by default it is fetched
-            from the Hub by its commit. It is compared with the hashes in the release.
-        arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are always safetensors.
-            Images and latent models accept no arguments.
-
-    Returns:
-        `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. The
-        verified property is "numbers consistent, unsigned": see `verify`.
-
-    Raises:
-        IntegrityError: There is no receipt; a file, hash or epsilon differs from it; or it states no guarantee.
-            For any `require_dp`: the model is not one of this library, its configuration does not fit its weights
-            (`components`), or the base is another one.
-        UsageError: The folder or repository does not exist, or the base is not available.
-    """
-    folder = fetch_release(release, revision)
-    try:
-        receipt, problems = verify(folder)
-    except Unreadable as error:
-        receipt, problems = {}, [str(error)]
-    if problems and require_dp:
-        raise IntegrityError(f"'{release}' was not loaded: {' '.join(problems)}")
-    for problem in problems:
-        logger.warning("'%s' is NOT verified, do not take it for private: %s", release, problem)
-    if not problems and not card_agrees(folder, receipt):
-        logger.warning("'%s': %s, so trust the receipt and not the card.", release, NO_CARD)
-    outright = "" if problems else publishes_records(*about_delta(receipt))
-    if outright:
-        logger.warning("'%s': %s", release, outright)
-    if dataset_index(folder) is not None:
-        return load_images(str(release), folder)
-    if is_latent(folder):
-        from .latent_artefacts import load_latent
-
-        return load_latent(folder, base)
-    check_model(str(release), check_components(str(release), folder))
-    from safetensors import SafetensorError
-
-    from ..pipelines import DPImagePipeline
-
-    try:
-        return DPImagePipeline.from_pretrained(folder, **{**arguments, "use_safetensors": True})
-    except SafetensorError:
-        raise IntegrityError(f"'{release}' was not loaded: its weights are damaged.") from None
-    except WRONG as error:
-        if arguments:  # of the caller, who wants to see what is wrong with them
-            raise
-        raise IntegrityError(f"'{release}' was not loaded: {type(error).__name__} in its files.") from None
-
-
-def load_model(release: str | Path, require_dp: bool = True, *, base: str | Path | None = None) -> "DPImagePipeline":
-    """Calls `load_verified` for a model.
-
-    Raises:
-        UsageError, IntegrityError: See `load_verified`; or it is a release of images.
-    """
-    loaded = load_verified(release, require_dp, base=base)
-    from datasets import Dataset
-
-    if isinstance(loaded, Dataset):
-        raise UsageError(
-            f"'{release}' is a release of images, and no model that draws: `datasets.load_dataset` reads them, and "
-            "`diffusers-dp evaluate --images` judges them."
-        )
-    return loaded

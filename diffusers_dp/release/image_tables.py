@@ -2,6 +2,7 @@
 """Images and their classes in parquet, as `datasets` writes them. Reading is careful because files may come from a
 stranger. Nothing here loads torch."""
 
+import io
 import json
 import os
 import struct
@@ -20,9 +21,10 @@ from .components import LARGEST_SIDE, LONGEST_NAME, MOST_CLASSES, WRONG
 if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
+    from PIL import Image
 
 PARAMETERS_NAME = "sampling.json"  # what `diffusers-dp sample` was asked for, beside its images
-BATCHES_IN_A_TABLE = 256
+BATCHES_IN_A_TABLE, ROW_GROUP = 256, 100
 MORE_THAN_PIXELS = 65_536  # bytes that a PNG file may have beyond twice those of its pixels
 Shape = tuple[int, int, int]  # channels, height, width
 PNG_SIGNATURE, PNG_COLOURS = b"\x89PNG\r\n\x1a\n", {1: 0, 3: 2}  # colour type by number of channels
@@ -44,6 +46,22 @@ def image_table(
         features["label"] = {"_type": "ClassLabel", "names": list(class_names or ())}
     metadata = {"huggingface": canonical_json({"info": {"features": features}})}  # types for `datasets`
     return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def write_images(
+    file: "Path | io.BytesIO", pictures: Sequence[bytes], labels: Sequence[int] | None, names: Sequence[str] | None
+) -> None:
+    """Writes an `image_table` as parquet, without a dictionary: to a reader, repeated images would look like a
+    bomb."""
+    from pyarrow import parquet
+
+    parquet.write_table(image_table(pictures, labels, names), file, use_dictionary=False, row_group_size=ROW_GROUP)
+
+
+def to_png(image: "Image.Image") -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="png")
+    return buffer.getvalue()
 
 
 def load_images(name: str, folder: Path, *, largest_side: int = LARGEST_SIDE) -> "datasets.Dataset":

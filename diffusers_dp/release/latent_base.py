@@ -22,7 +22,8 @@ from ..errors import IntegrityError, UsageError, first_line
 from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
-from ..verify import BASE_FILE, RECEIPT_NAME, check_base
+from ..verify import check_base
+from ..words import BASE_FILE, RECEIPT_NAME
 from .components import WrongModel, read_json, these_alone
 from .hub import fetch_release, fetch_snapshot
 from .latent_checks import (

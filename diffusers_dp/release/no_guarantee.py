@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..files.journal import put_in_place, remove_leftovers
 from ..methods.method import Method
-from ..verify import NO_GUARANTEE, WITHOUT, without_guarantee
+from ..verify import without_guarantee
+from ..words import NO_GUARANTEE, WITHOUT
 
 
 if TYPE_CHECKING:

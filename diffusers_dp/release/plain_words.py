@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..files.canonical import canonical_json
-from ..verify import LARGE_DELTA, about_delta, delta_in_words
+from ..verify import about_delta, delta_in_words
+from ..words import LARGE_DELTA
 
 
 @dataclass(frozen=True)

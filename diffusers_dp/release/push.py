@@ -12,10 +12,11 @@ from pathlib import Path
 
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
-from ..verify import NO_CARD, SIGNATURE_NAME, card_agrees, settled_digest
-from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES, RELEASE_FILES, dataset_index, files_of
+from ..verify import card_agrees, settled_digest
+from ..words import NO_CARD, RECEIPT_NAME, SIGNATURE_NAME
+from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES, RELEASE_FILES
 from .hub import verify_here
-from .receipt import RECEIPT_NAME
+from .loading import release_in
 from .signing import signature_fits
 
 
@@ -36,7 +37,7 @@ def files_to_push(release: str | Path, files: Sequence[str] | None = None) -> li
         IntegrityError: The release does not match its receipt, or its card lacks the guarantee.
     """
     folder = Path(release)
-    allowed = [*CARD_AND_RECEIPT, *(files_of(folder) if files is None else files)]
+    allowed = [*CARD_AND_RECEIPT, *(release_in(folder).files if files is None else files)]
     receipt, problems = verify_here(folder)
     missing = [name for name in allowed if not (folder / name).is_file()]
     stated = {file["name"] for file in receipt["files"]} if not problems else set()
@@ -103,7 +104,7 @@ def push_release(
         IntegrityError: The release does not match its receipt.
     """
     names = files_to_push(release, files)
-    repo_type = "model" if dataset_index(release) is None else "dataset"
+    repo_type = release_in(release).repo_type
     return push_folder(release, names, repo_id, repo_type=repo_type, private=private, flag="hub_model_id")
 
 
@@ -178,7 +179,7 @@ def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence
         return push_release(release, repo_id, private=private, files=files)
     except DiffusersDPError as error:
         again = f"`diffusers-dp push {release} --hub_model_id {repo_id}`"
-        if files is not None and tuple(files) != files_of(release):
+        if files is not None and tuple(files) != release_in(release).files:
             again = f"`push_release({str(release)!r}, {repo_id!r}, files=...)` with the files of your artefact"
         raise type(error)(f"{error} {release} is finished: {again} tries again.") from None
 

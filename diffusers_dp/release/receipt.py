@@ -21,12 +21,11 @@ from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.method import PROVEN, Method
-from ..verify import CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS
+from ..words import CARD_NAME, CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS, RECEIPT_NAME
 
 
-RECEIPT_NAME = "privacy_receipt.json"
 SCHEMA_VERSION = 1
-NOT_HASHED = ("README.md", RECEIPT_NAME)
+NOT_HASHED = (CARD_NAME, RECEIPT_NAME)
 
 ASSUMPTIONS = (
     "Arithmetic on real numbers: attacks on floating-point noise are not covered.",

@@ -17,7 +17,8 @@ from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import replace_file
-from ..verify import SIGNATURE_NAME, settled_content
+from ..verify import settled_content
+from ..words import SIGNATURE_NAME
 from .hub import verify_here
 
 

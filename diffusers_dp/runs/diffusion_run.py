@@ -18,6 +18,7 @@ from ..models import Denoiser, TrainingLoss, build_objective
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..queries.semantic import semantic_classes
+from ..randomness.timestep_mixture import TimestepMixture
 from .dp_sgd import Trained
 from .pretrained import (
     FLAG,
@@ -55,7 +56,7 @@ class DiffusionRun(TrainingRun[Config]):
                 sensitive=config.data,
                 public=config.public_training,
                 cost=lambda images: cost_of_public_images(images, self.facts, **config.books),
-                mix_public_images=getattr(config, "mix_public_images", False),
+                mix_public_images=config.mix_public_images,
             )
         )
         self.model.unet.to(self.processes.device)
@@ -65,9 +66,7 @@ class DiffusionRun(TrainingRun[Config]):
     @cached_property
     def diffusion(self) -> tuple[Denoiser, TrainingLoss]:
         """The denoiser around the model's UNet, and the loss of its training rows."""
-        return build_objective(
-            self.model.unet, self.model.scheduler, self.model.patch_size, **self.config.row_settings
-        )
+        return objective_of(self.model, self.config, self.config.mixture, bf16=self.config.precision == "bf16")
 
     @property
     def pipeline(self) -> DPImagePipeline:
@@ -77,7 +76,7 @@ class DiffusionRun(TrainingRun[Config]):
     def pretrain(self) -> None:
         """Teaches the model the public images, where flags name some, and keeps what came of it in
         `private/pretrained`."""
-        query = getattr(self.config, "semantic_query", None)
+        query = self.config.semantic_query
         if self.public is None:
             if query is not None:  # raises where the stored answer is that of another network
                 self.answers.get(self.plan.rows[query.name], self.ledger, **query.meaning)
@@ -91,7 +90,7 @@ class DiffusionRun(TrainingRun[Config]):
     def _alike(self, public: PublicImages) -> PublicImages:
         """The public images of the classes that the sensitive ones look like, with the labels of these, where that is
         asked (PrivImage, Li et al. 2024)."""
-        query = getattr(self.config, "semantic_query", None)
+        query = self.config.semantic_query
         if query is None:
             return public
         if public.num_classes != query.classifier.num_classes:
@@ -116,8 +115,7 @@ class DiffusionRun(TrainingRun[Config]):
         assert public is not None
         if labelled and images.num_classes is not None:
             fit_class_table(unet, images.num_classes)
-        settings = {**config.row_settings, "mixture": public.mixture}
-        denoiser, loss = build_objective(unet, self.model.scheduler, self.model.patch_size, **settings)
+        denoiser, loss = objective_of(self.model, config, public.mixture, bf16=config.precision == "bf16")
         size = self.processes.part(public.batch_size)
         warm_up(
             denoiser, loss, lambda: images.batch(size), num_steps=public.num_steps,
@@ -157,14 +155,13 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
             the pre-trained model.
     """
     image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
-    name = getattr(config, "pretrained_model_name_or_path", None)
+    name, revision = config.starts_from
     if name is None:
         objective = config.objective or config.default_objective
         return new_model(
             image_shape, num_classes, config.network, objective=objective, sigma_min=config.sigma_min,
             sigma_data=config.sigma_data,
         )  # fmt: skip
-    revision = getattr(config, "pretrained_model_revision", None)
     model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
     if model.receipt is not None:
         refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.books)
@@ -173,7 +170,7 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; "
             "leave it out."
         )
-    if model.objective != "edm" and getattr(config, "auxiliary", None) == "none":
+    if model.objective != "edm" and config.draws_by_edm:
         raise UsageError(
             f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for "
             f"{model.objective}; give --auxiliary generator, or another model."
@@ -198,7 +195,18 @@ def build_denoiser(
 ) -> tuple[Denoiser, TrainingLoss]:
     """The model that a run with these flags begins with, and the loss of its training rows."""
     model = starting_model(config, facts)
-    return build_objective(model.unet.to(device), model.scheduler, model.patch_size, **config.row_settings)
+    model.unet.to(device)
+    return objective_of(model, config, config.mixture, bf16=config.precision == "bf16")
+
+
+def objective_of(
+    model: StartingModel, settings: ModelFlags, mixture: TimestepMixture | None, *, bf16: bool
+) -> tuple[Denoiser, TrainingLoss]:
+    """The denoiser around the model's UNet, and the loss of its training rows, see `models.build_objective`."""
+    return build_objective(
+        model.unet, model.scheduler, model.patch_size, label_dropout=settings.label_dropout, p_mean=settings.p_mean,
+        p_std=settings.p_std, mixture=mixture, augmentations=settings.augmentation_names, bf16=bf16,
+    )  # fmt: skip
 
 
 def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The one loop of DP-SGD: it reserves steps, asks for noisy gradients, steps, averages, and writes checkpoints."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
 from ..gradients import largest_physical_batch
 from ..gradients.step import Gradients, RowLoss
+from ..methods.flag_groups import LoopFlags
+from ..privacy.kept_state import PLAIN
 from ..privacy.sensitive import SensitiveImages
 from .checkpoints import load_checkpoint, position_of, save_checkpoint
 from .trackers import Tracker
@@ -54,44 +57,24 @@ class Trained:
 
     @property
     def kind(self) -> list[str]:
-        """The names of the loss and of all classes of layers, by which a run knows what its pre-flight tried."""
+        """Names the loss, its plain settings and all classes of layers: so a run knows what its pre-flight tried."""
         layers = {type(layer) for layer in (*self.module.modules(), *self.model.modules())}
-        loss = self.loss if hasattr(self.loss, "__qualname__") else type(self.loss)
-        return sorted(f"{each.__module__}.{each.__qualname__}" for each in (*layers, loss))
-
-
-@dataclass(frozen=True)
-class DPSGDSettings:
-    """How DP-SGD goes on between two noisy gradients; each number is that of the flag of its name.
-
-    Args:
-        max_train_steps, learning_rate, lr_scheduler, lr_warmup_steps: Of Adam.
-        ema_decay (`float`): Of the averaged weights.
-        checkpointing_steps (`int`, *optional*): Unset: a tenth of all steps.
-        checkpoints_total_limit (`int`): Checkpoints that stay.
-        physical_batch_size (`int`, *optional*): Unset: as many images at once as fit.
-    """
-
-    max_train_steps: int
-    learning_rate: float
-    lr_scheduler: str
-    lr_warmup_steps: int
-    ema_decay: float
-    checkpointing_steps: int | None
-    checkpoints_total_limit: int
-    physical_batch_size: int | None
-
-    @property
-    def reserved_together(self) -> int:
-        """Steps between two checkpoints: a crash can lose as many."""
-        return self.checkpointing_steps or max(1, self.max_train_steps // 10)
+        loss: Any = self.loss
+        named: list[str] = []
+        while isinstance(loss, functools.partial):
+            named += [repr(value) for value in (*loss.args, *loss.keywords.values()) if type(value) in PLAIN]
+            loss = loss.func
+        if not hasattr(loss, "__qualname__"):
+            named += [f"{name} {value!r}" for name, value in vars(loss).items() if type(value) in PLAIN]
+            loss = type(loss)
+        return sorted([*named, *(f"{each.__module__}.{each.__qualname__}" for each in (*layers, loss))])
 
 
 def run_dp_sgd(
     images: SensitiveImages,
     trained: Trained,
     row: LedgerRow,
-    settings: DPSGDSettings,
+    settings: LoopFlags,
     *,
     private: Path,
     largest_batch_size: int,
@@ -103,6 +86,7 @@ def run_dp_sgd(
     2016, Algorithm 1). The averaged weights go on.
 
     Args:
+        settings (`LoopFlags`): How it goes on between two noisy gradients.
         row (`LedgerRow`): One step, see `gradient_row`: noise multiplier, sample rate, clip norm, divisor, K, bands.
         private (`Path`): The run's private folder, where checkpoints lie.
         largest_batch_size (`int`): Images of a step, which it hardly ever exceeds.

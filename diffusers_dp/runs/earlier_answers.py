@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_file import Release, other_releases
+from ..accounting.ledger_file import ReleaseRows, other_releases
 from ..accounting.ledger_row import LedgerRow
 from ..errors import IntegrityError, UsageError
 from ..privacy.stored_answers import NoisyAnswers
@@ -40,7 +40,7 @@ def take_answers(private: Path, plan: Plan, ledger: PrivacyLedger, answers: Nois
         answers.ask(row, ledger, lambda: _charged(taken, row.name, release, ledger), **query.meaning)
 
 
-def _release(path: Path, header: dict[str, Any]) -> Release:
+def _release(path: Path, header: dict[str, Any]) -> ReleaseRows:
     releases = other_releases(path, dataset_id=None, release_id="")
     if not releases:
         raise IntegrityError(f"{path} is missing, so nothing says what the answers beside it cost: restore it.")
@@ -55,7 +55,7 @@ def _release(path: Path, header: dict[str, Any]) -> Release:
 
 
 def _charged(
-    taken: dict[str, torch.Tensor], stage: str, release: Release, ledger: PrivacyLedger
+    taken: dict[str, torch.Tensor], stage: str, release: ReleaseRows, ledger: PrivacyLedger
 ) -> dict[str, torch.Tensor]:
     """The answer, once the ledger holds every row that it cost, with all facts."""
     for row in release.rows:

@@ -16,7 +16,7 @@ from ..errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
 from ..files.file_modes import private_files
 from ..files.journal import replace_file, sync_folder
 from ..release.no_guarantee import FOLDER
-from ..verify import RECEIPT_NAME
+from ..words import RECEIPT_NAME
 from .identity import IDENTITY_NAME
 
 

@@ -14,6 +14,7 @@ from ..data.images import PublicFacts
 from ..distributed.memory import is_out_of_memory, peak_bytes
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
 from ..gradients.step import add_noise
+from ..methods.flag_groups import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..models import FeatureGenerator
 from ..randomness.private_generator import PrivateGenerator
@@ -74,17 +75,16 @@ def forecast(
     plan: Plan,
     trained: Trained,
     device: torch.device | str,
+    settings: LoopFlags,
+    stages: Sequence[OrdinaryTraining],
     *,
-    stages: Sequence[OrdinaryTraining] = (),
-    physical_batch_size: int | None = None,
-    checkpoints_total_limit: int = 2,
     count: int = 1,
 ) -> Forecast:
     """
     Args:
         trained (`Trained`): New; it keeps its weights.
+        settings (`LoopFlags`): Those of DP-SGD.
         stages (sequence of `OrdinaryTraining`): What comes before and after DP-SGD.
-        physical_batch_size (`int`, *optional*), checkpoints_total_limit (`int`): As in `DPSGDSettings`.
         count (`int`, defaults to 1): Processes that share the work.
     """
     device, sampling, row = torch.device(device), plan.sampling, plan.rows["dp_sgd"]
@@ -102,7 +102,7 @@ def forecast(
         add_noise(total, std=1.0, normaliser=1.0, generator=PrivateGenerator())
 
     step(1)  # what is chosen and allocated once
-    at_once = physical_batch_size or largest_physical_batch(
+    at_once = settings.physical_batch_size or largest_physical_batch(
         trained.model, trained.loss, image_shape=shape, labelled=labelled, device=device,
         noise_multiplicity=multiplicity, at_most=images, processes_here=count,
     )  # fmt: skip
@@ -117,7 +117,7 @@ def forecast(
         steps=row.steps,
         other_seconds=_ordinary(stages, facts, trained, device, count),
         memory_bytes=COPIES * weights + one + (at_once - 1) * max(0, two - one),
-        disk_bytes=rows + (STORED_COPIES * (checkpoints_total_limit + 1) + 1) * weights,
+        disk_bytes=rows + (STORED_COPIES * (settings.checkpoints_total_limit + 1) + 1) * weights,
     )
 
 

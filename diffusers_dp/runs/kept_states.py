@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import IntegrityError, UsageError
-from ..evaluation.training_curve import KeptState
+from ..evaluation.training_curve import EarlierState
 from .checkpoints import checkpoints, load_averaged_weights
 
 
 WARMED_UP_PREFIX = "warmed_up_"
 
 
-def kept_states(release: str | Path) -> list[KeptState]:
+def kept_states(release: str | Path) -> list[EarlierState]:
     """What lies in `private/` beside a release: pipelines after each stage of the warm-up, then checkpoints.
 
     Args:
@@ -23,7 +23,7 @@ def kept_states(release: str | Path) -> list[KeptState]:
     """
     private = Path(release).resolve().parent / "private"
     found = _warmed_up(private)
-    found += [KeptState(f"step {step} of DP-SGD", step, folder) for step, folder in checkpoints(private).items()]
+    found += [EarlierState(f"step {step} of DP-SGD", step, folder) for step, folder in checkpoints(private).items()]
     if not found:
         raise UsageError(
             f"--training_curve found no checkpoint and no warmed-up model in {private}: give the release inside of "
@@ -32,7 +32,7 @@ def kept_states(release: str | Path) -> list[KeptState]:
     return found
 
 
-def _warmed_up(private: Path) -> list[KeptState]:
+def _warmed_up(private: Path) -> list[EarlierState]:
     from ..schedulers import FrequencyWarmupScheduler
 
     try:
@@ -40,13 +40,13 @@ def _warmed_up(private: Path) -> list[KeptState]:
     except OSError:  # a run without a warm-up, or none at all
         return []
     return [
-        KeptState(f"warm-up ({stage.name})", 0 if stage is stages[-1] else None, folder)
+        EarlierState(f"warm-up ({stage.name})", 0 if stage is stages[-1] else None, folder)
         for stage in stages
         if (folder := private / f"{WARMED_UP_PREFIX}{stage.name}").is_dir()
     ]
 
 
-def load_state(state: KeptState, unet: Any) -> None:
+def load_state(state: EarlierState, unet: Any) -> None:
     """Puts the averaged weights of a state into a `UNet2DModel` of the run.
 
     Raises:

@@ -14,7 +14,7 @@ from ..data.images import PublicFacts
 from ..data.public_images import PublicImages
 from ..errors import IntegrityError, UsageError
 from ..gradients import per_example_gradients
-from ..methods.latents import LatentConfig
+from ..methods.latents import LatentConfig, LatentFlags
 from ..models.adapters import attention_matrices, choose_trained, trained_parameters
 from ..models.latent_denoiser import LatentDenoiser, LatentLoss
 from ..models.latents import LatentEncoder, PosteriorLoss
@@ -27,6 +27,7 @@ from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
+from ..sampling.drawing import sample_grid
 from .dp_sgd import Trained
 from .pretrained import KEPT_NAME, ORIGIN_NAME, keep_pretrained, learned_or_public
 from .prior_release import cost_of_public_images, facts_of_release, receipt_of, refuse_the_same_images
@@ -51,7 +52,7 @@ class LatentRun(TrainingRun[Config]):
 
     def _begin(self) -> list[dict[str, Any]]:
         config = self.config
-        opened: Opened = self.opened or open_base(self.facts, **config.base_settings)
+        opened: Opened = self.opened or open_base(self.facts, config)
         self.base, self.encoder, self.denoiser = opened
         what = f"{FLAG} {config.pretrained_model_name_or_path}"
         learned, self.public = self._public()
@@ -140,8 +141,7 @@ class LatentRun(TrainingRun[Config]):
 
     def _teach(self, denoiser: LatentDenoiser, batch: Callable[[], Any], mixture: Any, **training: Any) -> None:
         """Ordinary training of all of the network, on latents of nothing private."""
-        loss: Any = LatentLoss(self.config.label_dropout, mixture)
-        loss = PosteriorLoss(loss) if self.config.draw_posterior else loss
+        loss = latent_loss(self.config, mixture)
         denoiser.requires_grad_(True)
         warm_up(denoiser, loss, batch, ema_decay=self.config.ema_decay, processes=self.processes, **training)
         denoiser.requires_grad_(False)
@@ -162,7 +162,7 @@ class LatentRun(TrainingRun[Config]):
         Args:
             targets (`tuple[str, ...]`): The layers that get low-rank matrices; empty: those of the attention.
         """
-        trained = make_trained(self.denoiser, targets, **self.config.trained_settings)
+        trained = make_trained(self.denoiser, targets, self.config)
         self.denoiser.to(self.processes.device)
         self.dp_sgd(trained, images=self.latents)
 
@@ -171,8 +171,8 @@ class LatentRun(TrainingRun[Config]):
         config, classes = self.config, classes_of(self.facts)
         evaluation = self.evaluate(drawing_pipeline(self.base, classes, config.prompts, self.denoiser))
         artefact = LatentArtefact(
-            self.base, self.denoiser, id2label=classes, prompts=config.prompts, merge=config.merges, seed=config.seed,
-            num_inference_steps=config.num_inference_steps,
+            self.base, self.denoiser, id2label=classes, prompts=config.prompts, merge=config.merges,
+            draw_samples=lambda pipeline: sample_grid(pipeline, config.seed, config.num_inference_steps),
         )  # fmt: skip
         self.release(artefact, curriculum, evaluation)
 
@@ -233,28 +233,18 @@ def release_of(base: LatentBase, what: str) -> dict[str, Any] | None:
     return receipt_of(base.folder, index, what)
 
 
-def open_base(
-    facts: PublicFacts,
-    *,
-    name: str | None,
-    revision: str | None,
-    prompts: tuple[str, ...] | None,
-    draw_posterior: bool,
-    bf16: bool,
-    checkpointing: bool,
-    network: dict[str, Any] | None,
-    seed: int,
-) -> Opened:
+def open_base(facts: PublicFacts, config: LatentConfig) -> Opened:
     """The public pipeline, what encodes, and what denoises under the condition of the classes; nothing is trained yet.
-    With `network`, what denoises is new.
+    Where public images are named, what denoises is new.
 
     Raises:
         UsageError: See `load_base` and `LatentBase.with_new_network`; or the pipeline is one of other images.
     """
+    name, network = config.pretrained_model_name_or_path, config.new_network
     if not name:
         raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
-    base = load_base(name, revision)
-    encoder = LatentEncoder(base.pipeline.vae, draw_posterior=draw_posterior)
+    base = load_base(name, config.pretrained_model_revision)
+    encoder = LatentEncoder(base.pipeline.vae, draw_posterior=config.draw_posterior)
     size = base.network.config.sample_size
     sides = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
     factor = 2 ** (len(encoder.vae.config.block_out_channels) - 1)
@@ -264,40 +254,37 @@ def open_base(
         raise UsageError(f"{FLAG} {name} takes {error}; change --resolution or --num_channels.") from None
     if network is not None:
         latent_shape = encoder.vae.config.latent_channels, *taken
-        base = base.with_new_network(latent_shape, seed, **network)
+        base = base.with_new_network(latent_shape, config.seed, **network)
     elif taken != sides:
         raise UsageError(
             f"{FLAG} {name} makes images of {sides[0] * factor} pixels a side, and yours have {facts.image_shape[1]}; "
             f"give --resolution {sides[0] * factor}."
         )
-    denoiser = base.denoiser(classes_of(facts), prompts, bf16=bf16)
+    denoiser = base.denoiser(classes_of(facts), config.prompts, bf16=config.precision == "bf16")
     denoiser.requires_grad_(False)
-    if checkpointing:
+    if config.gradient_checkpointing:
         denoiser.network.enable_gradient_checkpointing()
     return base, encoder, denoiser
 
 
-def make_trained(
-    denoiser: LatentDenoiser,
-    targets: tuple[str, ...],
-    *,
-    kind: str,
-    rank: int,
-    label_dropout: float,
-    mixture: TimestepMixture | None,
-    draw_posterior: bool,
-) -> Trained:
+def make_trained(denoiser: LatentDenoiser, targets: tuple[str, ...], config: LatentConfig) -> Trained:
     """The trained parameters, newly made, and the loss of rows of latents."""
-    choose_trained(denoiser.network, kind, rank=rank, targets=targets)
-    loss: Any = LatentLoss(label_dropout, mixture)
-    return Trained(trained_parameters(denoiser), denoiser, PosteriorLoss(loss) if draw_posterior else loss)
+    kind = "lora" if config.has_adapters else config.train
+    choose_trained(denoiser.network, kind, rank=config.lora_rank, targets=targets)
+    return Trained(trained_parameters(denoiser), denoiser, latent_loss(config, config.mixture))
+
+
+def latent_loss(settings: LatentFlags, mixture: TimestepMixture | None) -> Any:
+    """The loss of rows of latents, or of their posteriors."""
+    loss = LatentLoss(settings.label_dropout, mixture)
+    return PosteriorLoss(loss) if settings.draw_posterior else loss
 
 
 def build(config: LatentConfig, facts: PublicFacts, device: torch.device | str) -> Trained:
     """What DP-SGD will train: other layers around the very weights of the base, which an audit leaves as they are. The
     run takes the base, to which no adapter was added."""
-    base, encoder, denoiser = opened = open_base(facts, **config.base_settings)
+    base, encoder, denoiser = opened = open_base(facts, config)
     weights = {id(each): each for each in (*denoiser.parameters(), *denoiser.buffers())}
-    trained = make_trained(copy.deepcopy(denoiser, weights), config.targets, **config.trained_settings)
+    trained = make_trained(copy.deepcopy(denoiser, weights), config.targets, config)
     trained.model.to(device)
     return replace(trained, row_shape=encoder.shape(facts.image_shape), opened=opened)

@@ -49,7 +49,7 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
     from ..gradients import tune
     from .forecast import forecast
 
-    tune(config.tunes_engine)
+    tune(not config.no_engine_tuning)
     opened, tried = None, None
     if not config.skip_preflight:
 
@@ -62,10 +62,11 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
                     "its `Method` a `build` that returns it."
                 )
             opened = None if trained is None else trained.opened
-            preflight(facts, plan, trained, leaky_logs=config.has_leaky_logs, bf16=config.precision == "bf16")
+            preflight(facts, plan, trained, leaky_logs=config.leaky_logs, bf16=config.precision == "bf16")
             if config.dp_sgd is not None and trained is not None:
-                settings = config.dp_sgd.forecast_settings
-                print(forecast(facts, plan, trained, processes.device, count=processes.count, **settings), flush=True)
+                settings, stages = config.dp_sgd, config.dp_sgd.ordinary_training
+                found = forecast(facts, plan, trained, processes.device, settings, stages, count=processes.count)
+                print(found, flush=True)
             return None if trained is None else trained.kind
 
         tried = processes.on_first(check)
@@ -97,9 +98,9 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "T
     from ..gradients import tune
     from .forecast import forecast
 
-    tune(config.tunes_engine)
+    tune(not config.no_engine_tuning)
     device = next(trained.model.parameters()).device
-    return str(forecast(facts, plan, trained, device, **config.dp_sgd.forecast_settings))
+    return str(forecast(facts, plan, trained, device, config.dp_sgd, config.dp_sgd.ordinary_training))
 
 
 def launch(main: Callable[[], None]) -> None:
@@ -120,7 +121,7 @@ def launch(main: Callable[[], None]) -> None:
 def _start(config: TrainingConfig) -> "Processes":
     from ..distributed.processes import start_processes
 
-    return start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.has_leaky_logs)
+    return start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.leaky_logs)
 
 
 def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:

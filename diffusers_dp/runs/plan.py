@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_file import Bound, Release, other_releases
+from ..accounting.ledger_file import Bound, ReleaseRows, other_releases
 from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
 from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
@@ -21,7 +21,8 @@ from ..methods.config import SamplingFacts, sampling_of, target_delta
 from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..queries.query import Query
 from ..randomness.band_coefficients import Workload, noise_of_a_step
-from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
+from ..verify import delta_in_words, publishes_records
+from ..words import ACCOUNTANTS
 from .bands import chosen_bands, describe_bands, refuse_other_bands
 from .identity import RunIdentity, note_asked, read_identity
 from .verifiable import refuse_unverifiable
@@ -267,7 +268,7 @@ def new_ledger(
     sampling = sampling_of(config, facts.num_units)
     delta = target_delta(config, facts.num_units)
     release_id = None if identity is None else identity.release_id
-    others: list[Release] = []
+    others: list[ReleaseRows] = []
     if path is None and config.dataset_id is not None and release_id is not None:
         others = other_releases(
             config.ledger_path,

@@ -51,7 +51,7 @@ from ..release.components import (
 from ..release.hub import fetch_release
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import UNRELEASED_PRIVACY, refuse_unreleased
-from ..verify import RECEIPT_NAME
+from ..words import RECEIPT_NAME
 from .prior_release import facts_of_release, receipt_of
 
 

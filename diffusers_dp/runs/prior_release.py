@@ -9,13 +9,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..accounting.ledger_file import Release, facts_of, other_releases
+from ..accounting.ledger_file import ReleaseRows, facts_of, other_releases
 from ..data.images import PublicFacts
-from ..data.public_images import public_files, public_flag
+from ..data.public_images import files_of_public_images, public_field
 from ..data.source import DataSource
 from ..errors import UsageError
 from ..release.hub import fetch_snapshot
-from ..verify import RECEIPT_NAME, RELEASED, Unreadable, priced_inputs, read_receipt, settled_digest
+from ..verify import Unreadable, priced_inputs, read_receipt, settled_digest
+from ..words import RECEIPT_NAME, RELEASED
 from .identity import read_identity
 
 
@@ -81,7 +82,7 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) ->
     Raises:
         UsageError: They are of several releases, or the receipt is damaged; or see `refuse_the_same_images`.
     """
-    what = f"{public_flag(data)} {data.train_data_dir or data.dataset_name}"
+    what = f"--{public_field(data)} {data.train_data_dir or data.dataset_name}"
     folders = _folders_with_receipts(data)
     if not folders:
         return {}
@@ -96,12 +97,12 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) ->
 def _folders_with_receipts(data: DataSource) -> list[Path]:
     """Those that hold a receipt among the folders of the data files and those above them."""
     folders: set[Path] = set()
-    for file in public_files(data):
+    for file in files_of_public_images(data):
         if isinstance(file, Path):
             folders |= {file.absolute().parent, file.resolve().parent} if file.is_symlink() else {file.parent}
         elif data.dataset_name is not None and not Path(data.dataset_name).exists():
             snapshot = fetch_snapshot(
-                data.dataset_name, kind="public images", files=[f"*{RECEIPT_NAME}"], flag=public_flag(data),
+                data.dataset_name, kind="public images", files=[f"*{RECEIPT_NAME}"], flag=f"--{public_field(data)}",
                 repo_types=("dataset",),
             )  # fmt: skip
             folders |= {path.parent for path in snapshot.rglob(RECEIPT_NAME)}
@@ -139,7 +140,7 @@ def refuse_the_same_images(
     Raises:
         UsageError: They are, or the ledger of the data set does not hold the release.
     """
-    others: list[Release] = []
+    others: list[ReleaseRows] = []
     if dataset_id is not None:
         release_id = str(read_identity(private, dataset_id, ledger_path).release_id)
         others = other_releases(
@@ -166,7 +167,7 @@ def refuse_the_same_images(
             )
 
 
-def _hold(releases: Sequence[Release], receipt: dict[str, Any]) -> bool:
+def _hold(releases: Sequence[ReleaseRows], receipt: dict[str, Any]) -> bool:
     """Whether a ledger's releases asked what a receipt lists, prior releases included: no fewer steps of any question.
 
     Two releases may have asked the same, so that a receipt names its own; those of earlier versions do not.

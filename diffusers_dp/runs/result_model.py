@@ -11,10 +11,10 @@ from diffusers import UNet2DModel
 from ..data.images import PublicFacts
 from ..distributed.processes import Processes
 from ..methods.flag_groups import ModelFlags
-from ..models import FeatureGenerator, TrainingLoss, build_objective, one_step_scheduler, unet_config
+from ..models import FeatureGenerator, TrainingLoss, one_step_scheduler, unet_config
 from ..models.denoiser import Denoiser
 from ..pipelines import DPImagePipeline
-from .diffusion_run import build_pipeline
+from .diffusion_run import build_pipeline, objective_of
 from .pretrained import StartingModel, new_model
 from .warm_up import warm_up
 from .warm_up_images import AuxiliaryImages
@@ -56,11 +56,8 @@ def new_image_model(
         facts.image_shape, None if names is None else len(names), network, objective="edm", sigma_min=edm.sigma_min,
         sigma_data=edm.sigma_data,
     )  # fmt: skip
-    denoiser, loss = build_objective(
-        model.unet.to(device), model.scheduler, model.patch_size, label_dropout=edm.label_dropout,
-        p_mean=edm.p_mean, p_std=edm.p_std, mixture=None, augmentations=(), bf16=False,
-    )  # fmt: skip
-    return model, denoiser, loss
+    model.unet.to(device)
+    return model, *objective_of(model, edm, None, bf16=False)
 
 
 def model_of_images(

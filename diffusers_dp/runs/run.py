@@ -28,12 +28,14 @@ from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
 from ..release.no_guarantee import save_without_guarantee
 from ..release.push import push_finished
-from ..release.receipt import RECEIPT_NAME, RunRecord
+from ..release.receipt import RunRecord
 from ..release.unreleased import save_unreleased
+from ..sampling.drawing import sample_grid
 from ..verify import receipt_digest
+from ..words import RECEIPT_NAME
 from .bands import refuse_another_listing, refuse_other_bands
 from .checkpoints import find_checkpoint
-from .dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from .dp_sgd import Trained, run_dp_sgd
 from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
@@ -107,18 +109,18 @@ class TrainingRun(Generic[Config]):
             self.identity.resumes.append(
                 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
             )
-        self.identity.leaky_logs |= config.has_leaky_logs
+        self.identity.leaky_logs |= config.leaky_logs
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
             self.identity.public_inputs = public_inputs
         else:
             self.identity.refuse_other_inputs(public_inputs)
         processes.on_first(lambda: save_identity(private, self.identity))
-        self.tracker = Tracker(config.tracker, private)
+        self.tracker = Tracker(config.report_to, private)
         processes.on_first(self.tracker.start)
         self.answers = NoisyAnswers(private / "answers", processes)
         leaky_log = None
-        if config.dp_sgd is not None and config.has_leaky_logs:
+        if config.dp_sgd is not None and config.leaky_logs:
             leaky_log = LeakyLog(private, config.dp_sgd.max_grad_norm)
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
@@ -258,14 +260,14 @@ class TrainingRun(Generic[Config]):
             )
         row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         run_dp_sgd(
-            door, trained, row, DPSGDSettings(**config.dp_sgd_settings), private=self.folder.private,
+            door, trained, row, config, private=self.folder.private,
             largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             checkpoint=self.checkpoint, tracker=self.tracker,
         )  # fmt: skip
         self.done("DP-SGD")
 
     def release_pipeline(
-        self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None, *, sampler: str = "solver"
+        self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None, *, solver: str = "dpm"
     ) -> None:
         """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no
         release, for it would claim a guarantee.
@@ -273,7 +275,7 @@ class TrainingRun(Generic[Config]):
         Args:
             pipeline (`DPImagePipeline`): With its final weights.
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
-            sampler (`str`, defaults to `"solver"`): Of the images that `samples.png` shows.
+            solver (`str`, defaults to `"dpm"`): Solver of the images in `samples.png`; see `Drawing`.
         """
         config, evaluation = self.config, self.evaluate(pipeline)
         if not self.processes.first_goes_on():
@@ -284,7 +286,7 @@ class TrainingRun(Generic[Config]):
             print(self.stages, self._where_reading_is_noted, saying, sep="\n")
             return
         artefact = PipelineArtefact(
-            pipeline, seed=config.seed, num_inference_steps=config.num_inference_steps, sampler=sampler
+            pipeline, samples=sample_grid(pipeline, config.seed, config.num_inference_steps, solver=solver)
         )
         pipeline.unet.to("cpu")
         self._publish(artefact, curriculum, evaluation)
@@ -352,10 +354,9 @@ class TrainingRun(Generic[Config]):
         derived = self.folder.output_dir / DERIVED
         derived.mkdir(exist_ok=True)
         pipeline.unet.eval().to("cpu")
-        steps = self.config.num_inference_steps
         record = self._record(curriculum, derived_from=receipt_digest(parent / RECEIPT_NAME))
-        drawn = PipelineArtefact(pipeline, seed=self.config.seed, num_inference_steps=steps)
-        release = build_release(derived, drawn, record)
+        samples = sample_grid(pipeline, self.config.seed, self.config.num_inference_steps)
+        release = build_release(derived, PipelineArtefact(pipeline, samples=samples), record)
         print(f"Released {release}, computed from {parent} alone: both cost epsilon {self.ledger.epsilon():.4f} once.")
 
     def _publish(

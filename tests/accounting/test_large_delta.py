@@ -17,8 +17,8 @@ from diffusers_dp import load_verified, verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.app import views
 from diffusers_dp.app.budget import plain_table, plan_of_receipt, think_of
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import load_config

@@ -17,12 +17,14 @@ from PIL import Image
 from diffusers_dp import load_verified
 from diffusers_dp.app import budget, server, views
 from diffusers_dp.app.downloads import archive_name, dataset_zip, file_name, images_zip
-from diffusers_dp.app.drawing import Drawn, Preview, Released, labels_of, read_order, sheet_of
-from diffusers_dp.app.limits import Limits
+from diffusers_dp.app.drawing import Drawn, Preview, labels_of, read_order, sheet_of
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.commands import sample
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.release.loading import ModelRelease
 from diffusers_dp.release.plain_words import strength
+from diffusers_dp.sampling.drawing import Drawing, pixels_of
+from diffusers_dp.sampling.drawing import draw as draw_images
 from support.releases import make_release
 
 
@@ -61,7 +63,7 @@ def test_a_model_is_opened_with_its_receipt_and_classes(opened, honest):
 def test_reading_a_guarantee_loads_no_torch(honest):
     code = (
         "import sys; from diffusers_dp.app import budget, views; from diffusers_dp.app.shelf import Shelf\n"
-        "from diffusers_dp.app.limits import Limits\n"
+        "from diffusers_dp.commands.app import Limits\n"
         "shelf = Shelf([sys.argv[1]], Limits()); opened = shelf.open(sys.argv[1]); views.guarantee(opened)\n"
         "budget.plan_of_receipt(opened.receipt)\n"
         "assert 'torch' not in sys.modules and 'gradio' not in sys.modules"
@@ -104,7 +106,7 @@ class TestRefusals:
     def test_a_model_that_is_too_large_is_not_even_hashed(self, release, monkeypatch):
         with open(release / "unet" / "diffusion_pytorch_model.safetensors", "ab") as weights:
             weights.truncate(11_000_000)
-        monkeypatch.setattr("diffusers_dp.app.shelf.verify", None)
+        monkeypatch.setattr("diffusers_dp.release.loading.verify", None)
         self.refused(release, "is too large: .* up to 10 MB", error=UsageError)
 
     def test_images_that_are_too_large(self, release):
@@ -172,10 +174,7 @@ class TestDrawing:
         assert all(isinstance(found, Preview) for found in previews)
         assert Image.open(io.BytesIO(previews[0].sheet)).size == (16, 16)  # three of 8x8, two in a row
         pipeline = load_verified(opened.folder)
-        flags = sample.DrawingFlags(
-            3, 3, num_inference_steps=4, solver="dpm", guidance_scale=1.0, seed=5, device="cpu"
-        )
-        others = np.stack([np.asarray(image) for image in sample.draw_images(pipeline, range(3), flags)])
+        others = pixels_of(draw_images(pipeline, Drawing(3, num_inference_steps=4, seed=5)))[:, 0]
         assert np.abs(pixels(drawn).astype(int) - others).max() <= 1 and drawn.labels == (0, 1, 2)
 
     def test_the_noise_of_a_preview_falls(self, shelf, opened):
@@ -309,7 +308,7 @@ class TestWords:
             assert amber == [77.0, 52.8] and red == [143.0, 52.8]
 
     def test_an_image_in_the_grid_saves_itself(self):
-        drawn = Drawn(Released("m", None, {}, (), ("a", "b"), False), order_of(count=2), (1, 0), (b"x", b"y"))
+        drawn = Drawn(ModelRelease("m", None, class_names=("a", "b")), order_of(count=2), (1, 0), (b"x", b"y"))
         shown = views.images(drawn)
         assert 'download="0-0000-b.png"' in shown and 'alt="Image 2, drawn as a"' in shown
         assert shown.count("data:image/png;base64,eA==") == 2

@@ -9,8 +9,8 @@ import pytest
 
 from diffusers_dp import load_verified
 from diffusers_dp.app.drawing import read_order
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
 from support.latent_releases import change_index, latent_release, to_hub
 from support.latents import stable_diffusion

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from diffusers_dp.app import server
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 
 
 pytest.importorskip("gradio", reason="Gradio is not installed")

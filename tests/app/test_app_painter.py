@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from diffusers_dp.app.drawing import Drawn, Preview, Released, read_order
-from diffusers_dp.app.limits import Limits
+from diffusers_dp.app.drawing import Drawn, Preview, read_order
 from diffusers_dp.app.painter import Painter
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError
+from diffusers_dp.release.loading import ModelRelease
 from support.hostile import HOSTILE, spoil
 
 
@@ -48,14 +49,14 @@ def test_a_trap_is_refused_by_the_page_or_by_the_model_s_process(release, trap):
     spoil(release, HOSTILE[trap][0])
     shelf = Shelf([str(release)], LIMITS)
     refused("is not opened", lambda: shelf.painter(shelf.open(shelf.names[0])))
-    opened = Released("a", release, {}, (), None, True)  # as if the page had seen nothing
+    opened = ModelRelease("a", release)  # as if the page had seen nothing
     refused("is not opened", lambda: Painter(opened, require_dp=True, seconds=600))
 
 
 def test_the_page_s_own_process_loads_no_torch(honest):
     code = (
         "import sys\n"
-        "from diffusers_dp.app.limits import Limits; from diffusers_dp.app.shelf import Shelf\n"
+        "from diffusers_dp.commands.app import Limits; from diffusers_dp.app.shelf import Shelf\n"
         "from diffusers_dp.app.drawing import read_order\n"
         "if __name__ == '__main__':\n"
         "    shelf = Shelf([sys.argv[1]], Limits())\n"

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from diffusers_dp import cli, load_verified
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import DiffusersDPError, UsageError
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.build import build_release

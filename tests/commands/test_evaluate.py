@@ -99,7 +99,7 @@ def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, mo
     first = read(tmp_path / "a/private/unprotected/evaluation")
     of_images(data, tmp_path / "b")
     assert read(tmp_path / "b/private/unprotected/evaluation") == first
-    monkeypatch.setattr(evaluator, "measure", None)
+    monkeypatch.setattr(evaluator, "FeatureSpace", None)
     monkeypatch.setattr(evaluator, "tsne", None)
     of_images(data, tmp_path / "b", "--show_private")
     folder = tmp_path / "b/private/unprotected/evaluation"
@@ -115,7 +115,7 @@ def test_an_interrupted_evaluation_goes_on(data, tmp_path, monkeypatch):
         of_images(data, tmp_path)
     folder = tmp_path / "private/unprotected/evaluation"
     assert stopped.value.code == 130 and not (folder / "report.json").exists()
-    monkeypatch.setattr(evaluator, "measure", None)  # was finished
+    monkeypatch.setattr(evaluator, "measure_utility", None)  # was finished
     of_images(data, tmp_path)
     assert read(folder)["measurements"]
 
@@ -123,7 +123,7 @@ def test_an_interrupted_evaluation_goes_on(data, tmp_path, monkeypatch):
 def test_another_version_of_a_library_computes_again(data, tmp_path, monkeypatch):
     of_images(data, tmp_path)
     monkeypatch.setattr(evaluator, "library_versions", lambda: {"torch": "0"})
-    monkeypatch.setattr(evaluator, "measure", None)
+    monkeypatch.setattr(evaluator, "FeatureSpace", None)
     with pytest.raises(TypeError):
         of_images(data, tmp_path)
 
@@ -232,7 +232,7 @@ def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp
 
 def test_complexity_is_of_the_synthetic_images_alone(data, tmp_path, monkeypatch):
     images, labels = load_digits_split(train=True)
-    monkeypatch.setattr(evaluator, "measure", None)  # nothing of fidelity
+    monkeypatch.setattr(evaluator, "FeatureSpace", None)  # nothing of fidelity
     folder = tmp_path / "private/unprotected/evaluation"
     found = []
     for real in (data / "real", write_dataset(tmp_path / "other", images[:200] // 2, labels[:200] % 3, "012")):
@@ -320,7 +320,7 @@ def test_what_a_reader_must_know_is_said(data, tmp_path):
         ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
         (["--test_split", "dev"], "--test_split 'dev' does not exist"),
-        (["--image_column", "scan"], "--image_column 'scan' does not exist in --images;"),
+        (["--image_column", "scan"], "--image_column 'scan' does not exist in "),
         (["--class_names", "a,b"], "--class_names contradicts"),
         (
             ["--public_images", "DATA/public", "--public_image_column", "x"],

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from diffusers_dp import cli
-from diffusers_dp.commands import sample
 from diffusers_dp.evaluation.amendments import count_evaluation
 from diffusers_dp.models import linear_schedule
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.build import attach_audit
-from diffusers_dp.sampling.seeds import generators
+from diffusers_dp.sampling import shards
+from diffusers_dp.sampling.drawing import generators
 from support.hostile import HOSTILE, INDEX, edit, spoil
 from support.releases import make_release
 from support.sampling import run
@@ -30,7 +30,7 @@ def release(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr(sample, "IMAGES_PER_SHARD", 4)
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 4)
 
 
 def test_a_dataset_that_loads(release, tmp_path, capsys):
@@ -70,7 +70,7 @@ def test_leapfrog_steps_are_as_many_as_asked_for(release, tmp_path, monkeypatch,
         folder = tmp_path / str(number)
         run(release, folder, "--solver", "hmc", *flags, "--num_images", "2")
         assert len(calls) == number  # at two levels, of which the last takes one
-        assert json.loads((folder / sample.PARAMETERS_NAME).read_text())["trajectory_length"] == number - 1
+        assert json.loads((folder / shards.PARAMETERS_NAME).read_text())["trajectory_length"] == number - 1
     for flags, sentence in (
         (["--trajectory_length", "2"], "--trajectory_length has no effect without --solver hmc; give it, too"),
         (["--solver", "hmc", "--trajectory_length", "0"], "--trajectory_length is 0; give an integer of at least 1"),
@@ -97,7 +97,7 @@ def test_a_model_with_the_steps_of_ddpm(tmp_path, capsys):
 
 def test_an_image_depends_on_seed_and_number_alone(release, tmp_path, monkeypatch):
     first, *_ = run(release, tmp_path / "a", "--batch_size", "4")
-    monkeypatch.setattr(sample, "IMAGES_PER_SHARD", 7)
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 7)
     second, *_ = run(release, tmp_path / "b", "--batch_size", "3")
     assert np.abs(first.astype(int) - second).max() <= 1
     other, *_ = run(release, tmp_path / "c", "--seed", "1")
@@ -192,11 +192,11 @@ def test_weights_that_the_receipt_does_not_describe_are_refused(release, tmp_pat
 
 
 def test_a_full_disk_is_one_sentence(release, tmp_path, capsys, monkeypatch):
-    def full(self, path):
+    def full(*table):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(datasets.Dataset, "to_parquet", full)
+        patch.setattr(shards, "write_images", full)
         run(release, tmp_path / "out")
     assert stopped.value.code == 2 and "No space left" in capsys.readouterr().err
     assert len(run(release, tmp_path / "out", "--num_images", "10")[0]) == 10
@@ -210,7 +210,7 @@ def test_a_folder_that_cannot_be_is_one_sentence(release, tmp_path, capsys):
 
 @pytest.mark.parametrize("flags", [["--class_balance", "cat"], ["--class_balance", "0,0"], []])
 def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path, capsys, monkeypatch, flags):
-    monkeypatch.setattr(sample, "fetch_release", lambda *_: pytest.fail("not yet"))
+    monkeypatch.setattr(shards, "open_model", lambda *_: pytest.fail("not yet"))
     (tmp_path / "mine.txt").write_text("")
     with pytest.raises(SystemExit) as stopped:
         run("some/model", tmp_path if not flags else tmp_path / "out", *flags)

@@ -12,8 +12,8 @@ from huggingface_hub import DatasetCard
 from pyarrow import parquet
 
 from diffusers_dp import cli
-from diffusers_dp.commands import sample
 from diffusers_dp.errors import UsageError
+from diffusers_dp.sampling import shards
 from diffusers_dp.sampling.class_balance import balanced_labels, parse_balance
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from support.sampling import read, run
@@ -21,7 +21,7 @@ from support.sampling import read, run
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr(sample, "IMAGES_PER_SHARD", 4)
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 4)
 
 
 class TestClassBalance:
@@ -65,15 +65,15 @@ def test_the_card_tells_the_guarantee_and_the_hub_what_it_is(honest, tmp_path):
 LIMITED = """
 import resource, sys
 from diffusers_dp import cli
-from diffusers_dp.commands import sample
-sample.IMAGES_PER_SHARD = 4
-writer = sample.write_shard
+from diffusers_dp.sampling import shards
+shards.IMAGES_PER_SHARD = 4
+writer = shards.write_shard
 def second_is_too_large(name, *rest):
     if "00001" in name.name:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
     writer(name, *rest)
 if sys.argv.pop(1) == "full":
-    sample.write_shard = second_is_too_large
+    shards.write_shard = second_is_too_large
 cli.main(sys.argv[1:])
 """
 
@@ -103,17 +103,17 @@ import sys, time
 from datetime import timedelta
 from torch.distributed import distributed_c10d
 from diffusers_dp import cli
-from diffusers_dp.commands import sample
+from diffusers_dp.sampling import shards
 
 distributed_c10d.default_pg_timeout = timedelta(seconds=3)
-sample.IMAGES_PER_SHARD = 4
-write_shard = sample.write_shard
+shards.IMAGES_PER_SHARD = 4
+write_shard = shards.write_shard
 
 def slow(name, *arguments):
     write_shard(name, *arguments)
     time.sleep(6 if "00002-of" in name.name else 0)
 
-sample.write_shard = slow
+shards.write_shard = slow
 cli.main(sys.argv[1:])
 """
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from diffusers_dp import cli, verify
-from diffusers_dp.commands import sample
 from diffusers_dp.commands.evaluate_inputs import StateImages
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
-from diffusers_dp.evaluation.training_curve import KeptState
-from diffusers_dp.release.receipt import RECEIPT_NAME
+from diffusers_dp.evaluation.training_curve import EarlierState
+from diffusers_dp.sampling.drawing import Drawing
+from diffusers_dp.sampling.shards import Drawer
+from diffusers_dp.words import RECEIPT_NAME
 from support import forked
 from support.places import TESTS
 from support.processes import SEVERAL, launch
@@ -116,14 +117,11 @@ def test_a_wrong_flag_is_told_by_the_first_process_of_a_machine(rank, monkeypatc
 
 def test_a_kept_state_is_drawn_from_elsewhere(honest, tmp_path):
     """Its weights are not those of the release, which is what is loaded there."""
-    flags = sample.DrawingFlags(
-        num_images=3, batch_size=2, num_inference_steps=1, solver="dpm", guidance_scale=1.0, seed=0, device="cpu"
-    )
-    drawing = sample.Drawing.of(str(honest), flags)
-    released = np.stack([np.asarray(image) for image in drawing.images(range(3))])
+    drawer = Drawer.of(str(honest), Drawing(3, batch_size=2, num_inference_steps=1), "cpu")
+    released = np.stack([np.asarray(image) for image in drawer.images(range(3))])
     with torch.no_grad():
-        drawing.pipeline.unet.conv_out.weight.add_(0.5)
-    drawing.pipeline.save_pretrained(tmp_path / "warmed_up_spatial")
-    work = StateImages(drawing, KeptState("warm-up", 0, tmp_path / "warmed_up_spatial"), (1, 8, 8))
+        drawer.release.pipeline.unet.conv_out.weight.add_(0.5)
+    drawer.release.pipeline.save_pretrained(tmp_path / "warmed_up_spatial")
+    work = StateImages(drawer, EarlierState("warm-up", 0, tmp_path / "warmed_up_spatial"), (1, 8, 8))
     there = pickle.loads(pickle.dumps(work))
     assert np.array_equal(there(range(3)), work(range(3))) and not np.array_equal(work(range(3))[:, 0], released)

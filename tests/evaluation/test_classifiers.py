@@ -13,12 +13,12 @@ from torch import nn
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.classifiers import (
-    CLASSIFIERS,
     LogisticRegressionClassifier,
     NetworkClassifier,
     build_classifier,
     evenly_spaced,
 )
+from diffusers_dp.evaluation.flags import CLASSIFIERS
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.networks import (
     BENCHMARK_TRAINING,
@@ -238,9 +238,3 @@ class TestBadInput:
     def test_images_without_labels(self, digits, name):
         with pytest.raises(UsageError, match="--label_column"):
             build_classifier(name, image_shape=SHAPE).fit(ImageSet(digits[0].images))
-
-    def test_unknown_names_and_no_epochs(self):
-        with pytest.raises(UsageError, match="--classifiers .* not 'vgg'"):
-            build_classifier("vgg", image_shape=SHAPE)
-        with pytest.raises(UsageError, match="--classifier_epochs"):
-            build_classifier("cnn", image_shape=SHAPE, epochs=0)

@@ -14,8 +14,8 @@ from diffusers_dp.evaluation.images import (
     Source,
     common_shape,
     copies_warning,
-    fingerprint,
-    fit,
+    fit_to_shape,
+    hash_images,
     validation_split,
     with_classes_of,
 )
@@ -97,10 +97,10 @@ def test_fit_is_the_published_preprocessing():
     image = np.random.default_rng(0).integers(0, 256, (3, 20, 30), dtype=np.uint8)
     picture = Image.fromarray(image.transpose(1, 2, 0))
     wanted = picture.resize((10, 10), Image.Resampling.LANCZOS, box=(5, 0, 25, 20))
-    assert np.array_equal(fit(image, (3, 10, 10)), np.asarray(wanted).transpose(2, 0, 1))
+    assert np.array_equal(fit_to_shape(image, (3, 10, 10)), np.asarray(wanted).transpose(2, 0, 1))
     grey = np.tensordot([0.299, 0.587, 0.114], image.astype(float), 1)
-    assert np.abs(fit(image, (1, 20, 30))[0] - grey).max() <= 1
-    assert np.array_equal(fit(image[:1], (3, 20, 30)), np.repeat(image[:1], 3, axis=0))
+    assert np.abs(fit_to_shape(image, (1, 20, 30))[0] - grey).max() <= 1
+    assert np.array_equal(fit_to_shape(image[:1], (3, 20, 30)), np.repeat(image[:1], 3, axis=0))
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
     assert with_classes_of(real, unlabelled)[0].labels is None
 
 
-def test_copies_and_fingerprints():
+def test_copies_and_hashes():
     some, others = make_set([0, 1], ("a", "b")), make_set([0, 1], ("a", "b"), np.full((2, 1, 2, 2), 200, np.uint8))
     assert copies_warning(some, some, "test").startswith("2 of 2 synthetic images equal a real test image")
     assert copies_warning(some, others, "test") is None
-    marks = {fingerprint(each) for each in (some, others, make_set([1, 1], ("a", "b")), make_set([0, 1], ("a", "c")))}
-    assert len(marks) == 4 and fingerprint(some) == fingerprint(make_set([0, 1], ("a", "b")))
+    marks = {hash_images(each) for each in (some, others, make_set([1, 1], ("a", "b")), make_set([0, 1], ("a", "c")))}
+    assert len(marks) == 4 and hash_images(some) == hash_images(make_set([0, 1], ("a", "b")))
 
 
 def test_a_class_without_real_images_is_warned_of():

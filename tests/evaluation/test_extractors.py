@@ -253,12 +253,6 @@ class TestClassifier:
         assert hashes[0] == hashes[1] != hashes[2]
         assert torch.equal(before, torch.get_rng_state())
 
-    def test_no_labels_and_one_class_are_refused(self):
-        real = striped(20)
-        for labels in (None, np.zeros(20, np.int64)):
-            with pytest.raises(UsageError, match="labels of two classes.*--label_column"):
-                ClassifierExtractor(ImageSet(real.images, labels, real.class_names))
-
 
 def test_what_is_sent_to_another_process_extracts_the_same_there(tiny, dinov2, fitted):
     """Networks from files are loaded there, once; a fitted one goes with its weights."""

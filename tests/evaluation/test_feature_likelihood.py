@@ -8,7 +8,6 @@ import pytest
 import torch
 from scipy import stats
 
-from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.feature_likelihood import (
     _gradients,
     feature_likelihood_divergence,
@@ -134,8 +133,3 @@ def test_copies_are_at_distance_0_and_cost_as_much_as_in_float64():
     half = np.concatenate([train[:80], synthetic[:80]])
     reference = -371.0061
     assert feature_likelihood_divergence(train, test, half, seed=1) == pytest.approx(reference, abs=1e-3)
-
-
-def test_too_few_images():
-    with pytest.raises(UsageError, match="FLD needs 4 real training images, 2 real test images"):
-        feature_likelihood_divergence(gaussian(3), gaussian(10), gaussian(10), seed=0)

@@ -5,11 +5,9 @@ import json
 import math
 import pickle
 
-import numpy as np
 import pytest
 
 from diffusers_dp.data.images import load_digits_split
-from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.model_selection import Ranking, candidates, measure_model_selection
 
@@ -78,10 +76,3 @@ def test_the_list_is_fixed_and_says_what_it_holds():
     assert models["cnn, width 8"]().build((1, 8, 8), 10)[0].out_channels == 8
     sent = pickle.loads(pickle.dumps(list(models.values())))  # to other processes
     assert [each().protocol for each in sent] == [each().protocol for each in models.values()]
-
-
-def test_labels_are_missing(digits):
-    with pytest.raises(UsageError, match="no labels"):
-        measure_model_selection(ImageSet(digits[0].images), digits[1])
-    with pytest.raises(UsageError, match="at least 2"):
-        measure_model_selection(digits[0].subset(np.arange(1)), digits[1])

@@ -12,7 +12,7 @@ import pytest
 from diffusers_dp.evaluation import figures
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.measurement import WITH_DP, Measurement
-from diffusers_dp.evaluation.page import build_page
+from diffusers_dp.evaluation.page import report_page
 from diffusers_dp.evaluation.pictures import build_charts, build_samples
 from diffusers_dp.evaluation.report import Evaluation, class_rates, release_facts, write_report
 from diffusers_dp.evaluation.summary import number, summary
@@ -80,30 +80,44 @@ def evaluation():
         rng.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8), np.arange(20) % 2, NAMES, {"dataset": "<b>"}
     )
     fidelity = {"extractor": "pixels", "seed": 0}
+    public, trained = {**fidelity, "public_origin": {}}, {"trained_on": "synthetic", "unit": "%"}
     return Evaluation(
         True,
         {"seed": 0},
         {"synthetic": images, "real training": images},
         None,
         [
-            Measurement("Fréchet distance (pixels)", 3.25, fidelity),
-            Measurement("Fréchet distance (pixels) of class <i>", 4.0, {**fidelity, "class": NAMES[0]}),
+            Measurement("Fréchet distance (pixels)", 3.25, fidelity, analysis="fid"),
             Measurement(
-                "accuracy", 85.0, {"classifier": "cnn", "num_train": 20, "trained_on": "synthetic", "unit": "%"}, 1.0
+                "Fréchet distance (pixels) of class <i>", 4.0, {**fidelity, "class": NAMES[0]}, analysis="class_fid"
             ),
-            Measurement("share taken for private images (pixels)", 0.75, {**fidelity, "public_origin": {}}, 0.02),
-            Measurement("accuracy of the domain discriminator (pixels)", 0.9, {**fidelity, "public_origin": {}}),
+            *(
+                Measurement(
+                    "accuracy",
+                    value,
+                    {"classifier": name, "num_train": size, "num_validation": 0, **trained},
+                    error,
+                    "classifiers",
+                )  # fmt: skip
+                for name, size, value, error in (
+                    ("cnn", 2, 50.0, 1.0),
+                    ("cnn", 20, 85.0, 1.0),
+                    ("logreg", 2, 60.0, 1.0),
+                    ("logreg", 20, 84.0, 1.0),
+                )
+            ),
+            Measurement("share taken for private images (pixels)", 0.75, public, 0.02, "public_images"),
+            Measurement("accuracy of the domain discriminator (pixels)", 0.9, public, analysis="public_images"),
         ],
         {"cnn": COUNTS},
-        {"cnn": [(2, 0.5), (20, 0.85)], "logreg": [(2, 0.6), (20, 0.84)]},
         ["No synthetic image was generated of: <img src=x onerror=alert(2)>."],
     )
 
 
 @pytest.fixture
 def page(evaluation):
-    points = np.random.default_rng(0).normal(size=(40, 2))
-    return build_page(evaluation, build_charts(evaluation, (points, 20, "pixels")), build_samples(evaluation), [])
+    evaluation.embedding = np.random.default_rng(0).normal(size=(40, 2)), 20, "pixels"
+    return report_page(evaluation, build_charts(evaluation), build_samples(evaluation), [])
 
 
 def test_the_page_needs_nothing_else(page):
@@ -124,7 +138,7 @@ def test_names_from_outside_are_words(page):
 def test_the_page_says_that_it_is_private(evaluation, page):
     assert page.count("PRIVATE") == 2 and "Read private data: <strong>yes</strong>" in page
     evaluation.read_private_data = False
-    page = build_page(evaluation, [], [], [])
+    page = report_page(evaluation, [], [], [])
     assert "PRIVATE" not in page and "declared public" in page and "Read private data: <strong>no</strong>" in page
 
 
@@ -132,7 +146,7 @@ def test_the_json_has_everything(evaluation, page, tmp_path):
     write_report(evaluation, page, tmp_path / "private" / "evaluation")
     found = json.loads((tmp_path / "private" / "evaluation" / "report.json").read_text())
     assert found["marking"].startswith("PRIVATE") and found["read private data"] == "yes"
-    assert [each["value"] for each in found["measurements"]] == [3.25, 4.0, 85.0, 0.75, 0.9]
+    assert [each["value"] for each in found["measurements"]] == [3.25, 4.0, 50.0, 85.0, 60.0, 84.0, 0.75, 0.9]
     assert found["measurements"][0]["protocol"] == {"extractor": "pixels", "seed": 0}
     assert found["image_sets"]["synthetic"]["images_per_class"] == [10, 10, 0]
     assert found["confusion"]["cnn"]["per_class"][0] == {
@@ -143,7 +157,7 @@ def test_the_json_has_everything(evaluation, page, tmp_path):
 
 
 def test_a_number_that_is_none_is_not_written(evaluation, tmp_path):
-    evaluation.measurements.append(Measurement("FID", float("nan")))
+    evaluation.measurements.append(Measurement("FID", float("nan"), analysis="fid"))
     with pytest.raises(ValueError):
         write_report(evaluation, "", tmp_path / "evaluation")
     assert not list(tmp_path.rglob("*.*"))
@@ -184,10 +198,10 @@ def test_numbers_that_were_paid_for_are_on_the_page(evaluation):
         "unit_of_privacy": "image", "receipt_sha256": "0" * 64, "paid_for": paid,
     }  # fmt: skip
     evaluation.release = facts
-    words = " ".join(read(build_page(evaluation, [], [], [])).words)
+    words = " ".join(read(report_page(evaluation, [], [], [])).words)
     assert "paid for and covered by the guarantee" in words and "0.875" in words and NAMES[0] in words
     facts["paid_for"] = []
-    assert "paid for" not in build_page(evaluation, [], [], [])
+    assert "paid for" not in report_page(evaluation, [], [], [])
 
 
 def test_what_a_reader_wants_to_know_first():

@@ -18,8 +18,8 @@ from diffusers_dp.accounting.ledger_file import other_releases
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation import selection, utility
 from diffusers_dp.evaluation.classifiers import build_classifier
-from diffusers_dp.evaluation.images import ImageSet, fingerprint
-from diffusers_dp.evaluation.selection import check_choice, choose_privately, split_for_training
+from diffusers_dp.evaluation.images import ImageSet, hash_images
+from diffusers_dp.evaluation.selection import PrivateSelection, check_choice, choose_privately, split_for_training
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of
@@ -56,11 +56,15 @@ GROUPS = ((wrong, right), (right_about_one_class, wrong, right, wrong))
 COUNTS = [0, 30, 10, 0, 30, 0]
 
 
-def choose(images=None, generator=None, **options):
+def choose(images=None, generator=None, question=None, **options):
     with pytest.MonkeyPatch.context() as patch:
         if generator is not None:
             patch.setattr(sensitive, "PrivateGenerator", lambda: generator)
-        return choose_privately(GROUPS, images or validation(), **{"epsilon": EPSILON, "delta": DELTA, **options})
+        return choose_privately(GROUPS, asked(images or validation(), **options), question)
+
+
+def asked(images, epsilon=EPSILON, delta=DELTA, ledger_path=None):
+    return PrivateSelection(images, epsilon, delta, ledger_path)
 
 
 def test_a_candidate_is_right_about_an_image_by_itself():
@@ -101,14 +105,6 @@ def test_the_split_is_the_published_one(count, size, train, rest):
     order = np.random.default_rng(0).permutation(count)
     np.testing.assert_array_equal(np.concatenate([first.labels, second.labels]), order[: size or count])
     np.testing.assert_array_equal(first.images.ravel(), first.labels.astype(np.uint8))
-
-
-def test_what_cannot_be_split():
-    images = validation()
-    with pytest.raises(UsageError, match="--utility_sizes asks for 31 of 30"):
-        split_for_training(images, 31)
-    with pytest.raises(UsageError, match="at least 2"):
-        split_for_training(images.subset(np.arange(1)))
 
 
 # The private choice. Each check is a function of what chooses, so that it can be shown to reject a broken one.
@@ -305,7 +301,7 @@ def test_a_bound_of_the_data_set_holds_for_a_choice(tmp_path):
     train(full, dataset_epsilon=train(tmp_path / "alone.jsonl").epsilon_of_all_releases())
     for check in (check_choice, functools.partial(choose_privately, GROUPS)):
         with pytest.raises(UsageError, match="leaves nothing|uses up"):
-            check(validation(), epsilon=EPSILON, delta=DELTA, ledger_path=full)
+            check(asked(validation(), ledger_path=full))
 
 
 def test_what_an_earlier_version_wrote_beside_the_ledger_is_counted(tmp_path):
@@ -348,13 +344,13 @@ def test_a_choice_has_the_unit_of_the_trainings(tmp_path):
     train(tmp_path / "images.jsonl")
     for check in (check_choice, functools.partial(choose_privately, GROUPS)):
         with pytest.raises(IntegrityError, match="their costs do not add up"):
-            check(of_patients(), epsilon=EPSILON, delta=DELTA, ledger_path=tmp_path / "images.jsonl")
+            check(asked(of_patients(), ledger_path=tmp_path / "images.jsonl"))
 
 
 def test_subsets_keep_their_units():
     part = of_patients().subset(np.array([1, 29]))
     assert len(set(part.units.tolist())) == 2 and part.unit_of_privacy == "patient_id"
-    assert fingerprint(part) != fingerprint(dataclasses.replace(part, ids=part.ids[[0, 0]]))
+    assert hash_images(part) != hash_images(dataclasses.replace(part, ids=part.ids[[0, 0]]))
 
 
 def test_a_second_choice_finds_nothing_left(tmp_path):
@@ -374,7 +370,7 @@ def test_the_answer_is_stored_at_once_and_found_by_its_question(tmp_path, monkey
         with pytest.raises(UsageError, match="have answered before"):
             choose(ledger_path=path, question=question)
     with pytest.raises(UsageError, match="candidates = 6"):
-        choose_privately(GROUPS[:1], validation(), epsilon=EPSILON, delta=DELTA, ledger_path=path, question="ours")
+        choose_privately(GROUPS[:1], asked(validation(), ledger_path=path), "ours")
     assert len(path.read_text().splitlines()) == 2
 
 
@@ -435,7 +431,7 @@ class TestBadInput:
     def test_nothing_to_choose_from(self):
         for groups in ((), ((right,), ())):
             with pytest.raises(UsageError, match="--selection private"):
-                choose_privately(groups, validation(), epsilon=EPSILON, delta=DELTA)
+                choose_privately(groups, asked(validation()))
 
     def test_no_budget(self):
         with pytest.raises(UsageError, match="--target_epsilon"):

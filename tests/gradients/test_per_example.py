@@ -473,6 +473,19 @@ def test_one_image_moves_the_sum_by_the_clip_norm_at_most(scale, group_size):
     assert movement(scale, group_size) <= 1 + 1e-5
 
 
+def test_norms_are_of_small_and_large_parameters_together():
+    """The gradient of the bias is the longer one by far."""
+    torch.manual_seed(0)
+    model, rows = nn.Linear(64, 100), torch.rand(3, 64) / 100
+    with per_example_gradients(model) as g:
+        model(rows).square().sum().backward()
+    squared = []
+    for row in rows:
+        gradients = torch.autograd.grad(model(row).square().sum(), list(model.parameters()))
+        squared.append(sum(gradient.square().sum() for gradient in gradients))
+    torch.testing.assert_close(g.squared_norms(), torch.stack(squared))
+
+
 def test_draw_major_rows_break_the_bound(monkeypatch):
     """The same measure catches the classic mistake, `repeat` for `repeat_interleave`."""
     monkeypatch.setattr(torch.Tensor, "repeat_interleave", tile)

@@ -213,3 +213,16 @@ def test_rows_may_be_declared(noise_multiplicity):
     with pytest.raises(UnsupportedModel, match="was given another number of rows"):
         with per_example_gradients(model, noise_multiplicity, num_rows=4 * noise_multiplicity):
             model(rows[:2]).sum().backward()
+
+
+def test_a_layer_that_is_called_by_keyword_is_refused_in_a_sentence():
+    class ByKeyword(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 3)
+
+        def forward(self, rows):
+            return self.layer(input=rows.flatten(1))
+
+    with pytest.raises(UnsupportedModel, match=r"Linear 'layer' is called by keyword.*write layer\(x\)"):
+        gradient(make_door(), ByKeyword())

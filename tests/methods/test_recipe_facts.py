@@ -4,6 +4,8 @@
 import shlex
 from pathlib import Path
 
+import datasets
+import huggingface_hub
 import pytest
 from PIL import Image
 
@@ -64,6 +66,8 @@ def test_a_recipe_s_facts_are_those_of_its_own_data_set(method, by_path, shapes)
 
 def test_a_copy_of_the_data_set_is_known_by_its_name(shapes, monkeypatch):
     """As the documentation has it: path/to/mnist. What lies in it is nobody's business before the run."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)  # else each name is asked for several times
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     copy = shapes.rename(shapes.with_name("mnist"))
     assert load_config(["--config", "mnist_cpu", "--dataset_name", str(copy)]).num_train_images == 60_000
     assert load_config(["--config", "mnist_cpu", "--dataset_name", "ylecun/mnist"]).num_train_images == 60_000

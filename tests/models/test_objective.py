@@ -7,9 +7,10 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler
 
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.methods.config import CONFIGS, load_config
-from diffusers_dp.methods.validation import SIGMA_MAX
-from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, build_objective
-from diffusers_dp.runs.diffusion_run import build_denoiser, starting_model
+from diffusers_dp.methods.flag_groups import SIGMA_MAX
+from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss
+from diffusers_dp.runs.diffusion_run import build_denoiser, objective_of, starting_model
+from diffusers_dp.runs.pretrained import StartingModel
 from support.flags import DIFFUSION_METHODS
 from support.models import make_ddpm
 
@@ -60,9 +61,9 @@ def test_the_objective_follows_the_scheduler():
     """Not the flag, which a pre-trained model need not agree with."""
     config, unet = load_config(["--sigma_data", "0.5"]), make_ddpm().unet
     scheduler = DDIMScheduler(50, 2e-4, 0.03, prediction_type="v_prediction")
-    denoiser, _ = build_objective(unet, scheduler, 2, **config.row_settings)
+    denoiser, _ = objective_of(StartingModel(unet, scheduler, "edm", 2, None), config, None, bf16=False)
     assert denoiser.scheduler is scheduler and denoiser.patch_size == 2
     scheduler = EDMDPMSolverMultistepScheduler(sigma_data=0.7)
-    denoiser, _ = build_objective(unet, scheduler, config.patch_size, **config.row_settings)
+    denoiser, _ = objective_of(StartingModel(unet, scheduler, "edm", 1, None), config, None, bf16=False)
     assert denoiser.sigma_data == 0.7 and denoiser.patch_size == 1
     assert schedule_of("--sigma_data", "0.5").config.sigma_data == 0.5

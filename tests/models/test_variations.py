@@ -63,5 +63,5 @@ def test_text_is_drawn_and_varied(tmp_path):
     with pytest.raises(UsageError, match="--font_dir .* holds no fonts"):
         find_fonts(str(tmp_path))
     (tmp_path / "broken.ttf").write_bytes(b"none")
-    with pytest.raises(UsageError, match="broken.ttf is not a readable font"):
+    with pytest.raises(UsageError, match="broken.ttf, which is not a readable font"):
         find_fonts(str(tmp_path))

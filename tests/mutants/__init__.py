@@ -15,7 +15,7 @@ from .faults_of_latents import LATENT_FAULTS, LATENT_RELEASES
 from .faults_of_layers import LAYERS
 from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
-from .faults_of_one_image import CHOICES, KEPT_STATE
+from .faults_of_one_image import CHOICES, KEPT_STATE, STRANGE_FEATURES
 from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_strangers import STRANGERS
@@ -41,6 +41,7 @@ FAULTS = (
     *EVOLVED,
     *CHOICES,
     *KEPT_STATE,
+    *STRANGE_FEATURES,
     *GANS,
     *LATENT_FAULTS,
     *LATENT_RELEASES,

@@ -140,7 +140,7 @@ BANDS = (
         LEDGER,
         'entry["first_step"] + entry["steps_executed"]',
         'sum(each["steps_executed"] for each in self._rows)',
-        ("runs/test_noise_bands.py::test_an_interrupted_run_goes_on_with_its_groups",),
+        ("accounting/test_banded_rows.py::test_a_step_hands_back_its_position",),
     ),
     Fault(
         "bands: each reservation begins with the first group",

@@ -194,8 +194,8 @@ UNSEEN = (
     Fault(
         "a resumed run forgets that it kept leaky logs",
         RUN,
-        "        self.identity.leaky_logs |= config.has_leaky_logs\n",
-        "        self.identity.leaky_logs = config.has_leaky_logs\n",
+        "        self.identity.leaky_logs |= config.leaky_logs\n",
+        "        self.identity.leaky_logs = config.leaky_logs\n",
         ("privacy/test_leaks.py::test_a_leaky_log_of_an_earlier_start_stays_in_the_receipt",),
     ),
     Fault(

@@ -25,9 +25,9 @@ EVALUATION = (
     ),
     Fault(
         "another folder is another account of the validation images",
-        "diffusers_dp/commands/evaluate_flags.py",
-        "    return Path(args.ledger_dir).expanduser() /",
-        "    return Path(args.output_dir) /",
+        "diffusers_dp/evaluation/flags.py",
+        "        return self.ledger_dir.expanduser() /",
+        "        return Path(self.output_dir) /",
         (
             "commands/test_evaluate_options.py::TestPrivateSelection::test_one_account_whatever_the_folder_and_the_budget",
         ),

@@ -6,7 +6,7 @@ from .fault import Fault
 
 PUSH, SHELF, WORDS, PAGE_SERVER, SIGNING, HUB, COMPONENTS, DOORS = (
     "diffusers_dp/release/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/release/plain_words.py",
-    "diffusers_dp/app/server.py", "diffusers_dp/release/signing.py", "diffusers_dp/release/hub.py",
+    "diffusers_dp/app/server.py", "diffusers_dp/release/signing.py", "diffusers_dp/release/loading.py",
     "diffusers_dp/release/components.py", "diffusers_dp/app/doors.py",
 )  # fmt: skip
 VERIFIER = "diffusers_dp/verify.py"
@@ -42,7 +42,7 @@ GOING_PUBLIC = (
     Fault(
         "the page opens what does not match its receipt",
         SHELF,
-        "        if problems and not self.allow_unverified:",
+        "        if found.problems and not self.allow_unverified:",
         "        if False:",
         ("app/test_app.py::TestRefusals::test_what_does_not_match",),
     ),
@@ -56,14 +56,14 @@ GOING_PUBLIC = (
     Fault(
         "any visitor may type a path",
         PAGE_SERVER,
-        "        folders_by_visitors=args.server_name in (HERE, ",
-        "        folders_by_visitors=args.server_name in (HERE, EVERYWHERE, ",
+        "        folders_by_visitors=flags.server_name in (HERE, ",
+        "        folders_by_visitors=flags.server_name in (HERE, '0.0.0.0', ",
         ("app/test_app.py::TestServer::test_it_listens_to_this_machine_alone_unless_it_is_a_space",),
     ),
     Fault(
         "a stranger's model is loaded unseen",
         HUB,
-        "    check_model(str(release), check_components(str(release), folder))\n",
+        "        check_model(self.name, check_components(self.name, self.folder))\n",
         "",
         ("release/test_components.py::test_nothing_is_loaded_though_the_receipt_is_consistent",),
     ),

@@ -41,8 +41,8 @@ LATENT_FAULTS = (
     Fault(
         "a record that fails lets the others be encoded in smaller batches",
         MAPPED,
-        "encode(alone)[number : number + 1]",
-        "encode(images[number : number + 1])",
+        "rows_of(alone)[number : number + 1]",
+        "rows_of(images[number : number + 1])",
         (f"{TESTS}a_record_that_fails_is_a_blank_and_moves_no_other",),
     ),
     Fault(
@@ -69,7 +69,7 @@ LATENT_FAULTS = (
     Fault(
         "an encoder that breaks makes blanks of all",
         MAPPED,
-        '    row = encode(blanks)[:1].to("cpu", torch.float16)',
+        "    row = rows_of(blanks)[:1]",
         "    row = images[:1].half()",
         (f"{TESTS}an_encoder_that_breaks_for_all_is_no_record_s_fault",),
     ),
@@ -185,9 +185,9 @@ LATENT_RELEASES = (
     ),
     Fault(
         "a merged release tells where its base lay",
-        ARTEFACTS,
-        'if key != "_name_or_path"}))',
-        "}))",
+        "diffusers_dp/release/artefacts.py",
+        ' if key != "_name_or_path"}',
+        "}",
         (f"{SCRIPT}a_merged_release_is_a_pipeline_of_diffusers",),
     ),
     Fault(

@@ -32,7 +32,7 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a high target counts as an infinite one",
-        "diffusers_dp/methods/flags.py",
+        "diffusers_dp/methods/flag_groups.py",
         "return self.target_epsilon != math.inf",
         "return self.target_epsilon < 1e6",
         ("runs/test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
@@ -40,7 +40,7 @@ WITHOUT_GUARANTEE = (
     Fault(
         "a target that overflows takes the noise away",
         LEDGER,
-        '        target = finite_number(target_epsilon, "--target_epsilon")\n',
+        '        target = finite_number(target_epsilon, field="target_epsilon")\n',
         "        target = float(target_epsilon)\n",
         ("runs/test_no_guarantee.py::TestLedger::test_an_infinite_target_alone_is_no_ledger_without_guarantee",),
     ),
@@ -77,7 +77,7 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "an inf run is pushed",
-        "diffusers_dp/methods/validation.py",
+        "diffusers_dp/methods/flags.py",
         'for name in ("push_to_hub", "evaluation_reserve", "dataset_id"):',
         'for name in ("evaluation_reserve", "dataset_id"):',
         ("runs/test_no_guarantee.py::TestFlags::test_what_makes_no_sense_is_refused_before_anything_is_read",),

@@ -6,6 +6,8 @@ from .fault import DOOR, SEPARATE, Fault
 
 VOTES, ONE_IMAGE = "diffusers_dp/queries/votes.py", "diffusers_dp/queries/one_image.py"
 KEPT, MAPPED = "diffusers_dp/privacy/kept_state.py", "diffusers_dp/data/mapped.py"
+SOURCE, ROW = "diffusers_dp/randomness/private_generator.py", "diffusers_dp/accounting/ledger_row.py"
+STRANGE, ELSEWHERE = "privacy/test_strange_features.py::test_", "privacy/test_kept_elsewhere.py::test_"
 OF_ONE_IMAGE, OF_KEPT = "queries/test_one_image.py::", "privacy/test_kept_state.py::"
 BEFORE_IT_IS_SPENT = f"{OF_KEPT}test_a_loss_that_keeps_something_is_refused_before_anything_is_spent"
 
@@ -93,21 +95,21 @@ KEPT_STATE = (
     Fault(
         "a loss may keep something of images",
         DOOR,
-        "        kept.refuse_private()\n        if self._leaky_log",
+        "        self._refuse_kept(kept)\n        if self._leaky_log",
         "        if self._leaky_log",
         (f"{OF_KEPT}test_what_shows_on_images_alone_stops_the_run_in_the_same_words",),
     ),
     Fault(
         "features may keep something of images",
         DOOR,
-        "        kept.refuse_private()\n        answer = torch.stack",
+        "        self._refuse_kept(kept)\n        answer = torch.stack",
         "        answer = torch.stack",
         (f"{OF_KEPT}test_features_that_keep_something_are_refused",),
     ),
     Fault(
         "an encoder may keep something of images",
         DOOR,
-        ", check=KeptState(encode).refuse_private",
+        "                check=functools.partial(self._refuse_kept, KeptState(encode)),\n",
         "",
         (f"{OF_KEPT}test_an_encoder_that_keeps_something_is_refused_and_no_row_is_kept",),
     ),
@@ -145,5 +147,113 @@ KEPT_STATE = (
         "            parts.append((variable, cell.cell_contents))\n",
         "            pass\n",
         (BEFORE_IT_IS_SPENT,),
+    ),
+)
+
+STRANGE_FEATURES = (
+    Fault(
+        "features of whole numbers are clipped as they are",
+        DOOR,
+        "_clip(rows.to(blank.dtype), clip_norm)",
+        "_clip(rows, clip_norm)",
+        (f"{STRANGE}features_that_a_square_overflows_are_refused",),
+    ),
+    Fault(
+        "features of whole numbers are let through their trial",
+        SEPARATE,
+        "        if found.dtype not in (torch.float32, torch.float64):\n",
+        "        if False:\n",
+        (f"{STRANGE}features_that_a_square_overflows_are_refused",),
+    ),
+    Fault(
+        "one row is repeated for all images of a batch",
+        DOOR,
+        "                if rows.shape != (len(images), blank.shape[1]):",
+        "                if False:",
+        (f"{STRANGE}one_row_for_several_images_is_not_repeated",),
+    ),
+    Fault(
+        "features write where rows are added",
+        DOOR,
+        "None if labels is None else labels.clone())",
+        "labels)",
+        (f"{STRANGE}labels_that_features_write_to_decide_nothing",),
+    ),
+    Fault(
+        "an encoder writes to the images that are encoded again",
+        MAPPED,
+        "encode(batch.clone())",
+        "encode(batch)",
+        (f"{STRANGE}an_image_that_an_encoder_fails_on_moves_no_other",),
+    ),
+    Fault(
+        "an encoder leaves rows out",
+        MAPPED,
+        "        if rows.shape != (len(batch), *shape):",
+        "        if False:",
+        (f"{STRANGE}an_image_that_an_encoder_fails_on_moves_no_other",),
+    ),
+    Fault(
+        "features are not tried on images of one class",
+        SEPARATE,
+        "(own_labels, torch.zeros_like(own_labels)):",
+        "(own_labels,):",
+        (f"{STRANGE}means_of_a_class_are_refused_however_many_classes_there_are",),
+    ),
+    Fault(
+        "an answer has bits below its noise",
+        DOOR,
+        "value.to(torch.float32).to(parameters[name])",
+        "value.to(parameters[name])",
+        (f"{STRANGE}an_answer_has_no_bits_below_its_noise",),
+    ),
+    Fault(
+        "a clip norm of nothing",
+        ROW,
+        "                if value < SMALLEST:",
+        "                if False:",
+        (f"{STRANGE}a_clip_norm_that_bounds_nothing_is_refused", f"{STRANGE}a_divisor_that_cannot_be_is_refused"),
+    ),
+    Fault(
+        "a fork draws the same noise",
+        SOURCE,
+        "        if os.getpid() != self._process:",
+        "        if False:",
+        (f"{STRANGE}a_forked_process_has_no_door",),
+    ),
+    Fault(
+        "a door answers after something was kept",
+        DOOR,
+        "        self._refused = True\n",
+        "",
+        (f"{STRANGE}a_door_that_refused_what_was_kept_stays_shut",),
+    ),
+    Fault(
+        "modules of a user are not followed",
+        KEPT,
+        "                    spaces.append((names, vars(item)))",
+        "                    pass",
+        (f"{ELSEWHERE}what_is_kept_elsewhere_is_found",),
+    ),
+    Fault(
+        "operators of a class are not followed",
+        KEPT,
+        'isinstance(item, types.FunctionType) or not key.startswith("__")',
+        'key == "__call__" or not key.startswith("__")',
+        (f"{ELSEWHERE}what_is_kept_elsewhere_is_found",),
+    ),
+    Fault(
+        "words that change places are not seen",
+        KEPT,
+        "(joined * _weights(len(joined), storage.device)).sum()",
+        "joined.sum()",
+        (f"{ELSEWHERE}another_order_of_a_buffer_is_a_change",),
+    ),
+    Fault(
+        "keys that are no plain values are not compared",
+        KEPT,
+        "        parts += [(name, key) for key in value if type(key) not in PLAIN]\n",
+        "",
+        (f"{ELSEWHERE}what_is_kept_elsewhere_is_found",),
     ),
 )

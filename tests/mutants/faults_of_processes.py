@@ -126,9 +126,9 @@ PROCESSES = (
     ),
     Fault(
         "images drawn for the evaluation are those of the first batch again",
-        "diffusers_dp/evaluation/charged.py",
-        "generator=generators(seed, batch)",
-        "generator=generators(seed, range(len(batch)))",
+        "diffusers_dp/sampling/drawing.py",
+        "generators(drawing.seed, part)",
+        "generators(drawing.seed, range(len(part)))",
         ("evaluation/test_charged.py::test_images_are_drawn_by_the_seed_and_classes_take_turns",),
     ),
     Fault(

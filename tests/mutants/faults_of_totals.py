@@ -64,9 +64,9 @@ TOTALS = (
     ),
     Fault(
         "a private choice has a ledger that no training reads",
-        "diffusers_dp/commands/evaluate_flags.py",
-        '/ f"{args.dataset_id}.jsonl"',
-        '/ f"{args.dataset_id}.choices.jsonl"',
+        "diffusers_dp/evaluation/flags.py",
+        '/ f"{self.dataset_id}.jsonl"',
+        '/ f"{self.dataset_id}.choices.jsonl"',
         ("test_histories.py::test_patients_of_whom_some_choose",),
     ),
     Fault(

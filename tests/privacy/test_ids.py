@@ -220,6 +220,17 @@ def test_more_images_than_expected_are_no_refusal(tmp_path):
     assert min(sizes) < 30 < max(sizes)
 
 
+def test_more_units_than_expected_are_no_refusal(tmp_path):
+    flags = {"unit_column": "patient", "num_train_units": 15, "num_train_images": 30, "validation_size": 10}
+    numbers = set()
+    for start in range(8):
+        folder = tmp_path / str(start)
+        facts, arrays = read(folder, table(folder, patient=[f"set {start} {i // 2}" for i in range(COUNT)]), **flags)
+        doors(facts, arrays)
+        numbers.add(len(np.unique(arrays.units)))
+    assert max(numbers) > 15
+
+
 def image_folder(folder, names, metadata=None):
     for name, content in zip(names, contents()):
         path = folder / name

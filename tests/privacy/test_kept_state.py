@@ -292,10 +292,10 @@ def late(name):
 @pytest.mark.parametrize("name", KEPT)
 def test_what_shows_on_images_alone_stops_the_run_in_the_same_words(name):
     """They tell nothing of an image, and no answer leaves."""
-    door, ledger, said = make_door(kinds=255), make_ledger(), set()
+    ledger, said = make_ledger(), set()
     for _ in range(2):
         with pytest.raises(UsageError, match="keeps something") as error:
-            gradient(door, Model(), late(name), ledger=ledger)
+            gradient(make_door(kinds=255), Model(), late(name), ledger=ledger)
         said.add(str(error.value))
     assert len(said) == 1 and len(ledger.rows) == 2, "paid for, as answers would be"
     assert "0." not in str(error.value) and name not in str(error.value)

@@ -20,6 +20,7 @@ from diffusers_dp.release.build import build_release
 from diffusers_dp.release.latent_artefacts import LatentArtefact
 from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.receipt import RunRecord
+from support.latent_releases import draw_samples
 from support.latents import stable_diffusion
 from support.releases import make_ledger, reseal
 
@@ -41,7 +42,7 @@ def release(base, tmp_path_factory):
     denoiser = found.denoiser(NAMES, None)
     choose_trained(denoiser.network, "lora", rank=2, targets=())
     origins = [{**found.origin, "saw_training_images": "unknown"}]
-    artefact = LatentArtefact(found, denoiser, id2label=NAMES, prompts=None, merge=False, num_inference_steps=1)
+    artefact = LatentArtefact(found, denoiser, id2label=NAMES, prompts=None, merge=False, draw_samples=draw_samples)
     return build_release(
         folder,
         artefact,

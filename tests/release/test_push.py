@@ -6,8 +6,8 @@ import json
 import pytest
 
 from diffusers_dp import cli, load_verified
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.release.allow_list import PIPELINE_FILES, RELEASE_FILES
@@ -181,7 +181,7 @@ class TestTrainingFlags:
 
     @pytest.mark.parametrize("flags", [["--hub_model_id", "a/b"], ["--hub_private_repo"]])
     def test_a_flag_without_effect_is_refused(self, flags):
-        with pytest.raises(UsageError, match=f"{flags[0]} has no effect without --push_to_hub"):
+        with pytest.raises(UsageError, match=f"{flags[0]} needs --push_to_hub"):
             self.config(*flags)
 
 

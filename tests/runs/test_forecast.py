@@ -23,7 +23,7 @@ def forecast_of(*flags, images="64", **settings):
     trained = build(config, facts, "cpu")
     before = {name: value.clone() for name, value in trained.module.state_dict().items()}
     state = torch.get_rng_state()
-    found = forecast(facts, plan_run(config, facts), trained, "cpu", **config.forecast_settings | settings)
+    found = forecast(facts, plan_run(config, facts), trained, "cpu", config, config.ordinary_training, **settings)
     assert torch.equal(state, torch.get_rng_state()), "the public stream goes on where it was"
     assert all(torch.equal(value, before[name]) for name, value in trained.module.state_dict().items())
     assert all(parameter.grad is None for parameter in trained.module.parameters())
@@ -73,7 +73,7 @@ def test_what_follows_a_noisy_gradient_takes_time(method, given, monkeypatch):
     for name, follows in (("with", backward), ("without", None)):
         torch.manual_seed(0)
         other = replace(trained, backward=follows)
-        timed[name] = forecast(facts, plan_run(config, facts), other, "cpu", **config.forecast_settings).step_seconds
+        timed[name] = forecast(facts, plan_run(config, facts), other, "cpu", config, ()).step_seconds
         assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(0)))
     assert timed["with"] == pytest.approx(timed["without"] + (module.FOLLOWING + 1) / module.FOLLOWING)
     learned = {name: p.shape for name, p in trained.model.named_parameters() if p.requires_grad}
@@ -98,8 +98,8 @@ def test_a_model_of_a_generators_images_takes_time(clock, monkeypatch):
     for kind in ("one_step", "residual"):
         given = f"--generator {kind} --diffusion_steps 9 --diffusion_batch_size 4 --max_train_steps 3"
         config, facts = read([*FLAGS.split(), "64", *given.split()], "dp_gan")
-        found = forecast(facts, plan_run(config, facts), script.build(config, facts, "cpu"), "cpu",
-                         **config.forecast_settings)  # fmt: skip
+        built, stages = script.build(config, facts, "cpu"), config.ordinary_training
+        found = forecast(facts, plan_run(config, facts), built, "cpu", config, stages)
         seconds.append(found.other_seconds)
     assert seconds == [0, pytest.approx(9 * 5)]
     assert len(made) > 1 and all(model is made[0] for model in made)

@@ -16,8 +16,8 @@ from diffusers_dp import PrivacyLedger, SensitiveImages, cli, load_verified
 from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.accounting.ledger_row import NON_PRIVATE, LedgerRow, mechanism_of
 from diffusers_dp.accounting.unprotected_ledger import UnprotectedLedger
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
 from diffusers_dp.methods.config import CONFIGS, load_config

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from diffusers_dp.methods.flag_groups import LoopFlags
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import find_checkpoint
-from diffusers_dp.runs.dp_sgd import DPSGDSettings, Trained, run_dp_sgd
+from diffusers_dp.runs.dp_sgd import Trained, run_dp_sgd
 from support.bands import banded_row, bands_of, matrix
 from support.doors import make_door, make_ledger
 
@@ -35,7 +36,10 @@ def run(door, row, folder, steps, noise):
         module.weight.grad = gradients["weight"]
 
     loss = lambda model, rows, labels, generator: model(rows.flatten(1)).sum(1)  # noqa: E731
-    settings = DPSGDSettings(steps, 1e-3, "constant", 0, 0.9, TOGETHER, 2, 50)
+    settings = LoopFlags(
+        max_train_steps=steps, learning_rate=1e-3, ema_decay=0.9, checkpointing_steps=TOGETHER,
+        max_physical_batch_size="50",
+    )  # fmt: skip
     run_dp_sgd(
         door, Trained(module, module, loss, note), row, settings, private=folder, largest_batch_size=50,
         expected_batch_size=20.0, checkpoint=find_checkpoint(folder, "latest" if noise else None),

@@ -2,6 +2,7 @@
 """What a run refuses of a method that somebody else wrote: questions that differ from the plan, and a model that the
 pre-flight did not try."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -259,6 +260,21 @@ def test_another_model_than_the_pre_flight_tried_is_refused(differs, flags, tmp_
     assert asked(tmp_path) == []
 
 
+def test_losses_of_other_functions_and_settings_are_other_losses():
+    model = nn.Linear(64, 1)
+    kinds = [
+        Trained(model, model, loss).kind
+        for loss in (
+            own_rows,
+            functools.partial(own_rows),
+            functools.partial(mixed_rows),
+            Adjustable(1),
+            Adjustable(2),
+        )
+    ]
+    assert kinds[0] == kinds[1] and len({tuple(kind) for kind in kinds}) == 4
+
+
 @pytest.mark.parametrize("more", [[], ["--skip_preflight"]])
 def test_the_model_that_was_tried_is_trained(more, flags, tmp_path):
     """Or any, where the pre-flight is skipped in so many words."""
@@ -270,6 +286,14 @@ def test_the_model_that_was_tried_is_trained(more, flags, tmp_path):
 
 class Stop(Exception):
     pass
+
+
+class Adjustable:
+    def __init__(self, setting):
+        self.setting = setting
+
+    def __call__(self, model, rows, labels, generator):
+        return own_rows(model, rows, labels, generator)
 
 
 SHORT = {

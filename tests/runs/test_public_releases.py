@@ -239,7 +239,7 @@ def test_a_data_set_on_the_hub_is_looked_at_for_a_receipt(drawn, hub, tmp_path, 
         name: (drawn / name).read_bytes() for name in sorted(files(drawn)) if name != "README.md"
     }
     shard = "hf://datasets/someone/drawn@main/data/train-00000-of-00001.parquet"
-    monkeypatch.setattr(prior_release, "public_files", lambda data: [shard])
+    monkeypatch.setattr(prior_release, "files_of_public_images", lambda data: [shard])
     monkeypatch.setattr("diffusers_dp.data.public_images.check_public_images", lambda data: None)
     with pytest.raises(UsageError, match="^--public_dataset_name someone/drawn .* so probably on these"):
         script.main([*flags, "--public_dataset_name", "someone/drawn"])

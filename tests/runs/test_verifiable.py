@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.accounting.ledger_file import Release
+from diffusers_dp.accounting.ledger_file import ReleaseRows
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
@@ -119,7 +119,7 @@ def test_reservations_of_many_releases_still_verify():
         other = PrivacyLedger(None, **facts)
         other.reserve(row)
         rows = [{**other.rows[0], "id": number} for number in range(verify.MOST_EVENTS // 2 + 1)]
-        others.append(Release({**header, "release_id": name}, rows))
+        others.append(ReleaseRows({**header, "release_id": name}, rows))
     ledger = PrivacyLedger(None, dataset_id="scans", release_id="c", others=others, **facts)
     ledger.reserve(row)
     assert problems(ledger) == []

@@ -5,8 +5,9 @@ import json
 import os
 import struct
 
-from diffusers_dp.release.receipt import RECEIPT_NAME, canonical_json, hash_release
+from diffusers_dp.release.receipt import canonical_json, hash_release
 from diffusers_dp.verify import settled_digest, verify
+from diffusers_dp.words import RECEIPT_NAME
 
 
 INDEX, CONFIG, SCHEDULE, WEIGHTS = (

@@ -18,8 +18,8 @@ from pyarrow import parquet
 
 from diffusers_dp import cli, load_verified, verify
 from diffusers_dp.app.drawing import read_order
-from diffusers_dp.app.limits import Limits
 from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods.config import CONFIGS

@@ -10,11 +10,16 @@ from diffusers_dp.release.build import build_release
 from diffusers_dp.release.latent_artefacts import LatentArtefact
 from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.receipt import RunRecord, hash_release
+from diffusers_dp.sampling.drawing import sample_grid
 from diffusers_dp.verify import settled_digest
 from support.releases import RECEIPT, make_ledger
 
 
 NAMES = {0: "cat", 1: "dog"}
+
+
+def draw_samples(pipeline):
+    return sample_grid(pipeline, 0, 1)
 
 
 def latent_release(folder, base, merge=False):
@@ -23,7 +28,7 @@ def latent_release(folder, base, merge=False):
     found = load_base(str(base))
     denoiser = found.denoiser(NAMES, None)
     choose_trained(denoiser.network, "all" if merge else "lora", rank=2)
-    artefact = LatentArtefact(found, denoiser, id2label=NAMES, prompts=None, merge=merge, num_inference_steps=1)
+    artefact = LatentArtefact(found, denoiser, id2label=NAMES, prompts=None, merge=merge, draw_samples=draw_samples)
     inputs = [{**found.origin, "saw_training_images": "unknown"}]
     record = RunRecord(ledger=make_ledger(folder), method=METHODS["dp_lora"], public_inputs=inputs)
     return build_release(folder, artefact, record)

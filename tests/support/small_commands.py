@@ -10,9 +10,9 @@ import signal
 import sys
 
 from diffusers_dp import cli
-from diffusers_dp.commands import sample
 from diffusers_dp.distributed import processes
 from diffusers_dp.evaluation import classifier_features, evaluator, feature_cache, networks
+from diffusers_dp.sampling import shards
 
 
 def patches(notes, trouble="nothing"):
@@ -36,15 +36,15 @@ def patches(notes, trouble="nothing"):
         return extracted(self, images)
 
     def measure_utility(*images, **options):
-        note("classifier", options["classifiers"], options["sizes"])
+        note("classifier", options["classifiers"], options.get("sizes"))
         return measured(*images, **options)
 
-    written, measured = sample.write_shard, evaluator.measure_utility
+    written, measured = shards.write_shard, evaluator.measure_utility
     extracted = classifier_features.ClassifierExtractor.__call__
     return [
         (processes, "cores", lambda: 1),  # sums depend on the number of threads
-        (sample, "IMAGES_PER_SHARD", 4),
-        (sample, "write_shard", write_shard),
+        (shards, "IMAGES_PER_SHARD", 4),
+        (shards, "write_shard", write_shard),
         (feature_cache, "IMAGES_PER_CHUNK", 16),
         (classifier_features, "STEPS", 20),
         (classifier_features.ClassifierExtractor, "__call__", features),

@@ -244,8 +244,7 @@ def test_what_cannot_work_is_refused(script, flags, tmp_path, given, sentence):
 
 WRONG = {
     "{tmp}/absent": "--public_data_dir {tmp}/absent is not a folder",
-    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right of "
-    "--public_data_dir",
+    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right; add",
     "{tmp}/empty": "--public_data_dir holds no image that can be read",
 }
 

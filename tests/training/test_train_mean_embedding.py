@@ -131,9 +131,7 @@ def test_its_release_is_audited_by_its_questions(script, flags, tmp_path, monkey
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        (["--features", "wavelets"], "--features"),
         (["--num_features", "21"], "--num_features"),
-        (["--length_scale", "0"], "--length_scale"),
         (["--max_train_steps", "5"], "--max_train_steps is not a flag"),
         (["--patch_size", "3"], "--resolution 8"),
     ],

@@ -175,7 +175,7 @@ def test_guidance_works_through_the_released_pipeline(tmp_path, monkeypatch):
     [
         ("dpdm", "--spatial_steps 3", ["--spatial_steps is not a flag"]),
         ("dp_feta", "--curriculum none", ["--curriculum is not a flag"]),
-        ("dp_feta", "--central_images median", ["--central_images 'median'", "mean | mode"]),
+        ("dp_feta", "--central_images median", ["--central_images is 'median'", "mean | mode"]),
         ("dp_feta", "--num_bins 4", ["--num_bins", "--central_images mode"]),
         ("dp_feta", "--central_images mode --num_bins 1", ["--num_bins is 1", "at least 2"]),
         ("dp_feta", "--central_images mode --num_bins 257", ["--num_bins is 257", "256"]),

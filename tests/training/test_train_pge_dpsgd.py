@@ -11,7 +11,7 @@ from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.method_flags import DPDMConfig
-from diffusers_dp.release.artefacts import IMAGES_PER_CLASS, sample_grid
+from diffusers_dp.sampling.drawing import sample_grid
 from support.flags import TINY_RUN
 from support.runs import load, read_ledger, write_images
 
@@ -29,7 +29,7 @@ def test_a_release_shows_what_the_sampler_draws(tmp_path, monkeypatch):
     pipeline = load_verified(release)
     pipeline.set_progress_bar_config(disable=True)
     shown = np.asarray(Image.open(release / "samples.png"))
-    drawn = [np.asarray(sample_grid(pipeline, IMAGES_PER_CLASS, 0, 2, sampler)) for sampler in ("hmc", "solver")]
+    drawn = [np.asarray(sample_grid(pipeline, 0, 2, solver=solver)) for solver in ("hmc", "dpm")]
     assert np.array_equal(shown, drawn[0]) and not np.array_equal(shown, drawn[1])
 
 

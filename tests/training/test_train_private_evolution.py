@@ -294,19 +294,11 @@ def test_a_public_model_proposes_and_varies(scheduler, script, flags, tmp_path, 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--variation_strengths", ""], "--variation_strengths is ''; .* one at least"),
-        (["--variation_strengths", "0.5,2"], "--variation_strengths is '0.5,2'"),
         (["--num_votes", "7"], "--num_votes 7 is more than --candidates_per_class 6"),
-        (["--candidates_per_class", "0"], "--candidates_per_class is 0"),
-        (["--generator", "words"], "--generator 'words' is unknown"),
-        (["--embedding", "words"], "--embedding 'words' is unknown"),
-        (["--variations", "affine,mixup"], "--variations 'mixup' is unknown"),
         (["--public_margin", "4"], "--public_margin 4 leaves nothing"),
-        (["--vote_threshold", "-1"], "--vote_threshold is -1"),
         (["--embedding", "network"], "need each other"),
         (["--generator", "pipeline"], "need each other|need --generator public_images"),
         (["--evaluation_reserve", "0.1"], "--evaluation_reserve"),
-        (["--public_data_dir", ""], "--public_data_dir is empty"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(given, words, flags):

@@ -176,11 +176,7 @@ def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--matched_layers", "first"], "--matched_layers 'first' is unknown; give one of all | last"),
-        (["--image_steps", "0"], "--image_steps is 0"),
-        (["--remembered_gradients", "0"], "--remembered_gradients is 0"),
         (["--classifier_width", "12"], "--classifier_width is 12; give a multiple of 8"),
-        (["--images_per_class", "0"], "--images_per_class is 0"),
         (["--resolution", "4"], "--resolution 4 is too small"),
         (["--noise_bands", "4"], "--noise_bands cancels noise"),
         (["--evaluation_reserve", "0.1"], "--evaluation_reserve"),

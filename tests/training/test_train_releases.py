@@ -123,8 +123,8 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):
         (["--dataset_epsilon", "3"], "--dataset_epsilon needs --dataset_id"),
         (["--ledger_dir", "x"], "--ledger_dir needs --dataset_id"),
         (["--dataset_id", "scans"], "--dataset_id needs --ledger_dir"),
-        (["--dataset_id", "scans", "--ledger_dir", ""], "--ledger_dir is empty"),
-        (["--dataset_id", "a/b"], "--dataset_id is 'a/b'"),
+        (["--dataset_id", "scans", "--ledger_dir", ""], "--ledger_dir is ''; give a value"),
+        (["--dataset_id", "a/b", "--ledger_dir", "books"], "--dataset_id is 'a/b'"),
     ],
 )
 def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch):

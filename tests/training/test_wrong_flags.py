@@ -50,18 +50,11 @@ def refused(script, flags, tmp_path, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--vote_threshold", "inf"], "--vote_threshold is inf"),
-        (["--vote_threshold", "nan"], "--vote_threshold is nan"),
-        (["--generator", "public_images", "--variations", ","], "--variations ',' names no change"),
-        (["--images_per_class", "1000000000"], "--images_per_class"),
+        (["--generator", "public_images", "--variations", ","], "--variations is ','; give some of affine"),
         (["--images_per_class", "9000000"], "--images_per_class 9000000 .* 3 classes"),
         (["--candidates_per_class", "9000000"], "--candidates_per_class 9000000"),
-        (["--variation_strengths", "nan"], "--variation_strengths"),
-        (["--num_inference_steps", "100000"], "--num_inference_steps"),
-        (["--generator_inference_steps", "1000000"], "--generator_inference_steps"),
         (["--embedding", "network", "--embedding_network", "/nonexistent"], "--embedding_network /nonexistent"),
         (["--font_dir", "/nonexistent"], "--font_dir /nonexistent"),
-        (["--resolution", "100000"], "--resolution is 100000"),
     ],
 )
 def test_private_evolution_asks_nothing(given, said, nothing_asked, tmp_path, monkeypatch):
@@ -72,11 +65,7 @@ def test_private_evolution_asks_nothing(given, said, nothing_asked, tmp_path, mo
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--images_per_class", "1000000000"], "--images_per_class"),
         (["--images_per_class", "9000000"], "--images_per_class 9000000 .* 3 classes"),
-        (["--learning_rate", "inf"], "--learning_rate is inf"),
-        (["--ema_decay", "nan"], "--ema_decay is nan"),
-        (["--max_train_steps", "100000000000"], "--max_train_steps"),
     ],
 )
 def test_private_set_generation_asks_nothing(given, said, nothing_asked, tmp_path, monkeypatch):
@@ -102,27 +91,6 @@ def test_more_images_than_there_is_memory_for(nothing_asked, tmp_path, monkeypat
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Free", (), {"available": 10_000_000}))
     refused(load("pe", monkeypatch), flags, tmp_path, "--images_per_class 100000 .* memory")
     load("pe", monkeypatch).main([*flags, "--dry_run"])
-
-
-@pytest.mark.parametrize("method", CONFIGS)
-def test_every_number_is_finite_and_bounded(method):
-    """Of all methods and flags, but for epsilon, where infinity is the word for no guarantee."""
-    from dataclasses import fields
-    from typing import get_type_hints
-
-    hints = get_type_hints(CONFIGS[method])
-    own = {"dp_merf": (), "pe": ("--generator", "text")}.get(method, ())
-    for flag in fields(CONFIGS[method]):
-        kinds = str(hints[flag.name])
-        for value in ("nan", "inf", "-inf", "1e300") if "float" in kinds else ():
-            if (flag.name, value) != ("target_epsilon", "inf"):
-                with pytest.raises(UsageError) as refusal:
-                    load_config([*own, "--dry_run", f"--{flag.name}={value}"], CONFIGS[method])
-                assert f"--{flag.name}" in str(refusal.value), flag.name
-        if "int" in kinds and flag.name not in ("num_train_images", "num_train_units"):
-            with pytest.raises(UsageError) as refusal:
-                load_config([*own, "--dry_run", f"--{flag.name}={10**30}"], CONFIGS[method])
-            assert f"--{flag.name}" in str(refusal.value), flag.name
 
 
 @pytest.mark.parametrize("method", ["feta_pro", "dp_mepf", "pe", "dp_diffusion", "dp_lora"])

@@ -81,10 +81,7 @@ OF_A_PUBLIC_ONE = ("public_dataset_config_name", "public_split", "public_image_c
 @pytest.mark.parametrize("flag", OF_A_DATASET)
 def test_what_only_a_dataset_has_needs_one(flag, tmp_path):
     for given in ([], ["--train_data_dir", "data", *CLASSES], ["--dry_run"]):
-        assert (
-            refusal([*given, f"--{flag}", "x"])
-            == f"--{flag} needs --dataset_name, for only a dataset has it; give both, or neither."
-        )
+        assert refusal([*given, f"--{flag}", "x"]) == f"--{flag} needs --dataset_name: give both, or neither."
     load_config(["--dataset_name", "some/data", f"--{flag}", "x"])
 
 
@@ -109,7 +106,7 @@ def test_a_wrong_label_set_is_told_what_is_wrong(flag):
     data = ["--dataset_name", "some/data", "--public_dataset_name", "other/data"]
     assert refusal([*data, f"--{flag}", "a,b,a"]).startswith(f"--{flag} names the class 'a' twice; ")
     for text in (",", ""):
-        assert refusal([*data, f"--{flag}", text]).startswith(f"--{flag} '{text}' names no class; ")
+        assert refusal([*data, f"--{flag}", text]).startswith(f"--{flag} is '{text}'; give each class once")
 
 
 SHARES = ["--spatial_budget_share", "0.6", "--frequency_budget_share"]

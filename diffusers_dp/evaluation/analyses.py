@@ -1,0 +1,188 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Everything that an evaluation can measure, one entry each: a new metric is a function and a line here. No torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from .images import ImageSet
+
+
+LOWER, HIGHER = "lower is better", "higher is better"
+NO_LABELS = "needs labelled images, real and synthetic; name their column with --label_column"
+WITH_PROBABILITIES = ("classifier", "inception")
+NO_PROBABILITIES = f"needs class probabilities, which only features of {' and '.join(WITH_PROBABILITIES)} have"
+NO_TEST = "needs real test images; name a split of --real with --test_split"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the images before they are compared; `None`: not yet.
+
+    Args:
+        synthetic (`int`): Number of synthetic images.
+        labelled (`bool`): Whether all that were read have labels.
+        has_test (`bool`): Whether there is a real test split.
+        dimensions (`dict[str, int]`): Dimensions of the features of networks.
+        public, test (`int`, *optional*): Numbers of images.
+        real (`ImageSet`, *optional*): The real training images.
+    """
+
+    synthetic: int
+    labelled: bool
+    has_test: bool
+    dimensions: dict[str, int] = field(default_factory=dict)
+    public: int | None = None
+    test: int | None = None
+    real: ImageSet | None = None
+
+    def too_few(self, *, real: int = 1, synthetic: int = 1, test: int = 0, public: int = 0) -> str | None:
+        """Says that there are fewer images than these; how many real ones there are is nobody's business."""
+        for needed, count, whose in (
+            (synthetic, self.synthetic, "synthetic"),
+            (real, None if self.real is None else len(self.real), "real training"),
+            (test, self.test, "real test"),
+            (public, self.public, "public"),
+        ):
+            if count is not None and count < needed:
+                return f"needs {needed} {whose} images, and there are {'fewer' if whose.startswith('real') else count}"
+        return None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One thing that an evaluation can measure.
+
+    Args:
+        name (`str`): Its identity: a value of `--metrics`, or the flag that asks for it.
+        measure (`str`): `module:function` that returns its measurements. By features it takes a `FeatureSpace`, else
+            the `Evaluator` and the `Evaluation`.
+        needs (`Callable`, *optional*): Function of `Known` and a feature space's name that says what is missing, as
+            the end of a sentence, or returns `None`.
+        heading (`str`): Heading of its numbers on the page, with fields of their protocol.
+        titles (`dict[str, str]`): Metrics that a card may contain, without a feature space in brackets: `LOWER`,
+            `HIGHER`, or nothing if neither is better.
+        chart (`str`, *optional*): `module:function` that makes charts of its measurements and the `Evaluation`.
+        by_features (`bool`): Whether it is measured in each feature space.
+        reads_real (`bool`): Whether it reads real images.
+    """
+
+    name: str
+    measure: str
+    needs: Callable[[Known, str], str | None] = lambda known, extractor: None
+    heading: str = "Fidelity: features of {extractor}"
+    titles: Mapping[str, str] = field(default_factory=dict)
+    chart: str | None = None
+    by_features: bool = False
+    reads_real: bool = True
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    """Loads the function that `module:function` names."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"{__package__}.{module}"), function)
+
+
+def fid_needs(known: Known, extractor: str) -> str | None:
+    fewest = known.dimensions.get(extractor, 1) + 1  # too few pixels have their covariance shrunk
+    return known.too_few(real=fewest, synthetic=fewest)
+
+
+def _precision_needs(known: Known, extractor: str) -> str | None:
+    from .fidelity import NEIGHBOURS
+
+    return known.too_few(real=NEIGHBOURS + 1, synthetic=NEIGHBOURS + 1)
+
+
+def _domain_needs(known: Known, extractor: str) -> str | None:
+    from .fidelity import DOMAIN_FOLDS
+
+    return known.too_few(real=2 * DOMAIN_FOLDS, public=2 * DOMAIN_FOLDS)
+
+
+def classifiers_need(known: Known, extractor: str = "") -> str | None:
+    if not known.labelled:
+        return NO_LABELS
+    return known.too_few(synthetic=2, real=2, test=1) if known.has_test else NO_TEST
+
+
+#: What `--metrics` names, by features, in the order of the report.
+_FIDELITY = (
+    Analysis(
+        "fid", "fidelity_report:measure_fid", fid_needs, by_features=True,
+        titles={"FID": LOWER, "FD-DINOv2": LOWER, "Fréchet distance": LOWER},
+    ),
+    Analysis(
+        "kid", "fidelity_report:measure_kid", lambda known, _: known.too_few(real=2, synthetic=2), by_features=True,
+        titles={"KID": LOWER, "kernel distance": LOWER},
+    ),
+    Analysis(
+        "inception_score", "fidelity_report:measure_inception_score",
+        lambda known, extractor: None if extractor in WITH_PROBABILITIES else NO_PROBABILITIES, by_features=True,
+        titles={"Inception Score": HIGHER, "score": HIGHER},
+    ),
+    Analysis(
+        "precision_recall", "fidelity_report:measure_precision_recall", _precision_needs, by_features=True,
+        titles={"precision": HIGHER, "recall": HIGHER},
+    ),
+    Analysis(
+        "fld", "fidelity_report:measure_fld",
+        lambda known, _: known.too_few(real=4, test=2) if known.has_test else NO_TEST, by_features=True,
+        titles={"FLD": LOWER, "feature likelihood divergence": LOWER},
+    ),
+    Analysis(
+        "class_fid", "fidelity_report:measure_class_fid", lambda known, _: None if known.labelled else NO_LABELS,
+        chart="pictures:class_charts", by_features=True,
+    ),
+)  # fmt: skip
+_COMPLEXITY = Analysis(
+    "complexity", "evaluator:complexity",
+    heading="Complexity of the synthetic images and of what led to them, which reads no real one",
+    titles={"entropy": "", "texture_complexity": ""}, reads_real=False,
+)  # fmt: skip
+METRICS = tuple(each.name for each in (*_FIDELITY, _COMPLEXITY))
+#: All analyses by name, in the order of the report.
+ANALYSES = {
+    each.name: each
+    for each in (
+        Analysis("embedding", "evaluator:embedding", chart="pictures:embedding_chart"),
+        *_FIDELITY,
+        Analysis(
+            "public_images", "fidelity_report:measure_domain", _domain_needs, chart="pictures:domain_charts",
+            by_features=True,
+            titles={"share taken for private images": "", "accuracy of the domain discriminator": ""},
+        ),
+        Analysis(
+            "training_curve", "evaluator:training_curve", fid_needs, "Along the training: features of {extractor}",
+            chart="pictures:curve_chart",
+        ),
+        _COMPLEXITY,
+        Analysis(
+            "classifiers", "evaluator:utility", classifiers_need, "Utility: {classifier}, tested on real images",
+            titles={"accuracy": HIGHER}, chart="pictures:utility_charts",
+        ),
+        Analysis(
+            "model_selection", "evaluator:ranking", classifiers_need, "Model selection",
+            chart="pictures:ranking_chart",
+            titles={
+                "model selection: Spearman correlation": HIGHER, "model selection: top-1 agrees": HIGHER,
+                "model selection: regret": LOWER,
+            },
+        ),
+        Analysis(
+            "dp_reference", "evaluator:dp_reference", classifiers_need,
+            "Utility: a classifier trained on real images with DP-SGD",
+        ),
+    )
+}  # fmt: skip
+#: The better direction of metrics by title, also of those that a receipt contains.
+BETTER = {title: better for each in ANALYSES.values() for title, better in each.titles.items()} | dict.fromkeys(
+    ("first moment distance", "second moment distance"), LOWER
+)
+
+
+def classifiers_first() -> list[Analysis]:
+    """Returns all analyses in the order of work and of charts: classifiers first, because a private choice may be
+    refused."""
+    return sorted(ANALYSES.values(), key=lambda each: each.name != "classifiers")

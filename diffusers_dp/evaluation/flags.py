@@ -1,0 +1,203 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The flags of `diffusers-dp evaluate`, and what they cannot be. Nothing here reads an image, or loads torch."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..accounting.ledger_file import check_dataset_id
+from ..data.decoding import MAX_IMAGE_PIXELS
+from ..errors import UsageError
+from ..methods.flag_groups import flag
+from ..methods.grey_values import parse_range
+from ..words import UNIT
+from .analyses import METRICS
+
+
+EXTRACTORS = ("pixels", "classifier", "inception", "dinov2")
+CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
+DINOV2_MODEL = "facebook/dinov2-large"
+DEFAULT_NUM_IMAGES = 10_000
+
+
+@dataclass
+class JudgedFlags:
+    """What is judged, and where the report goes."""
+
+    _argument_group_name = "synthetic images and report"
+
+    model: str | None = flag(None, "Release to draw from: a folder, or a Hub id.", metavar="RELEASE")
+    images: str | None = flag(None, "Synthetic images, of `diffusers-dp sample` for instance.", metavar="DATASET")
+    images_split: str = flag("train", "Split of --images.")
+    num_images: int | None = flag(None, f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images.")
+    show_private: bool = flag(False, "Show single real images, next to synthetic ones.")
+    publish_metrics: bool = flag(False, "Put the numbers into the card of --model.")
+    output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
+
+    @property
+    def num_judged(self) -> int | None:
+        """Number of images that are drawn from `--model`, or taken of `--images`; `None`: all of these."""
+        return self.num_images or (None if self.model is None else DEFAULT_NUM_IMAGES)
+
+
+@dataclass
+class RealFlags:
+    """What it is compared with."""
+
+    _argument_group_name = "real images"
+
+    real: str | None = flag(None, "Real images: Hub id or folder; unset: the embedded digits.", metavar="DATASET")
+    train_split: str = flag("train", "Split of --real that fidelity is measured against.")
+    test_split: str | None = flag(
+        None, "Split of --real that classifiers are tested on; unset: test, if there is one."
+    )
+    validation_size: int = flag(0, "Images of --train_split to leave out, as in training.", at_least=0)
+    num_train_images: int | None = flag(
+        None, "N, as declared for training; unset: as the receipt says, or the rest.", at_most=10**12
+    )
+    key_column: str | None = flag(None, "As in training: images are left out by their key.")
+    image_column: str = flag("image", "Column of the images, in --real and --images.")
+    label_column: str | None = flag(None, "Column of the classes, in --real and --images; unset: 'label'.")
+    unit_column: str | None = flag(
+        None, "Column of --real that tells whose an image is, as in training; unset: each is a unit."
+    )
+    class_names: str | None = flag(None, "The label set, comma-separated; unset: that of the ClassLabel.")
+    public_images: str | None = flag(None, "Public images: is the model closer to them?", metavar="DATASET")
+    public_image_column: str = flag("image", "Column of --public_images, split train.")
+    max_image_pixels: int = flag(MAX_IMAGE_PIXELS, "Images of more are not read, as in training.", at_most=2**40)
+    value_range: str | None = flag(None, "Declared black and white of images with more than 8 bits: 0,4095.")
+    window: str | None = flag(None, "The same as center,width: 40,400.")
+    resize: bool = flag(False, "Make images of other sizes and channels fit.")
+    real_is_public: bool = flag(False, "The real images are public: nothing is marked.")
+
+
+@dataclass
+class MeasureFlags:
+    """What is measured."""
+
+    _argument_group_name = "numbers"
+
+    metrics: Sequence[str] | None = flag(None, "Of the images; unset: all that apply.", choices=METRICS)
+    extractors: Sequence[str] | None = flag(
+        None, "Feature spaces; unset: pixels classifier, if they apply.", choices=EXTRACTORS
+    )
+    inception_weights: Path | None = flag(None, "Unset: downloaded.", metavar="FILE")
+    dinov2_model: str = flag(DINOV2_MODEL, "Folder, or Hub id.")
+    training_curve: bool = flag(False, "Fréchet distance of each state that the run of --model kept.")
+    classifiers: Sequence[str] | None = flag(
+        None, "Of utility; unset: logreg cnn, if there are labels.", choices=CLASSIFIERS
+    )
+    repetitions: int = flag(1, "Seeds of each classifier.")
+    ensemble: int = flag(1, "Classifiers a seed, averaged.")
+    classifier_epochs: int | None = flag(None, "Unset: the published number.")
+    cifar_networks: bool = flag(False, "wrn, resnet and resnext as published for CIFAR-10 and CIFAR-100.")
+    utility_sizes: Sequence[int] | None = flag(None, "Train on N images, too; unset: a tenth, a third.", metavar="N")
+    model_selection: bool = flag(False, "Does a ranking of models hold on real images?")
+    reference: bool = flag(False, "Train the classifiers on real images as well.")
+    dp_reference: bool = flag(False, "Train a classifier on real images with DP-SGD, at the release's epsilon.")
+    selection: str = flag(
+        "synthetic", "Images that choose a classifier's epoch; private: real ones.", choices=("synthetic", "private")
+    )
+
+    def check_sizes(self, num_images: int) -> None:
+        """Raises `UsageError` where a classifier is to be trained on more images than there are."""
+        if self.utility_sizes and max(self.utility_sizes) > num_images:
+            raise UsageError(
+                f"--utility_sizes asks for {max(self.utility_sizes)} of {num_images} synthetic images; lower it, or "
+                "give more images."
+            )
+
+
+@dataclass
+class BudgetFlags:
+    """What `--selection private` spends."""
+
+    _argument_group_name = "private choice"
+
+    selection_epsilon: float | None = flag(None, "Budget of that choice.")
+    selection_delta: float | None = flag(None, "Unset: 1 / (n ln n) of n validation images.")
+    dataset_id: str | None = flag(None, "Name of the data set of --real, as in training: one ledger counts both.")
+    ledger_dir: Path | None = flag(None, "Private folder of that ledger, as in training.", metavar="DIR")
+
+    @property
+    def ledger(self) -> Path:
+        """Ledger of the data set, which counts its trainings too."""
+        assert self.ledger_dir is not None  # `check` looked
+        return self.ledger_dir.expanduser() / f"{self.dataset_id}.jsonl"
+
+
+@dataclass
+class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
+    """All flags but those of drawing."""
+
+    @property
+    def delta(self) -> float | None:
+        """`--selection_delta` with its default filled in; `None` without a private choice."""
+        size = self.validation_size
+        if self.selection != "private" or self.selection_delta is not None:
+            return self.selection_delta
+        return 1 / (size * math.log(size))
+
+    def check(self) -> None:
+        """Refuses what cannot be, whatever the images are.
+
+        Raises:
+            UsageError: One sentence that names the flag and the remedy.
+        """
+        if (self.model is None) == (self.images is None):
+            raise UsageError("--model and --images exclude each other, and one is needed; give one of them.")
+        if self.utility_sizes and min(self.utility_sizes) < 2:
+            raise UsageError(f"--utility_sizes holds {min(self.utility_sizes)}; give integers of at least 2.")
+        parse_range(self.value_range, self.window)
+        if self.cifar_networks and not {"wrn", "resnet", "resnext"} & set(self.classifiers or []):
+            raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
+        if self.selection == "private":
+            self._check_private_choice()
+        for name in ("selection_epsilon", "selection_delta", "dataset_id", "ledger_dir"):
+            if self.selection != "private" and getattr(self, name) is not None:
+                raise UsageError(
+                    f"--{name} is about the budget of a private choice; give --selection private as well."
+                )
+        for name, what in (
+            ("publish_metrics", "whose card can be written"), ("training_curve", "beside what its run kept"),
+        ):  # fmt: skip
+            if getattr(self, name) and self.model is None:
+                raise UsageError(f"--{name} needs a release {what}; give --model.")
+            if getattr(self, name) and not Path(self.model or "").is_dir():
+                raise UsageError(f"--{name} needs a release {what}, and --model {self.model} is no folder here.")
+        if self.model is not None:
+            self.check_sizes(self.num_judged or 1)
+
+    def _check_private_choice(self) -> None:
+        if self.selection_epsilon is None:
+            raise UsageError("--selection private spends a budget of the validation images; give --selection_epsilon.")
+        if self.validation_size < 2:
+            raise UsageError(
+                "--selection private needs real images that the generator was not trained on; give --validation_size, "
+                "as in training."
+            )
+        if not 1e-3 <= self.selection_epsilon <= 1e3:
+            raise UsageError(f"--selection_epsilon is {self.selection_epsilon}; give a number from 0.001 to 1000.")
+        for name in ("dataset_id", "ledger_dir"):
+            if getattr(self, name) is None:
+                raise UsageError(
+                    "--selection private needs --dataset_id and --ledger_dir, those of training with these images: "
+                    f"else nobody adds up what they cost together; give --{name}."
+                )
+        check_dataset_id(self.dataset_id or "")
+        unit = self.unit_column
+        if unit is not None and (unit == "image" or not re.fullmatch(UNIT, unit, re.ASCII)):
+            raise UsageError(
+                f"--unit_column '{unit}' cannot name a unit; give the one of training, such as patient_id."
+            )
+        if self.selection_delta is not None and not 0 < self.selection_delta < 1:
+            raise UsageError(
+                f"--selection_delta is {self.selection_delta:g}; give a number between 0 and 1, both excluded."
+            )
+        if self.classifiers and set(self.classifiers) == {"logreg"}:
+            raise UsageError(
+                "--classifiers logreg has no epoch to choose; add one that has, such as cnn, or leave out --selection "
+                "private."
+            )

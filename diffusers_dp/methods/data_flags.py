@@ -1,0 +1,248 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The flags of the sensitive images, and what their places cannot be. Nothing here reads an image or writes a file."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange
+from ..errors import UsageError
+from ..words import NO_GUARANTEE, UNIT
+from .flag import flag, split_list
+from .grey_values import parse_range, parse_suffixes
+
+
+#: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
+DEFAULT_RESOLUTION = 32
+DIGITS_RESOLUTION = 8
+#: What a flag says that holds a label set.
+CLASSES: dict[str, Any] = {"read": split_list, "range": "each class once, comma-separated"}
+#: All that a run writes in `--output_dir`.
+_WRITTEN = ("private", "release", "model", NO_GUARANTEE)
+
+
+@dataclass
+class DataFlags:
+    """Which images, and the public facts about them."""
+
+    _argument_group_name = "data"
+
+    dataset_name: str | None = flag(
+        None,
+        "Hub id or local dataset folder. Without this and --train_data_dir: the embedded scikit-learn digits.",
+        place=True, excludes=("train_data_dir",),
+    )  # fmt: skip
+    dataset_config_name: str | None = flag(
+        None, "Configuration of the dataset, where it has several.", rare=True, only_with="dataset_name"
+    )
+    train_split: str = flag("train", "Split of --dataset_name to train on.", rare=True, only_with="dataset_name")
+    train_data_dir: str | None = flag(
+        None, "Folder that holds one folder of images per class; needs --class_names.", place=True
+    )
+    image_column: str = flag(
+        "image", "Column of --dataset_name that holds the images.", rare=True, only_with="dataset_name"
+    )
+    label_column: str | None = flag(
+        None,
+        "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional.",
+        only_with="dataset_name",
+    )
+    class_names: str | None = flag(
+        None,
+        "The public label set, comma-separated (a list in a recipe); unset: that of the dataset's ClassLabel.",
+        **CLASSES,
+    )
+    resolution: int | None = flag(
+        None,
+        "Images are resized (shorter side) and centre-cropped to this side length in pixels; "
+        f"unset: {DIGITS_RESOLUTION} for the embedded digits, else {DEFAULT_RESOLUTION}.",
+        at_least=2, at_most=4_096,
+    )  # fmt: skip
+    num_channels: int | None = flag(
+        None, "1 (grey) or 3 (RGB); unset: 1 for the embedded digits, else 3.", choices=(1, 3)
+    )
+    unit_column: str | None = flag(
+        None,
+        "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected "
+        "together, and N counts units; unset: each image is one unit.",
+        needs=("dataset_name", "num_train_units", "num_train_images"),
+    )
+    key_column: str | None = flag(
+        None,
+        "Column of --dataset_name with a key of each image. --noise_bands and --validation_size go by it, so that a "
+        "row that is missing moves no other; unset: by the row's number, or a file's path.",
+        rare=True, needs=("dataset_name",),
+    )  # fmt: skip
+    num_train_units: int | None = flag(
+        None, "N, the declared, public number of units of --unit_column.", at_most=10**12,
+        needs=("unit_column",),
+    )  # fmt: skip
+    max_images_per_unit: int | None = flag(
+        None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8.", rare=True,
+        needs=("unit_column",),
+    )  # fmt: skip
+    num_train_images: int | None = flag(
+        None,
+        "N, the declared, public number of images to train on, without the validation images; "
+        "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the "
+        "most images that there are.",
+        at_most=10**12,
+    )  # fmt: skip
+    max_image_pixels: int = flag(
+        MAX_IMAGE_PIXELS,
+        "An image of more pixels (width times height, read from its header) is not decoded and contributes nothing, "
+        "like a damaged one.",
+        rare=True, at_most=2**40,
+    )  # fmt: skip
+    value_range: str | None = flag(
+        None,
+        "Declared grey values that become black and white, of images with more than 8 bits: 0,4095 for 12 bits; "
+        "unset: 0,65535, and of floating-point images 0,1 or 0,255.",
+    )
+    window: str | None = flag(
+        None, "The same as --value_range, as scanners say it: center,width, such as 40,400 (Hounsfield units)."
+    )
+    image_suffixes: str | None = flag(
+        None,
+        "Suffixes of files in --train_data_dir that are images, comma-separated; others are ignored. DICOM (.dcm) and "
+        "NIfTI (.nii,.nii.gz: the middle plane) need diffusers_dp[medical] and --window; unset: the usual ones of "
+        "pictures, such as .png, .jpg and .tif.",
+        needs=("train_data_dir",),
+    )
+    validation_size: int = flag(
+        0,
+        "Images held out of the split, never trained on: each by a public hash of its path, key, row number or unit. "
+        "About as many are held out, and N, rates and divisors use this number.",
+        rare=True, at_least=0,
+    )  # fmt: skip
+
+    @property
+    def uses_digits(self) -> bool:
+        """True where no flag names or describes other images: the embedded digits."""
+        return self.dataset_name is None and self.train_data_dir is None and self.class_names is None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the images that the model sees, with defaults filled in."""
+        side = self.resolution or (DIGITS_RESOLUTION if self.uses_digits else DEFAULT_RESOLUTION)
+        channels = self.num_channels or (1 if self.uses_digits else 3)
+        return channels, side, side
+
+    @property
+    def declared_class_names(self) -> tuple[str, ...] | None:
+        """`--class_names` as a tuple, `None` where not given."""
+        return None if self.class_names is None else split_list(self.class_names)
+
+    @property
+    def declared_range(self) -> ValueRange | None:
+        """What is black and what is white, of images with more than 8 bits."""
+        return parse_range(self.value_range, self.window)
+
+    @property
+    def suffixes(self) -> tuple[str, ...] | None:
+        """`--image_suffixes`, one by one."""
+        return parse_suffixes(self.image_suffixes)
+
+    @property
+    def unit_of_privacy(self) -> str:
+        """What is protected as a whole: an image, or what `--unit_column` tells apart."""
+        return self.unit_column or "image"
+
+    @property
+    def images_per_unit(self) -> int:
+        """`--max_images_per_unit` with its default filled in; 1 where each image is a unit."""
+        return 1 if self.unit_column is None else self.max_images_per_unit or 8
+
+    def check(self) -> None:
+        self.declared_range, self.suffixes  # raise where they are none
+        if self.train_data_dir is not None and self.class_names is None:
+            raise UsageError("--train_data_dir needs --class_names: the label set is public and declared.")
+        refuse_twice("class_names", self.class_names)
+        if self.unit_column is None:
+            return
+        if self.key_column is not None:
+            raise UsageError("--key_column and --unit_column exclude each other: units are ids already.")
+        if self.unit_column == "image" or not re.fullmatch(UNIT, self.unit_column, re.ASCII):
+            raise UsageError(
+                f"--unit_column '{self.unit_column}' cannot name a unit; call the column what it tells apart, such as "
+                "patient_id."
+            )
+        if (self.num_train_units or 0) > (self.num_train_images or 0):
+            raise UsageError(
+                f"--num_train_units {self.num_train_units} is more than --num_train_images {self.num_train_images}, "
+                "and each unit has an image: lower the one or raise the other."
+            )
+
+
+def refuse_twice(name: str, text: str | None) -> None:
+    """Raises `UsageError` where a label set has a class twice."""
+    names = split_list(text or "")
+    for each in names:
+        if names.count(each) > 1:
+            raise UsageError(f"--{name} names the class '{each}' twice; give each class once, comma-separated.")
+
+
+def refuse_sensitive_as_public(sensitive: Mapping[str, str], public: Mapping[str, str]) -> None:
+    """Raises `UsageError` where public data are the sensitive ones.
+
+    Args:
+        sensitive, public (mapping): Places by their flags.
+    """
+    for name, place in public.items():
+        if any(_same_source(place, private) for private in sensitive.values()):
+            raise UsageError(
+                f"--{name} {place} is the sensitive data itself, or has its name; name data that is public and other."
+            )
+
+
+def refuse_writing_among_images(sources: Mapping[str, str], output_dir: str, ledger_dir: Path | None) -> None:
+    """Refuses a run or a ledger inside of a data source, where a later start would read `release/samples.png` as an
+    image or take the run for a class. A folder that holds the data beside the run, such as `--output_dir .` with
+    `./data`, may be one: of it a run reads and writes `private/`, `release/` and `no_guarantee/` alone, and of
+    `--ledger_dir` one file. Data may not lie in those three: they are made anew, and removed where a start is
+    refused.
+
+    Args:
+        sources (mapping): Places of data by their flags.
+        output_dir (`str`), ledger_dir (`Path`, *optional*): See the flags.
+
+    Raises:
+        UsageError: One sentence that names both places.
+    """
+    for name, place in sources.items():
+        if not os.path.exists(os.path.expanduser(place)):  # on the Hub, or refused by whoever opens it
+            continue
+        source = Path(place).expanduser().resolve()
+        run = Path(output_dir).resolve()
+        if run.is_relative_to(source):
+            raise UsageError(
+                f"--output_dir {output_dir} lies in --{name} {place}, where a later start would take what the run "
+                "writes for images; give a folder outside of it."
+            )
+        for part in _WRITTEN:
+            if source.is_relative_to((run / part).resolve()):
+                raise UsageError(
+                    f"--output_dir {output_dir} is where --{name} {place} lies in {part}/, which the run writes; give "
+                    "another folder."
+                )
+        if ledger_dir is not None and ledger_dir.resolve().is_relative_to(source):
+            raise UsageError(
+                f"--ledger_dir {ledger_dir} lies in --{name} {place}, whose images it would lie among; give a folder "
+                "outside of it."
+            )
+
+
+def _same_source(first: str, second: str) -> bool:
+    """Whether two names are of one data set on the Hub (old ones have no owner), or of folders of which one holds the
+    other."""
+    paths = [Path(name).expanduser() for name in (first, second)]
+    if all(path.exists() for path in paths):
+        here, there = (path.resolve() for path in paths)
+        return here.is_relative_to(there) or there.is_relative_to(here)
+    ids = [name.strip().lower() for name in (first, second)]
+    if any("/" not in name for name in ids):
+        ids = [name.rpartition("/")[2] for name in ids]
+    return ids[0] == ids[1]

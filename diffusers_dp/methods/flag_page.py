@@ -1,0 +1,64 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The page of all flags, from what they say:   python -m diffusers_dp.methods.flag_page > docs/flags.md"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from .command_line import groups_of, value_type
+from .config import CONFIGS
+from .flag import Flag, flags_of
+
+
+HEAD = """# All flags
+
+Every flag of the training scripts, once: `--name value` on the command line, or `name: value` in a recipe. The command
+line wins over the recipe, and the recipe over the default. A method with another default is named beside its own.
+`--help` of a script shows the flags that most runs need, `--help_all` shows all. This page is made from what the flags
+say: `python -m diffusers_dp.methods.flag_page > docs/flags.md`."""
+COLUMNS = "| flag | default | range | methods | meaning |\n|---|---|---|---|---|"
+
+
+def page() -> str:
+    """The page in Markdown: a table for each group of flags, in the order of the help."""
+    tables: dict[str, list[str]] = {}
+    told: set[str] = set()
+    for config_class in CONFIGS.values():
+        for group in groups_of(config_class):
+            for each in fields(group):
+                if each.name not in told:
+                    told.add(each.name)
+                    tables.setdefault(group._argument_group_name, []).append(_row(each.name, config_class))
+    sections = (f"## {name}\n\n{COLUMNS}\n" + "\n".join(rows) for name, rows in tables.items())
+    return "\n\n".join([HEAD, *sections]) + "\n"
+
+
+def _row(name: str, config_class: type[Any]) -> str:
+    said: Flag = flags_of(config_class)[name]
+    having = {method: config for method, config in CONFIGS.items() if name in flags_of(config)}
+    words = said.in_words(value_type(get_type_hints(config_class)[name]))
+    cells = [f"`--{name}`", ", ".join(_defaults(name, having)), words, _methods(list(having)), said.help]
+    cells = [cell.replace(" | ", ", ").replace("|", "\\|").replace("*", "\\*") for cell in cells]
+    return f"| {' | '.join(cells)} |"
+
+
+def _defaults(name: str, having: dict[str, type[Any]]) -> Iterator[str]:
+    """The default of most methods, then those of others."""
+    defaults: dict[str, list[str]] = {}
+    for method, config in having.items():
+        default = getattr(config, name)
+        word = "unset" if default in (None, "") else f"`{str(default).replace(f'/{method}', '/METHOD')}`"
+        defaults.setdefault(word, []).append(method)
+    for number, (word, methods) in enumerate(sorted(defaults.items(), key=lambda item: -len(item[1]))):
+        yield word if number == 0 else f"{word} ({', '.join(methods)})"
+
+
+def _methods(names: list[str]) -> str:
+    others = [method for method in CONFIGS if method not in names]
+    if len(others) < len(names) and len(others) < 5:
+        return f"all but {', '.join(others)}" if others else "all"
+    return ", ".join(names)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

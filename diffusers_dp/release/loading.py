@@ -1,0 +1,360 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Releases of every kind: fetched completely, verified, and only then loaded. Only loading a model loads torch."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..errors import IntegrityError, UsageError
+from ..verify import (
+    ADAPTERS,
+    NO_CARD,
+    Unreadable,
+    about_delta,
+    are_texts,
+    card_agrees,
+    check_reference,
+    publishes_records,
+    verify,
+)
+from .allow_list import (
+    ADAPTER_FILES,
+    LATENT_PIPELINES,
+    LORA_FILE,
+    PIPELINE_FILES,
+    dataset_files,
+    dataset_index,
+    kind_of,
+    merged_files,
+)
+from .components import (
+    LARGEST_SIDE,
+    MOST_CLASSES,
+    WRONG,
+    WrongModel,
+    check_components,
+    check_model,
+    class_names_of,
+    read_json,
+    try_scheduler,
+)
+from .hub import fetch_release
+from .image_tables import Shape, described_classes, load_images
+
+
+if TYPE_CHECKING:
+    import torch
+    from datasets import Dataset
+    from PIL import Image
+
+    from ..pipelines import DPImagePipeline
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Release:
+    """
+    A release in a folder. What is read of it is cached; it is pickled as long as nothing is loaded.
+
+    Args:
+        name (`str`): Name in messages: as it was asked for.
+        folder (`Path`): Folder of its files.
+        receipt (`dict`): Its receipt; empty if none can be read.
+        problems (tuple of `str`): A sentence for each mismatch that the verifier found.
+        class_names (tuple of `str`, *optional*): Class names by id, if `described_classes` was called.
+        base (`str` or `Path`, *optional*): Folder of the base of adapters; by default it is fetched from the Hub.
+        card_agrees (`bool`): Whether the card states the guarantee of a verified receipt.
+    """
+
+    name: str
+    folder: Path
+    receipt: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
+    base: str | Path | None = None
+    card_agrees: bool = True
+
+    @property
+    def stated_base(self) -> dict[str, Any] | None:
+        """Reference to the base of adapters; `None` for all other releases."""
+        return None
+
+
+class ModelRelease(Release):
+    """A `DPImagePipeline`: a diffusion model, or a one-step generator."""
+
+    repo_type: ClassVar[str] = "model"
+    holds_images: ClassVar[bool] = False
+    #: Whether checks before loading cannot show that the parts of the model fit each other.
+    may_fail_to_draw: ClassVar[bool] = False
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Allow-list of this kind of release, without card and receipt."""
+        return PIPELINE_FILES
+
+    def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
+        """Reads the class names, by id, and checks the sizes that the release states. Loads nothing.
+
+        Raises:
+            IntegrityError: The release is not of this library, or larger than these limits.
+        """
+        return check_components(self.name, self.folder, largest_side, most_classes).class_names
+
+    @cached_property
+    def pipeline(self) -> "DPImagePipeline":
+        """Loaded pipeline, without a progress bar."""
+        pipeline = self.load()
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    def load(self, **arguments: Any) -> "DPImagePipeline":
+        check_model(self.name, check_components(self.name, self.folder))
+        from safetensors import SafetensorError
+
+        from ..pipelines import DPImagePipeline
+
+        try:
+            return DPImagePipeline.from_pretrained(self.folder, **{**arguments, "use_safetensors": True})
+        except SafetensorError:
+            raise IntegrityError(f"'{self.name}' was not loaded: its weights are damaged.") from None
+        except WRONG as error:
+            if arguments:  # they may be wrong, so the caller gets the error
+                raise
+            raise IntegrityError(f"'{self.name}' was not loaded: {type(error).__name__} in its files.") from None
+
+    @property
+    def image_shape(self) -> Shape:
+        """(C, H, W) of an image."""
+        patch, unet = self.pipeline.config.patch_size, self.pipeline.unet.config
+        size = unet.sample_size
+        height, width = (size, size) if isinstance(size, int) else size
+        return unet.in_channels // patch**2, height * patch, width * patch
+
+    def decode(self, latents: "torch.Tensor") -> "torch.Tensor":
+        """Converts the pipeline's latents to images `[B, C, H, W]`, in about [-1, 1]."""
+        import torch
+
+        return torch.nn.functional.pixel_shuffle(latents, self.pipeline.config.patch_size)
+
+
+class LatentRelease(ModelRelease):
+    """A whole latent pipeline of Diffusers."""
+
+    may_fail_to_draw = True
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return merged_files(self.folder)
+
+    @cached_property
+    def _index(self) -> dict[str, Any]:
+        """`model_index.json` with a checked base, and with checked class names by id.
+
+        Raises:
+            IntegrityError: A field is not valid.
+        """
+        try:
+            index = read_json(self.folder / "model_index.json")
+            labels, prompts, base = (index.get(key) for key in ("id2label", "class_prompts", "base"))
+            if labels is not None:
+                if not isinstance(labels, dict) or not 0 < len(labels) <= MOST_CLASSES:
+                    raise WrongModel(f"its id2label names no classes, or more than {MOST_CLASSES:,}")
+                if set(labels) != {str(number) for number in range(len(labels))}:
+                    raise WrongModel("its classes are not numbered")
+                labels = dict(enumerate(class_names_of(labels, len(labels))))
+            if prompts is not None and not are_texts(prompts):
+                raise WrongModel("its class_prompts are no list of texts")
+            if index.get("_class_name") != ADAPTERS:
+                base = None
+            elif problem := next(check_reference(base), None) if isinstance(base, dict) else "Adapters need a base.":
+                raise WrongModel(problem.rstrip("."))
+        except WrongModel as error:
+            raise IntegrityError(f"'{self.name}' is not opened: {error}.") from None
+        return {"id2label": labels, "class_prompts": prompts, "base": base}
+
+    def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
+        labels = self._index["id2label"]
+        if labels is not None and len(labels) > most_classes:
+            raise IntegrityError(f"'{self.name}' is not opened: it has more than {most_classes:,} classes.")
+        return None if labels is None else tuple(labels.values())
+
+    @property
+    def stated_base(self) -> dict[str, Any] | None:
+        return self._index["base"]
+
+    def load(self, **arguments: Any) -> "DPImagePipeline":
+        """See `ModelRelease.load`; takes no arguments.
+
+        Raises:
+            IntegrityError: The adapters do not fit the base, the base is another one, or the model cannot draw.
+            UsageError: The base is not available.
+        """
+        from .latent_artefacts import load_adapters
+        from .latent_base import drawing_pipeline, load_base, referenced_base
+        from .latent_checks import first_reason
+
+        index = self._index
+        if index["base"] is None:
+            found = load_base(str(self.folder), flag="the release")
+        else:
+            found = referenced_base(index["base"], self.base)
+            load_adapters(found, self.folder / LORA_FILE)
+        try:
+            pipeline = drawing_pipeline(found, index["id2label"], index["class_prompts"])
+            try_scheduler(pipeline.scheduler)
+            if max(pipeline.image_shape[1:]) > LARGEST_SIDE:
+                raise ValueError(f"its images have more than {LARGEST_SIDE} pixels a side")
+        except (*WRONG, WrongModel) as error:
+            raise IntegrityError(f"'{self.name}' is not opened: it cannot draw ({first_reason(error)}).") from None
+        return pipeline
+
+    @property
+    def image_shape(self) -> Shape:
+        return self.pipeline.image_shape
+
+    def decode(self, latents: "torch.Tensor") -> "torch.Tensor":
+        return self.pipeline.decode(latents)
+
+
+class AdapterRelease(LatentRelease):
+    """Adapters of a latent pipeline, with a reference to it."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return ADAPTER_FILES
+
+
+class ImagesRelease(Release):
+    """Images that are released instead of a model."""
+
+    repo_type: ClassVar[str] = "dataset"
+    holds_images: ClassVar[bool] = True
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        index = dataset_index(self.folder)
+        return () if index is None else dataset_files(index["num_shards"])
+
+    def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
+        return described_classes(self.name, self.folder, largest_side=largest_side, most_classes=most_classes)
+
+    @cached_property
+    def images(self) -> "Dataset":
+        """Loaded images."""
+        return self.load()
+
+    def load(self, **arguments: Any) -> "Dataset":
+        """See `load_images`; takes no arguments."""
+        return load_images(self.name, self.folder)
+
+    def pick(self, labels: Sequence[int] | None, count: int, seed: int) -> "list[Image.Image]":
+        """Picks images of these classes in an order that depends on the seed; repeats one only after all others."""
+        mixed = np.random.default_rng(seed).permutation(len(self.images))
+        of_mixed = np.zeros(len(mixed), int) if labels is None else np.array(self.images["label"])[mixed]
+        turns: dict[int, int] = {}
+        found = []
+        for label in labels or [0] * count:
+            places, turn = mixed[of_mixed == label], turns.setdefault(label, 0)
+            if not len(places):
+                raise ValueError("There is no image of that class.")
+            found.append(self.images[int(places[turn % len(places)])]["image"])
+            turns[label] += 1
+        return found
+
+
+AnyRelease = ModelRelease | ImagesRelease
+
+
+def release_in(folder: str | Path, name: str | None = None, **known: Any) -> AnyRelease:
+    """Returns the release of the kind that a folder claims to hold. Nothing of it is checked.
+
+    Args:
+        folder (`str` or `Path`): Folder of the release.
+        name (`str`, *optional*): Name for messages; defaults to the folder.
+        known: Further fields of `Release`.
+    """
+    name, folder = str(folder) if name is None else name, Path(folder)
+    if dataset_index(folder) is not None:
+        return ImagesRelease(name, folder, **known)
+    kind = kind_of(folder)
+    if kind in LATENT_PIPELINES:
+        return LatentRelease(name, folder, **known)
+    return (AdapterRelease if kind == ADAPTERS else ModelRelease)(name, folder, **known)
+
+
+def read_release(folder: Path, name: str, **known: Any) -> AnyRelease:
+    """Verifies a release and loads nothing of it. `problems` states what does not match; see `release_in`."""
+    try:
+        receipt, problems = verify(folder)
+    except Unreadable as error:
+        receipt, problems = {}, [str(error)]
+    agrees = bool(problems) or card_agrees(folder, receipt)
+    return release_in(folder, name, receipt=receipt, problems=tuple(problems), card_agrees=agrees, **known)
+
+
+def open_release(
+    release: str | Path, require_dp: bool = True, *, revision: str | None = None, base: str | Path | None = None
+) -> AnyRelease:
+    """Fetches and verifies a release; `load_verified` has the arguments, warnings and errors."""
+    found = read_release(fetch_release(release, revision), str(release), base=base)
+    if found.problems and require_dp:
+        raise IntegrityError(f"'{release}' was not loaded: {' '.join(found.problems)}")
+    for problem in found.problems:
+        logger.warning("'%s' is NOT verified, do not take it for private: %s", release, problem)
+    if not found.card_agrees:
+        logger.warning("'%s': %s, so trust the receipt and not the card.", release, NO_CARD)
+    outright = "" if found.problems else publishes_records(*about_delta(found.receipt))
+    if outright:
+        logger.warning("'%s': %s", release, outright)
+    return found
+
+
+def open_model(release: str | Path, require_dp: bool = True, *, base: str | Path | None = None) -> ModelRelease:
+    """Calls `open_release` for a model. Raises `UsageError` for a release of images."""
+    found = open_release(release, require_dp, base=base)
+    if isinstance(found, ImagesRelease):
+        raise UsageError(
+            f"'{release}' is a release of images, and no model that draws: `datasets.load_dataset` reads them, and "
+            "`diffusers-dp evaluate --images` judges them."
+        )
+    return found
+
+
+def load_verified(
+    release: str | Path,
+    require_dp: bool = True,
+    *,
+    revision: str | None = None,
+    base: str | Path | None = None,
+    **arguments: Any,
+) -> "DPImagePipeline | Dataset":
+    """Fetches a release, verifies its receipt, and loads its pipeline or images.
+
+    Args:
+        release (`str` or `Path`): Folder, or Hub id.
+        require_dp (`bool`, defaults to `True`): `False` also loads a release that does not match, with a warning for
+            each mismatch.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        base (`str` or `Path`, *optional*): Folder of the base, if the release has adapters; by default it is fetched
+            from the Hub by its commit. It is compared with the hashes in the release.
+        arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are always safetensors.
+            Images and latent models accept no arguments.
+
+    Returns:
+        `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. The
+        verified property is "numbers consistent, unsigned": see `verify`.
+
+    Raises:
+        IntegrityError: There is no receipt; a file, hash or epsilon differs from it; or it states no guarantee.
+            For any `require_dp`: the model is not one of this library, its configuration does not fit its weights
+            (`components`), or the base is another one.
+        UsageError: The folder or repository does not exist, or the base is not available.
+    """
+    return open_release(release, require_dp, revision=revision, base=base).load(**arguments)

@@ -1,0 +1,257 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Drawing from a model, for everybody who does: `diffusers-dp sample`, evaluations, audits, the page, sample pictures.
+
+Drawing is post-processing and costs no privacy. Image i gets its own noise from the seed and i. It does not depend on
+interruptions, on the number of processes, or, up to rounding by one grey level, on the batch size. Torch is loaded
+only when an image is drawn.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..methods.flag_groups import flag
+from .class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from ..distributed.processes import Processes
+    from ..pipelines import DPImagePipeline
+
+HMC = "hmc"  # the pipeline's `sampler`
+SOLVERS = ("dpm", "heun", HMC)
+LEAPFROG_STEPS = 3  # the pipeline's default
+MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
+MOST = {"num_images": MOST_IMAGES, "batch_size": math.inf, "num_inference_steps": MOST_STEPS,
+        "trajectory_length": MOST_STEPS}  # fmt: skip
+ROWS_WITHOUT_CLASSES = 8  # of a sample grid, with as many columns
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """
+    What is drawn from a model: everything that determines the images besides its weights.
+
+    Fields with a text are the flags of their names.
+
+    Args:
+        num_images (`int`): Number of images.
+        class_balance (`str`): `uniform`, `released`, or a share for each class, comma-separated.
+        labels (sequence of `int`, *optional*): Class of each image, instead of `class_balance`.
+        one_generator (`bool`): Whether all images share one stream of noise, instead of having their own.
+    """
+
+    _argument_group_name = "drawing"
+
+    num_images: int
+    batch_size: int = flag(250, "Images at a time, up to a shard's.")
+    num_inference_steps: int = flag(20, "Steps of the solver.")
+    solver: str = flag(
+        "dpm",
+        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), "
+        "--trajectory_length times.",
+    )
+    guidance_scale: float = flag(1.0, "Classifier-free guidance; 1 is none.")
+    seed: int = flag(0, "Seed of the images.")
+    trajectory_length: int | None = flag(None, f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}.")
+    class_balance: str = UNIFORM
+    labels: Sequence[int] | None = None
+    one_generator: bool = False
+
+    def __post_init__(self) -> None:
+        if self.solver == HMC and self.trajectory_length is None:
+            object.__setattr__(self, "trajectory_length", LEAPFROG_STEPS)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts from which a reader can draw the same images in equal shares of the classes."""
+        names = ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed", "trajectory_length")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the pipeline that are the same for all images."""
+        sampler = {"sampler": HMC, "trajectory_length": self.trajectory_length}
+        return {
+            "num_inference_steps": self.num_inference_steps, "guidance_scale": self.guidance_scale,
+            **(sampler if self.solver == HMC else {"solver": self.solver}),
+        }  # fmt: skip
+
+    def check(self) -> None:
+        """Raises `UsageError` for values that no model can draw."""
+        if self.solver not in SOLVERS:
+            raise UsageError(f"--solver is '{self.solver}'; give one of {', '.join(SOLVERS)}.")
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"--{name} is {value}; give an integer of at least 1.")
+            if value is not None and value > most:
+                raise UsageError(f"--{name} is {value:,}; give {most:,} at most.")
+        if self.trajectory_length is not None and self.solver != HMC:
+            raise UsageError(f"--trajectory_length has no effect without --solver {HMC}; give it, too.")
+        if self.class_balance != RELEASED:  # the model tells whether it has as many classes
+            parse_balance(self.class_balance, self.class_balance.count(",") + 1)
+        if not 0 <= self.guidance_scale <= 100:
+            raise UsageError(f"--guidance_scale is {self.guidance_scale}; give a number from 0 to 100.")
+        if self.seed < 0:
+            raise UsageError(f"--seed is {self.seed}; give an integer of at least 0.")
+
+    def of_model(self, pipeline: "DPImagePipeline", receipt: dict[str, Any]) -> "Drawing":
+        """Returns the drawing with the shares of `--class_balance released`.
+
+        Raises:
+            UsageError: This model cannot draw it.
+        """
+        from diffusers import DDIMScheduler
+
+        drawing, names = self, class_names(pipeline)
+        if self.guidance_scale != 1 and names is None:
+            raise UsageError("--guidance_scale needs a model with classes; leave it out.")
+        if self.guidance_scale != 1 and pipeline.is_one_step:
+            raise UsageError(
+                "--guidance_scale needs a diffusion model, and this one makes an image in one step; leave it out."
+            )
+        if self.class_balance == RELEASED and names is not None:
+            drawing = replace(self, class_balance=released_balance(receipt, names))
+        parse_balance(drawing.class_balance, pipeline.num_classes)
+        scheduler, steps = pipeline.scheduler, self.num_inference_steps
+        if self.solver != "dpm" and not hasattr(scheduler, "precondition_outputs"):
+            raise UsageError(
+                f"--solver {self.solver} needs a model with EDM's noise levels, and this one has none; leave it out."
+            )
+        if isinstance(scheduler, DDIMScheduler) and steps > scheduler.config.num_train_timesteps > 1:
+            raise UsageError(
+                f"--num_inference_steps is {steps}; this model has {scheduler.config.num_train_timesteps} at most."
+            )
+        return drawing
+
+    def labels_of(self, indices: range, num_classes: int | None) -> list[int] | None:
+        """Returns the class ids of the images of these numbers; `None` for a model without classes."""
+        if num_classes is None:
+            return None
+        if self.labels is not None:
+            return list(self.labels[indices.start : indices.stop])
+        shares = parse_balance(self.class_balance, num_classes)
+        if shares is None:
+            return [i % num_classes for i in indices]
+        return [int(label) for label in balanced_labels(shares, self.num_images)[indices.start : indices.stop]]
+
+    def parts(self, size: int | None = None) -> list[range]:
+        """Splits the numbers of the images into parts of this size; defaults to the batches."""
+        return _split(range(self.num_images), size or self.batch_size)
+
+
+def _split(indices: range, size: int) -> list[range]:
+    return [indices[start : start + size] for start in range(0, len(indices), size)]
+
+
+def generators(seed: int, indices: range) -> "list[torch.Generator]":
+    """Returns a generator for each image, the same on any machine. Torch's CPU generator has 2^32 seeds; consecutive
+    images never share one."""
+    import numpy as np
+    import torch
+
+    first = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    return [torch.Generator().manual_seed((first + i) % 2**32) for i in indices]
+
+
+def draw(
+    pipeline: "DPImagePipeline", drawing: Drawing, indices: range | None = None, *, bar: Any = None, **more: Any
+) -> "list[Image.Image]":
+    """Draws images, batch by batch.
+
+    Args:
+        pipeline (`DPImagePipeline`): Model.
+        drawing (`Drawing`): What is drawn.
+        indices (`range`, *optional*): Numbers of the images; defaults to all.
+        bar (`tqdm`, *optional*): Progress in images.
+        more: Further arguments of the pipeline.
+    """
+    import torch
+
+    indices = range(drawing.num_images) if indices is None else indices
+    shared = torch.Generator().manual_seed(drawing.seed) if drawing.one_generator else None
+    images: list[Any] = []
+    for part in _split(indices, drawing.batch_size):
+        images += pipeline(
+            batch_size=len(part),
+            class_labels=drawing.labels_of(part, pipeline.num_classes),
+            generator=shared or generators(drawing.seed, part),
+            **drawing.arguments,
+            **more,
+        ).images
+        if bar is not None:
+            bar.update(len(part))
+    return images
+
+
+def draw_shared(pipeline: "DPImagePipeline", drawing: Drawing, processes: "Processes", title: str) -> "np.ndarray":
+    """Draws all images in several processes, which share the batches, and returns them to each as uint8
+    `[n, C, H, W]`."""
+    import numpy as np
+
+    with processes.bar(total=drawing.num_images, desc=title, unit="image") as bar:
+
+        def work(part: range) -> "np.ndarray":
+            images = draw(pipeline, drawing, part)
+            bar.update(min(len(part) * processes.count, drawing.num_images - bar.n))  # the others progress alike
+            return pixels_of(images)
+
+        return np.concatenate(processes.share(work, drawing.parts()))
+
+
+def pixels_of(images: "Sequence[Image.Image]") -> "np.ndarray":
+    """Converts pictures of one size and mode to uint8 `[n, C, H, W]`."""
+    import numpy as np
+
+    pixels = np.stack([np.asarray(image) for image in images])
+    return pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
+
+
+def class_names(pipeline: "DPImagePipeline") -> list[str] | None:
+    """Returns distinct class names by id, as `datasets` needs them: a name of several classes gets the class id.
+    Returns `None` for a model without classes."""
+    if pipeline.num_classes is None:
+        return None
+    id2label = {int(key): str(value) for key, value in (pipeline.config.id2label or {}).items()}
+    names = [id2label.get(i, str(i)) for i in range(pipeline.num_classes)]
+    counts = Counter(names)
+    unique = [name if counts[name] == 1 else f"{name} ({i})" for i, name in enumerate(names)]
+    return unique if len(set(unique)) == len(unique) else [str(i) for i in range(len(names))]
+
+
+def sample_grid(
+    pipeline: "DPImagePipeline", seed: int, num_inference_steps: int = 20, *, solver: str = "dpm",
+    num_per_class: int | None = None,
+) -> "Image.Image":  # fmt: skip
+    """Draws the sample picture of a release: a row for each class with its name; 8 rows of 8 without classes.
+
+    Args:
+        pipeline (`DPImagePipeline`): Model in evaluation mode.
+        seed (`int`): Public seed.
+        num_inference_steps (`int`, defaults to 20): Number of solver steps.
+        solver (`str`, defaults to `"dpm"`): See `Drawing`.
+        num_per_class (`int`, *optional*): Number of columns of a model with classes; defaults to 10.
+
+    Returns:
+        `PIL.Image.Image`: Picture of mode L for one channel, otherwise RGB.
+    """
+    from ..release.artefacts import IMAGES_PER_CLASS, grid_of
+
+    rows, columns, labels = ROWS_WITHOUT_CLASSES, ROWS_WITHOUT_CLASSES, None
+    if pipeline.num_classes is not None:
+        rows, columns = pipeline.num_classes, num_per_class or IMAGES_PER_CLASS
+        labels = [row for row in range(rows) for _ in range(columns)]
+    drawing = Drawing(
+        rows * columns, columns, num_inference_steps, solver, seed=seed, labels=labels, one_generator=True
+    )
+    images = draw(pipeline, drawing)
+    names = class_names(pipeline) if pipeline.config.id2label else None
+    return grid_of([images[part.start : part.stop] for part in drawing.parts()], names or ())

@@ -1,0 +1,185 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Images of a release as parquet shards, in a folder that `datasets.load_dataset` reads. Processes share
+the shards."""
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from ..distributed.worker_pool import WorkerPool
+from ..errors import IntegrityError, UsageError
+from ..files.canonical import canonical_json
+from ..release.components import WRONG
+from ..release.dataset_card import dataset_card
+from ..release.image_tables import PARAMETERS_NAME, to_png, write_images
+from ..release.loading import ModelRelease, open_model
+from ..verify import receipt_digest
+from ..words import CARD_NAME, RECEIPT_NAME
+from .class_balance import UNIFORM
+from .drawing import Drawing, class_names, draw
+
+
+IMAGES_PER_SHARD = 500  # what an interruption may cost
+
+
+@dataclass(frozen=True)
+class Drawer:
+    """
+    Draws images of a release. A copy in another process fetches and loads the release itself.
+
+    Args:
+        release (`ModelRelease`): Release with its model loaded.
+        drawing (`Drawing`): What is drawn, with the released class balance as its shares.
+        device (`str`): Device, or `auto`.
+        bar (`tqdm`, *optional*): Progress of this process, in images.
+    """
+
+    release: ModelRelease
+    drawing: Drawing
+    device: str = "auto"
+    bar: Any = None
+
+    @classmethod
+    def of(cls, name: str, drawing: Drawing, device: str = "auto", base: str | Path | None = None) -> "Drawer":
+        """Opens and loads a release.
+
+        Args:
+            name (`str`): Folder of the release, or Hub id.
+            drawing (`Drawing`): What is drawn.
+            device (`str`): Device; `auto`: a GPU if there is one.
+            base (`str` or `Path`, *optional*): See `load_verified`.
+
+        Raises:
+            UsageError, IntegrityError: See `load_verified`; or the device or this drawing is not possible.
+        """
+        import torch
+        from diffusers.utils import logging as diffusers_logging
+
+        from ..distributed.memory import keep_freed_memory
+
+        keep_freed_memory()
+        diffusers_logging.disable_progress_bar()  # takes a second, for the two parts of a model
+        place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        try:
+            torch.empty(0, device=place)
+        except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
+            raise UsageError(f"--device {place} is not there; give --device cpu.") from None
+        release = open_model(name, base=base)
+        return cls(release, drawing.of_model(release.pipeline.to(place), release.receipt), device)
+
+    def __reduce__(self) -> Any:
+        return Drawer.of, (self.release.name, self.drawing, self.device, self.release.base)
+
+    def images(self, indices: range) -> list[Any]:
+        """Draws the images of these numbers.
+
+        Raises:
+            UsageError: A batch does not fit in memory.
+            IntegrityError: The parts of a stranger's model do not fit each other.
+        """
+        from ..distributed.memory import is_out_of_memory
+
+        try:
+            return draw(self.release.pipeline, self.drawing, indices, bar=self.bar)
+        except (MemoryError, *WRONG) as error:
+            if is_out_of_memory(error):
+                raise UsageError(
+                    f"--batch_size {self.drawing.batch_size} takes more memory than there is; give a smaller one, the "
+                    "same command goes on."
+                ) from None
+            if not self.release.may_fail_to_draw:
+                raise
+            raise IntegrityError(f"The release cannot draw: {type(error).__name__} in its files.") from None
+
+    def write(self, shard: tuple[Path, range]) -> None:
+        """Writes the file of these images, whole or not at all. Raises `UsageError` if the disk is full."""
+        try:
+            write_shard(shard[0], self, shard[1])
+        except BrokenPipeError:  # the reader of the progress bar has gone
+            raise
+        except OSError as error:
+            raise UsageError(
+                f"--output_dir {shard[0].parents[1]} cannot be written ({error.strerror}): make room, then resume "
+                "with the same command."
+            ) from None
+
+
+def draw_folder(drawer: Drawer, output: Path, pool: WorkerPool) -> None:
+    """Fills the folder `output`, or resumes what the same drawing started there."""
+    begin(drawer, output)
+    missing = [shard for shard in shards_of(output, drawer.drawing) if not shard[0].exists()]
+    own = sum(len(indices) for _, indices in missing[:: pool.count])
+    title = "Sampling" if pool.count == 1 else f"Sampling (1 of {pool.count} processes)"
+    with tqdm(total=own, unit="image", desc=title) as bar:
+        for _ in pool.map(replace(drawer, bar=bar).write, missing):
+            pass
+
+
+def shards_of(output: Path, drawing: Drawing) -> list[tuple[Path, range]]:
+    """Returns each file with the numbers of its images."""
+    parts = drawing.parts(IMAGES_PER_SHARD)
+    return [(output / "data" / f"train-{i:05d}-of-{len(parts):05d}.parquet", part) for i, part in enumerate(parts)]
+
+
+def refuse_other_images(output: Path) -> None:
+    """Raises `UsageError` if the folder holds something that no such command started."""
+    # `Path.exists` raises if a name is too long.
+    if not os.path.exists(output) or os.path.isfile(output / PARAMETERS_NAME):
+        return
+    if not output.is_dir() or any(output.iterdir()):
+        raise UsageError(f"--output_dir {output} is not an empty folder; give another one.")
+
+
+def begin(drawer: Drawer, output: Path) -> None:
+    """Creates the folder with receipt, card and parameters, or accepts the one that the same drawing started."""
+    release, balance = drawer.release.folder, drawer.drawing.class_balance
+    asked = {
+        **drawer.drawing.facts, **({} if balance == UNIFORM else {"class_balance": balance}),
+        "images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": receipt_digest(release / RECEIPT_NAME),
+    }  # fmt: skip
+    card = dataset_card(
+        drawer.release.receipt,
+        num_images=drawer.drawing.num_images,
+        class_names=class_names(drawer.release.pipeline),
+        balance=balance,
+        parameters={name: value for name, value in asked.items() if name != "num_images"},
+    )
+    if release.resolve() in (output.resolve(), *output.resolve().parents):
+        raise UsageError(f"--output_dir {output} lies in the release, which holds nothing else; give another folder.")
+    parameters = output / PARAMETERS_NAME
+    if os.path.isfile(parameters):  # `Path.is_file` raises if a name is too long
+        if parameters.read_text() != canonical_json(asked):
+            raise UsageError(f"--output_dir {output} holds images of another command; give another folder.")
+        return
+    refuse_other_images(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".sample-") as temporary:
+            begun = Path(temporary, "begun")
+            (begun / "data").mkdir(parents=True)
+            (begun / RECEIPT_NAME).write_bytes((release / RECEIPT_NAME).read_bytes())
+            (begun / PARAMETERS_NAME).write_text(canonical_json(asked))
+            (begun / CARD_NAME).write_text(card, encoding="utf-8")
+            os.replace(begun, output)
+    except OSError as error:
+        raise UsageError(f"--output_dir {output} cannot be written ({error.strerror}); give another folder.") from None
+
+
+def write_shard(name: Path, drawer: Drawer, indices: range) -> None:
+    """Writes one parquet file with the columns `image` (PNG) and, with classes, `label`; whole or not at all."""
+    pipeline = drawer.release.pipeline
+    pictures = [to_png(image) for image in drawer.images(indices)]
+    labels = drawer.drawing.labels_of(indices, pipeline.num_classes)
+    temporary = name.with_name(f".{name.name}")  # `load_dataset` does not see it
+    try:
+        write_images(temporary, pictures, labels, class_names(pipeline))
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, name)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # the disk may be full
+        raise

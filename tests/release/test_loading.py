@@ -1,0 +1,97 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Each kind of release is a type: its files, its classes, its base, and how it is loaded."""
+
+import pickle
+
+import pytest
+import torch
+
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.release.allow_list import ADAPTER_FILES, PIPELINE_FILES
+from diffusers_dp.release.build import build_release
+from diffusers_dp.release.dataset_release import DatasetArtefact
+from diffusers_dp.release.loading import (
+    AdapterRelease,
+    ImagesRelease,
+    LatentRelease,
+    ModelRelease,
+    open_model,
+    open_release,
+    release_in,
+)
+from diffusers_dp.release.receipt import RunRecord
+from support.latent_releases import change_index, latent_release
+from support.latents import stable_diffusion
+from support.releases import make_ledger, make_release
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kinds")
+    base = stable_diffusion(folder / "base")
+    (folder / "images").mkdir()
+    images = DatasetArtefact(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), ["a", "b"])
+    record = RunRecord(ledger=make_ledger(folder / "images"), method=METHODS["feta_pro"])
+    return {
+        "model": make_release(folder / "model", patch_size=2),
+        "adapters": latent_release(folder / "adapters", base),
+        "merged": latent_release(folder / "merged", base, merge=True),
+        "images": build_release(folder / "images", images, record),
+        "base": base,
+    }
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "classes"),
+    [
+        ("model", ModelRelease, ("class 0", "class 1", "class 2")),
+        ("adapters", AdapterRelease, ("cat", "dog")),
+        ("merged", LatentRelease, ("cat", "dog")),
+        ("images", ImagesRelease, ("a", "b")),
+    ],
+)
+def test_a_release_of_each_kind(places, place, kind, classes):
+    found = open_release(places[place], base=places["base"] if place == "adapters" else None)
+    assert type(found) is kind and found.problems == () and found.card_agrees
+    assert found.described_classes(512, 10) == classes
+    assert set(found.files) | {"README.md", "privacy_receipt.json"} == {
+        path.relative_to(found.folder).as_posix() for path in found.folder.rglob("*") if path.is_file()
+    }
+    assert (found.stated_base is not None) == (place == "adapters") == (found.files == ADAPTER_FILES)
+    assert pickle.loads(pickle.dumps(found)) == found
+    if place == "images":
+        assert found.repo_type == "dataset" and [image.size for image in found.pick((1, 0), 2, 0)] == [(8, 8)] * 2
+        return
+    assert found.image_shape == (1, 8, 8)
+    latents = torch.zeros(2, *(side for side in found.pipeline.prepare_latents(1, None).shape[1:]))
+    assert found.decode(latents).shape == (2, 1, 8, 8)
+
+
+def test_a_release_of_images_draws_nothing(places):
+    with pytest.raises(UsageError, match="no model that draws"):
+        open_model(places["images"])
+
+
+def test_what_is_unreadable_is_taken_for_a_model(tmp_path):
+    assert type(release_in(tmp_path)) is ModelRelease and release_in(tmp_path, "a").files == PIPELINE_FILES
+    for index in ("[]", '{"_class_name": []}', "{" * 99):
+        (tmp_path / "model_index.json").write_text(index)
+        assert type(release_in(tmp_path)) is ModelRelease
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"id2label": {}}, "names no classes"),
+        ({"id2label": {"1": "a"}}, "not numbered"),
+        ({"id2label": {"0": 1}}, "no text"),
+        ({"class_prompts": "a"}, "no list of texts"),
+        ({"base": None}, "need a base"),
+    ],
+)
+def test_an_index_of_adapters_is_read_with_care(places, tmp_path, fields, words):
+    release = latent_release(tmp_path / "run", places["base"])
+    change_index(release, **fields)
+    with pytest.raises(IntegrityError, match=f"'mine' is not opened: .*{words}"):
+        release_in(release, "mine").described_classes(512, 10)
