@@ -8,11 +8,11 @@ import functools
 import itertools
 import mmap
 import sys
-import sysconfig
 import threading
 import types
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,8 @@ TRUSTED = sys.stdlib_module_names | {
     "accelerate", "datasets", "diffusers", "dp_accounting", "huggingface_hub", "numpy", "peft", "PIL", "safetensors",
     "scipy", "sklearn", "torch", "torchvision", "tqdm", "transformers",
 }  # fmt: skip
-#: Folders of installed packages, whose functions and classes are not followed; their objects are.
-INSTALLED = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
+#: In the paths of installed packages, whose functions and classes are not followed; their objects are.
+INSTALLED = ("site-packages", "dist-packages")
 
 
 class Door:
@@ -300,7 +300,7 @@ def _keeps_nothing(module: str) -> bool:
     """Whether functions and classes of a module are not followed: those of the library and of installed packages."""
     package = module.partition(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None) or ""
-    return package in TRUSTED or package == "diffusers_dp" or file.startswith(INSTALLED)
+    return package in TRUSTED or package == "diffusers_dp" or not set(Path(file).parts).isdisjoint(INSTALLED)
 
 
 #: For types and those that are made from them.
