@@ -1,0 +1,380 @@
+"""One runner for every figure of the docs: trains, verifies, draws and scores a list of cases, a row for each.
+
+    python benchmarks/rows.py run benchmarks/cases.yaml --data mnist=path/to/mnist --data cifar10=path/to/cifar10
+    python benchmarks/rows.py run benchmarks/cases.yaml --data mnist=path/to/mnist --only dpdm --jobs 2
+    python benchmarks/rows.py bounds --data mnist=path/to/mnist
+    python benchmarks/rows.py table
+
+A case names a method, a recipe, a data set, epsilons, seeds, further training flags, and the minutes that it may take.
+Each case runs in processes of its own on one core: training, `diffusers-dp verify`, `diffusers-dp sample`, and
+`benchmarks/scorer.py`, which see only what is in `release/`. `--jobs 2` runs two cases side by side. A row is written
+to `benchmarks/results/rows.jsonl` when its case is done, and a second call goes on with what has no row: an
+interrupted training resumes. All first seeds come first, so that a call that is stopped at any time still compares.
+
+Settings are chosen with `--scored_on train`, on training images; such rows stand in no table of test accuracies.
+Numbers measured on real images are private where these images are; MNIST's and CIFAR-10's are public.
+"""
+
+import argparse
+import functools
+import hashlib
+import json
+import os
+import platform
+import queue
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tqdm.auto import tqdm
+
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "rows.jsonl"
+NOT_COVERED = "chosen on these training images by hand: not covered by epsilon"
+COMMAND = (sys.executable, "-m", "diffusers_dp.cli")
+GRACE = 60  # seconds that a training has to keep its state after its minutes are over
+RESUMABLE = 75
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run that becomes one row.
+
+    Args:
+        name (`str`): Name of the case in the file of cases.
+        method (`str`): A method that `diffusers-dp train` knows.
+        data (`str`): Name of a data set that `--data` gives a place.
+        epsilon (`float`), seed (`int`): Of this run.
+        recipe (`str`, *optional*): A shipped recipe, or a file.
+        flags (`tuple[str, ...]`): Further training flags.
+        num_images (`int`, defaults to 5000): Images drawn from the release.
+        draw (`tuple[str, ...]`): Further flags of `diffusers-dp sample`.
+        minutes (`float`, defaults to 30): Minutes of one core that training may take.
+        settings (`str`): On which images its settings were chosen.
+    """
+
+    name: str
+    method: str
+    data: str
+    epsilon: float
+    seed: int
+    recipe: str | None = None
+    flags: tuple[str, ...] = ()
+    num_images: int = 5000
+    draw: tuple[str, ...] = ()
+    minutes: float = 30
+    settings: str = NOT_COVERED
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides about the row but the name."""
+        facts = {name: value for name, value in asdict(self).items() if name not in ("name", "minutes", "settings")}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+    def training_flags(self, place: str) -> list[str]:
+        flags = ["--config", self.recipe] if self.recipe else []
+        flags += ["--dataset_name", place, "--target_epsilon", f"{self.epsilon:g}", "--seed", str(self.seed)]
+        return [*flags, *self.flags]
+
+
+def read_cases(path: Path) -> list[Case]:
+    """
+    Reads a file of cases: a list of mappings with the fields of `Case`, but `epsilons` and `seeds` in place of
+    `epsilon` and `seed`, and flags as one text. All first seeds come first.
+
+    Raises:
+        ValueError: A case has an unknown field, or lacks one.
+    """
+    grown: list[tuple[int, int, Case]] = []
+    for place, entry in enumerate(yaml.safe_load(path.read_text(encoding="utf-8"))):
+        entry = dict(entry)
+        epsilons, seeds = entry.pop("epsilons", [10]), entry.pop("seeds", [0])
+        entry |= {name: tuple(str(entry[name]).split()) for name in ("flags", "draw") if name in entry}
+        for (turn, seed), epsilon in product(enumerate(seeds), epsilons):
+            try:
+                grown.append((turn, place, Case(**entry, epsilon=float(epsilon), seed=int(seed))))
+            except TypeError as error:
+                raise ValueError(f"{path}: case {entry.get('name', place)}: {error}.") from None
+    return [case for _, _, case in sorted(grown, key=lambda item: item[:2])]
+
+
+class Stopped(Exception):
+    """A case ended without a row."""
+
+
+@dataclass
+class Runner:
+    """Runs cases, each with all its processes on one core.
+
+    Args:
+        places (`dict[str, str]`): Folder or Hub id of each data set.
+        output_dir (`Path`): Folder of the runs, each in a folder named after its case.
+        scored_on (`str`): `test` or `train`.
+        keep_images (`bool`): Whether drawn images stay after they are scored.
+    """
+
+    places: dict[str, str]
+    output_dir: Path
+    scored_on: str = "test"
+    keep_images: bool = False
+
+    def row(self, case: Case, core: int | None) -> dict[str, Any]:
+        """
+        Raises:
+            Stopped: A command failed, or training took longer than it may.
+        """
+        folder = self.output_dir / f"{case.name}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.key}"
+        run, drawn = folder / "run", folder / f"drawn{case.num_images}"
+        release = run / "release"
+        place = self.places[case.data]
+        if not (release / "privacy_receipt.json").exists():
+            resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
+            flags = [*case.training_flags(place), "--output_dir", str(run), "--skip_preflight", *resume]
+            self._call([*COMMAND, "train", case.method, *flags], folder, "train", core, case.minutes * 60)
+        self._call([*COMMAND, "verify", str(release)], folder, "verify", core)
+        if not (drawn / "README.md").exists():
+            sample = ["sample", str(release), "--num_images", str(case.num_images), "--output_dir", str(drawn)]
+            self._call([*COMMAND, *sample, "--seed", str(case.seed), *case.draw], folder, "draw", core)
+        score = [sys.executable, str(HERE / "scorer.py"), str(drawn), "--real", place, "--scored_on", self.scored_on]
+        numbers = json.loads(self._call(score, folder, "score", core).splitlines()[-1])
+        receipt = json.loads((release / "privacy_receipt.json").read_text(encoding="utf-8"))
+        if not self.keep_images:
+            shutil.rmtree(drawn)
+        minutes = json.loads((folder / "minutes.json").read_text())
+        return {
+            "key": case.key, "case": case.name, "method": case.method, "recipe": case.recipe, "data": case.data,
+            "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
+            **numbers,
+            "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"],
+            "receipt_sha256": hashlib.sha256((release / "privacy_receipt.json").read_bytes()).hexdigest(),
+            "minutes": minutes, "commit": commit(), "machine": machine(), "settings": case.settings,
+        }  # fmt: skip
+
+    def _call(
+        self, command: list[str], folder: Path, stage: str, core: int | None, seconds: float | None = None
+    ) -> str:
+        """Runs a command on one core and returns its output. Its processor time is added to `minutes.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / f"{stage}.log"
+        with open(log, "a", encoding="utf-8") as errors:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "TQDM_MININTERVAL": "10"},
+                preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
+            )  # fmt: skip
+            # A training that is terminated keeps its state: with more minutes the same command resumes it.
+            timers = [] if seconds is None else [
+                threading.Timer(seconds, process.terminate), threading.Timer(seconds + GRACE, process.kill)
+            ]  # fmt: skip
+            try:
+                for timer in timers:
+                    timer.start()
+                output = process.stdout.read() if process.stdout else ""
+                _, status, used = os.wait4(process.pid, 0)
+            except BaseException:
+                process.terminate()
+                raise
+            finally:
+                for timer in timers:
+                    timer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        minutes = folder / "minutes.json"
+        known = json.loads(minutes.read_text()) if minutes.exists() else {}
+        known[stage] = round(known.get(stage, 0) + (used.ru_utime + used.ru_stime) / 60, 3)
+        minutes.write_text(json.dumps(known))
+        if process.returncode == RESUMABLE and seconds is not None:
+            raise Stopped(f"{stage} took more than {seconds / 60:g} minutes")
+        if process.returncode != 0:
+            said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+            raise Stopped(f"{stage} ended with exit code {process.returncode} and said: {said[-1]}")
+        return output
+
+
+def claimed_epsilon(receipt: dict[str, Any]) -> float:
+    return receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+
+
+def commit() -> str:
+    """The commit of the code, with `+` after it where files differ from it."""
+    git = ["git", "-C", str(HERE)]
+    name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True)
+    return (name or "unknown") + ("+" if changed.stdout.strip() else "")
+
+
+def machine() -> dict[str, Any]:
+    """The machine by its parts; a case has one of its cores."""
+    import torch
+
+    cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        cpu = models[0] if models else cpu
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"cpu": cpu, "cores": 1, "gpu": gpu, "torch": torch.__version__}
+
+
+def read_rows(path: Path = RESULTS) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write_row(row: dict[str, Any], path: Path = RESULTS) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def left_of(cases: Iterable[Case], scored_on: str) -> list[Case]:
+    """Cases without a row, in their order."""
+    done = {(row["key"], row["scored_on"]) for row in read_rows()}
+    return [case for case in cases if (case.key, scored_on) not in done]
+
+
+def run(cases: list[Case], runner: Runner, jobs: int) -> int:
+    """Returns 1 if a case ended without a row."""
+    cores: queue.Queue[int | None] = queue.Queue()
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    for place in range(jobs):
+        cores.put(usable[place % len(usable)] if usable else None)
+
+    def work(case: Case) -> dict[str, Any]:
+        core = cores.get()
+        try:
+            return runner.row(case, core)
+        finally:
+            cores.put(core)
+
+    failed = 0
+    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(cases), desc="Cases", unit="case") as bar:
+        asked = {pool.submit(work, case): case for case in cases}
+        try:
+            for future in as_completed(asked):
+                try:
+                    row = future.result()
+                    write_row(row)
+                    bar.write(line_of(row))
+                except Stopped as error:
+                    failed = 1
+                    bar.write(f"{asked[future].name}: {error}.")
+                bar.update()
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return failed
+
+
+def line_of(row: dict[str, Any]) -> str:
+    scores = " ".join(f"{name} {100 * value:.2f}" for name, value in row.get("accuracy", {}).items())
+    return (
+        f"{row['case']} {row['data']} epsilon {row['epsilon']:g} seed {row['seed']}: {scores} frechet {row['frechet']}"
+    )
+
+
+def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Rows of the scorer itself: real images in place of drawn ones, and labels by chance."""
+    import numpy as np
+    import scorer
+
+    for name, place in places.items():
+        real, whole = scorer.real_images(place, "test"), scorer.read(place, "train")
+        rest = np.arange(len(real[0]), len(whole))  # the others measure distances
+        guessed = np.random.default_rng(0).permutation(np.asarray(whole.labels))
+        chance = replace(whole, labels=guessed)
+        for case, images, size in [("chance", chance, min(sizes)), *(("real images", whole, size) for size in sizes)]:
+            drawn = images.subset(rest[:size])
+            numbers, minutes = scorer.processor_minutes(functools.partial(scorer.score, drawn, *real))
+            yield {
+                "key": f"{case} {name} {len(drawn)}", "case": case, "method": None, "recipe": None, "data": name,
+                "epsilon": None, "seed": 0, "flags": "", "scored_on": "test", **numbers,
+                "minutes": {"score": minutes}, "commit": commit(), "machine": machine(),
+            }  # fmt: skip
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Mean and standard error over seeds, a line for each case, as Markdown."""
+    lines = [
+        "| case | data | epsilon | seeds | drawn | cnn | mlp | logreg | Fréchet | precision | recall | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["scored_on"] == "test":
+            group = (row["case"], row["data"], row["epsilon"], row["num_drawn"], row["flags"])
+            groups.setdefault(group, []).append(row)
+    for (case, data, epsilon, num_drawn, _), same in groups.items():
+        accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
+        others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
+        minutes = mean_of([sum(row["minutes"].get(each, 0) for each in ("train", "draw")) for row in same], 1)
+        shown = "none" if epsilon is None else f"{epsilon:g}"
+        lines.append(" | ".join(
+            [f"| {case}", data, shown, str(len(same)), f"{num_drawn:,}", *accuracies, *others, f"{minutes} |"]
+        ))  # fmt: skip
+    return "\n".join(lines)
+
+
+def mean_of(values: list[float], digits: int) -> str:
+    """Mean, and in parentheses the standard error over seeds where there are several."""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ({statistics.stdev(values) / len(values) ** 0.5:.{digits}f})"
+
+
+def places_of(pairs: Iterable[str]) -> dict[str, str]:
+    if any("=" not in pair for pair in pairs):
+        raise ValueError("--data takes NAME=PLACE")
+    found = dict(pair.split("=", 1) for pair in pairs)
+    return {name: str(Path(place).resolve()) if Path(place).exists() else place for name, place in found.items()}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="what", required=True)
+    runs = parts.add_parser("run", help="Make the rows that are missing.")
+    runs.add_argument("cases", type=Path, help="YAML file of cases.")
+    runs.add_argument("--only", default="", help="Only cases whose name contains this.")
+    runs.add_argument("--jobs", type=int, default=1, help="Cases side by side, each on one core.")
+    runs.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
+    runs.add_argument("--scored_on", choices=("test", "train"), default="test", help="Choose settings on train.")
+    runs.add_argument("--keep_images", action="store_true", help="Keep the drawn images.")
+    limits = parts.add_parser("bounds", help="Rows of real images and of chance: what the scorer can tell.")
+    limits.add_argument("--sizes", type=int, nargs="+", default=[5000, 50_000], help="Numbers of real images.")
+    for each in (runs, limits):
+        each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
+    parts.add_parser("table", help="Print a table of all rows.")
+    args = parser.parse_args(argv)
+    if args.what == "table":
+        print(table(read_rows()))
+        return 0
+    try:
+        places = places_of(args.data)
+        if args.what == "bounds":
+            known = {row["key"] for row in read_rows()}
+            for row in bounds(places, args.sizes):
+                if row["key"] not in known:
+                    write_row(row)
+                    print(line_of(row), flush=True)
+            return 0
+        cases = [case for case in read_cases(args.cases) if args.only in case.name]
+        missing = sorted({case.data for case in cases} - set(places))
+        if not cases or missing:
+            raise ValueError(
+                f"give --data {missing[0]}=PLACE" if missing else f"no case's name contains {args.only!r}"
+            )
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    left = left_of(cases, args.scored_on)
+    print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")
+    return run(left, Runner(places, args.output_dir, args.scored_on, args.keep_images), args.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The runner of rows: cases in their order, one process a stage, a row for each case once."""
+
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from diffusers_dp.evaluation.images import ImageSet
+from support.images import write_dataset
+from support.places import ROOT
+
+
+CASES = """
+- {name: merf, method: dp_merf, data: noise, epsilons: [10, 1], seeds: [3, 4], num_images: 30, minutes: 5,
+   flags: "--num_features 20 --generator_steps 2 --generator_batch_size 4 --generator_channels 4
+   --num_train_images 60 --class_names a,b --resolution 8
+   --num_channels 1 --accountant rdp"}
+- {name: later, method: dp_merf, data: noise, seeds: [3]}
+"""
+
+
+@pytest.fixture
+def rows(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = import_module("rows")
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results" / "rows.jsonl")
+    for name in ("read_rows", "write_row"):
+        function = getattr(module, name)
+        monkeypatch.setattr(function, "__defaults__", (module.RESULTS,))
+    (tmp_path / "cases.yaml").write_text(CASES)
+    return module
+
+
+def test_all_first_seeds_come_first(rows, tmp_path):
+    cases = rows.read_cases(tmp_path / "cases.yaml")
+    assert [(case.name, case.epsilon, case.seed) for case in cases] == [
+        ("merf", 10, 3), ("merf", 1, 3), ("later", 10, 3), ("merf", 10, 4), ("merf", 1, 4),
+    ]  # fmt: skip
+    assert len({case.key for case in cases}) == len(cases)
+
+
+def test_a_case_keeps_its_key_under_another_name_and_limit(rows, tmp_path):
+    case = rows.read_cases(tmp_path / "cases.yaml")[0]
+    assert rows.replace(case, name="other", minutes=1).key == case.key != rows.replace(case, seed=9).key
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--only", "none such"], "no case's name contains"), ([], "give --data noise=PLACE"),
+        (["--data", "noise"], "NAME=PLACE"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_run_is_said(rows, argv, words, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        rows.main(["run", str(tmp_path / "cases.yaml"), *argv])
+    assert stopped.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_an_unknown_field_of_a_case_is_refused(rows, tmp_path, capsys):
+    (tmp_path / "wrong.yaml").write_text("- {name: a, method: b, data: c, epsilon_s: [1]}\n")
+    with pytest.raises(SystemExit):
+        rows.main(["run", str(tmp_path / "wrong.yaml")])
+    assert "epsilon_s" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_from_a_case_to_a_row_once(rows, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "noise"
+    for split, number in (("train", 60), ("test", 30)):
+        images = rng.integers(0, 256, (number, 1, 8, 8), dtype=np.uint8)
+        write_dataset(folder, images, np.arange(number) % 2, ["a", "b"], split)
+    arguments = ["run", str(tmp_path / "cases.yaml"), "--only", "merf", "--data", f"noise={folder}", "--jobs", "2"]
+    arguments += ["--output_dir", str(tmp_path / "runs")]
+    assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
+    made = rows.read_rows()
+    assert len(made) == 4 and {row["epsilon"] for row in made} == {1.0, 10.0}
+    for row in made:
+        assert row["num_drawn"] == 30 and row["epsilon_spent"] <= row["epsilon"] and len(row["accuracy"]) == 3
+        assert set(row["minutes"]) == {"train", "verify", "draw", "score"} and len(row["receipt_sha256"]) == 64
+    assert rows.main(arguments) == 0 and rows.read_rows() == made, "nothing is done again"
+    assert "4 cases, 4 of which have a row" in capsys.readouterr().out
+
+
+def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkeypatch):
+    cases = rows.read_cases(tmp_path / "cases.yaml")[:3]
+
+    def row(self, case, core):
+        if case.epsilon == 1:
+            raise rows.Stopped("train ended with exit code 2")
+        return {"key": case.key, "scored_on": "test", "case": case.name, "data": case.data, "epsilon": case.epsilon,
+                "seed": case.seed, "accuracy": {"cnn": 0.5}, "frechet": 1.0}  # fmt: skip
+
+    monkeypatch.setattr(rows.Runner, "row", row)
+    assert rows.run(cases, rows.Runner({}, tmp_path), jobs=2) == 1
+    assert len(rows.read_rows()) == 2 and rows.left_of(cases, "test") == [cases[1]]
+    assert rows.left_of(cases, "train") == cases
+
+
+def test_the_table_has_means_and_standard_errors(rows):
+    shared = {"case": "a", "data": "d", "epsilon": 1.0, "num_drawn": 10, "flags": "", "scored_on": "test",
+              "precision": 0.5, "recall": 0.5, "minutes": {"train": 1.0, "draw": 0.5, "score": 9.0}}  # fmt: skip
+    made = [
+        {**shared, "frechet": value, "accuracy": dict.fromkeys(("cnn", "mlp", "logreg"), value)}
+        for value in (0.4, 0.6)
+    ]
+    line = rows.table([*made, {**made[0], "scored_on": "train"}]).splitlines()[2]
+    assert line.split(" | ")[2:6] == ["1", "2", "10", "50.00 (10.00)"] and line.endswith("1.5 (0.0) |")
+
+
+def test_the_scorer_tells_real_images_from_noise(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    scorer = import_module("scorer")
+    monkeypatch.setattr(scorer, "CNN_STEPS", 60)
+    rng = np.random.default_rng(0)
+
+    def images(number, noise):
+        labels = np.arange(number) % 2
+        dark = 60 + 120 * labels[:, None, None, None]
+        pixels = rng.normal(128 if noise else dark, 20, (number, 1, 8, 8)).clip(0, 255).astype(np.uint8)
+        return ImageSet(pixels, labels)
+
+    train, test = images(300, False), images(100, False)
+    good, bad = scorer.score(images(300, False), train, test), scorer.score(images(300, True), train, test)
+    assert min(good["accuracy"].values()) > 0.95 > 0.8 > bad["accuracy"]["cnn"]
+    assert good["frechet"] < bad["frechet"] and good["recall"] > bad["recall"]
+    assert json.dumps(good)

@@ -1,0 +1,89 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`diffusers-dp compare`: pairs by seed, standard errors, plain sentences, a picture."""
+
+import json
+import math
+
+import pytest
+
+from diffusers_dp import cli
+
+
+def row(case, seed, accuracy, frechet, **changes):
+    shared = {"data": "mnist", "epsilon": 1.0, "num_drawn": 5000, "scored_on": "test", "precision": 0.5}
+    return {"case": case, "seed": seed, "accuracy": {"cnn": accuracy}, "frechet": frechet, **shared, "recall": 0.5,
+            "fld": 1.0, **changes}  # fmt: skip
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """B is worse in accuracy by 1, 2 and 3 points, and has no common epsilon in one more row."""
+    file = tmp_path / "rows.jsonl"
+    made = [row("a", seed, 0.9 + seed / 100, 0.1) for seed in range(3)]
+    made += [row("b", seed, 0.89, 0.3 + seed / 10) for seed in range(3)] + [row("b", 0, 0.1, 9.0, epsilon=10.0)]
+    file.write_text("".join(json.dumps(each) + "\n" for each in made))
+    return file
+
+
+def compare(capsys, *argv):
+    code = 0
+    try:
+        cli.main(["compare", *map(str, argv)])
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def test_rows_are_paired_by_seed(rows, tmp_path, capsys):
+    picture = tmp_path / "difference.png"
+    code, said = compare(capsys, f"{rows}:a", f"{rows}:b", "--picture", picture)
+    assert code == 0
+    line = next(line for line in said.splitlines() if line.startswith("accuracy cnn"))
+    assert line.split()[2:] == ["0.91", "0.89", "+0.02", f"{0.01 / math.sqrt(3):.4g}", "3"]
+    assert "accuracy cnn: A is better than B by 0.02 (s.e. 0.0058)." in said
+    assert "frechet: A is better than B by 0.3" in said, "lower is better"
+    assert "precision: no difference beyond 2 standard errors" in said
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_backwards(rows, capsys):
+    assert "accuracy cnn: A is worse than B by 0.02" in compare(capsys, f"{rows}:b", f"{rows}:a")[1]
+
+
+def test_one_seed_tells_nothing(rows, tmp_path, capsys):
+    one = tmp_path / "one.jsonl"
+    one.write_text(rows.read_text().splitlines()[0])
+    assert "accuracy cnn: one value on each side has no standard error" in compare(capsys, one, f"{rows}:b")[1]
+
+
+def test_reports_of_two_runs(tmp_path, capsys):
+    for name, value in (("a", 91.0), ("b", 95.0)):
+        folder = tmp_path / name / "private" / "unprotected" / "evaluation"
+        folder.mkdir(parents=True)
+        measured = [{"metric": "accuracy", "value": value, "standard_error": 1.0,
+                     "protocol": {"classifier": "cnn", "num_train": 5000}}]  # fmt: skip
+        (folder / "report.json").write_text(json.dumps({"measurements": measured}))
+    (tmp_path / "a" / "release").mkdir()
+    code, said = compare(capsys, tmp_path / "a" / "release", tmp_path / "b")
+    assert code == 0 and "accuracy cnn 5000: A is " in said and "by 4 (s.e. 1.4)" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("{rows}:c", "{rows}:b"), "names no row"), (("{rows}", "{rows}:b"), "several rows of one seed"),
+        (("{folder}", "{rows}:b"), "has no report: run `diffusers-dp evaluate"),
+        (("{folder}/none.jsonl", "{rows}:b"), "cannot be read"),
+        (("{rows}:a", "{other}"), "no metric of the same data set, epsilon and seed"),
+        (("{rows}:a", "{rows}:b", "--picture", "{folder}/a.jpg"), "--picture"),
+        (("{broken}", "{rows}:b"), "cannot be read"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_said(names, words, rows, tmp_path, capsys):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "other.jsonl").write_text(json.dumps(row("a", 0, 0.5, 1.0, data="cifar10")))
+    (tmp_path / "broken.jsonl").write_text("[1, 2]\n")
+    places = {"rows": rows, **{name: tmp_path / f"{name}.jsonl" for name in ("other", "broken")}}
+    code, said = compare(capsys, *(name.format(folder=tmp_path / "folder", **places) for name in names))
+    assert code == 2 and words in said and "Traceback" not in said
