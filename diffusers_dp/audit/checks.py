@@ -234,7 +234,9 @@ def contribution_checks(scores: np.ndarray, watch: Watch, declared: Declared) ->
     counts = watch.inclusions(len(scores))[: len(scores)]
     steps = scores / declared.max_grad_norm
     there = counts > 0
-    ratios = steps[there] / counts[there] if there.any() else np.zeros(1)
+    if not there.any():  # where steps expect few records, all canaries may be left out; other checks try the clip norm
+        return []
+    ratios = steps[there] / counts[there]
     return [
         exact_check("clipping: smallest contribution to a step, in C", ratios.min(), 1.0, ROUNDING),
         exact_check("clipping: largest contribution to a step, in C", ratios.max(), 1.0, ROUNDING),

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import math
 import sys
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -147,10 +148,10 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig], met
     )  # fmt: skip
     names = [flag.name for flag in fields(config_class)]
     # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
-    namespace = argparse.Namespace(**dict.fromkeys(names, _UNSET))
+    given = types.SimpleNamespace(**dict.fromkeys(names, _UNSET))
     argv = [_underscored(word) for word in argv]
     try:
-        namespace, unknown = parser.parse_known_args(argv, namespace)
+        unknown = parser.parse_known_args(argv, given)[1]
     except argparse.ArgumentError as error:
         name = (error.argument_name or "The command line").split("/")[0]
         raise UsageError(f"{name}: {error.message}; see --help.") from None
@@ -159,7 +160,7 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig], met
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
         name = unknown[0].split("=")[0]
         raise UsageError(f"{name} is not a flag; the nearest is --{nearest(name.lstrip('-'), names)}.")
-    return {name: value for name, value in vars(namespace).items() if value is not _UNSET}
+    return {name: value for name, value in vars(given).items() if value is not _UNSET}
 
 
 def _underscored(word: str) -> str:
