@@ -275,9 +275,8 @@ def run(cases: list[Case], runner: Runner, jobs: int) -> int:
 
 def line_of(row: dict[str, Any]) -> str:
     scores = " ".join(f"{name} {100 * value:.2f}" for name, value in row.get("accuracy", {}).items())
-    return (
-        f"{row['case']} {row['data']} epsilon {row['epsilon']:g} seed {row['seed']}: {scores} frechet {row['frechet']}"
-    )
+    epsilon = "" if row["epsilon"] is None else f" epsilon {row['epsilon']:g}"
+    return f"{row['case']} {row['data']}{epsilon} seed {row['seed']}: {scores} frechet {row['frechet']}"
 
 
 def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, Any]]:

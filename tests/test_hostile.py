@@ -16,7 +16,7 @@ from support.places import ROOT
 
 PATIENCE = 60  # seconds for one case
 START = 180  # until the first one begins
-QUICK = 17  # of how many cases one is taken in each run of the tests
+QUICK = 34  # of how many cases one is taken in each run of the tests
 
 
 def run_cases(folder, step):

@@ -28,6 +28,7 @@ from diffusers_dp.release.push import files_to_push
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.folder import RunFolder
 from diffusers_dp.runs.plan import new_ledger, plan_run
+from diffusers_dp.runs.pretrained import load_pretrained
 from support.doors import put
 from support.flags import DIFFUSION_METHODS, TINY_RUN
 from support.ledgers import protected, unprotected
@@ -362,6 +363,8 @@ class TestRefusals:
         with pytest.raises(UsageError, match=WORDS):
             script.main([*flags, "--pretrained_model_name_or_path", str(made / FOLDER)])
         assert not list(tmp_path.glob("run/*"))
+        with pytest.raises(UsageError, match=WORDS):  # as from the Hub, where the flag names no folder
+            load_pretrained(str(made / FOLDER), image_shape=(1, 8, 8), num_classes=3)
 
 
 def save_one(folder):
