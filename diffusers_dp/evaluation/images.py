@@ -18,7 +18,7 @@ from ..data.records import Id, Record
 from ..data.source import DataSource
 from ..data.sources import DatasetSource, ImageSource, load_digits_split, open_source
 from ..errors import UsageError, fields_named
-from ..methods.flag_groups import split_list
+from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.components import LARGEST_SIDE
 from ..release.hub import fetch_snapshot
