@@ -1,4 +1,4 @@
-"""What the flags that training scripts share mean; the flags themselves are in `flag_groups.py` and `dp_sgd_flags.py`."""
+"""What the flags that training scripts share mean; the flags are in `flag_groups.py` and `dp_sgd_flags.py`."""
 
 import math
 from dataclasses import dataclass
