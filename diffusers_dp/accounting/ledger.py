@@ -34,7 +34,7 @@ from .ledger_file import (
     questions_of,
     same_stream,
 )
-from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, finite_number, mechanism_of
+from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, finite_number, sampled_row
 
 
 _ROUNDING = 1e-9
@@ -255,7 +255,7 @@ class PrivacyLedger:
             UsageError: The rows so far use up the target, or one of `dataset_bounds`.
         """
         # Comes first because it reports a wrong rate or number of steps.
-        row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
+        row = sampled_row("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
         row = replace(row, steps=accounting.participations(row.steps, bands))
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
@@ -296,7 +296,7 @@ class PrivacyLedger:
         """
         if not 0 < share < 1:
             raise UsageError(f"The share of the budget must lie strictly between 0 and 1, not {share}.")
-        row = _sampled("the query", 1.0, sampling_probability, steps)
+        row = sampled_row("the query", 1.0, sampling_probability, steps)
         return accounting.noise_for_share(share, row.sampling_probability, row.steps, *self._target)
 
     # Asking.
@@ -461,10 +461,6 @@ class PrivacyLedger:
 
 def _identity(entry: dict[str, Any]) -> list[Any]:
     return [entry.get(key) for key in _IDENTITY]
-
-
-def _sampled(name: str, sigma: float, q: float, steps: int, cap: int | None = None) -> LedgerRow:
-    return LedgerRow(name, mechanism_of(q, cap), sigma, q, steps, truncated_batch_size=cap)
 
 
 def _known(accountant: str) -> str:

@@ -120,7 +120,7 @@ EVALUATION = (
     ),
     Fault(
         "what was asked out of the reserve is set aside again",
-        "diffusers_dp/runs/plan.py",
+        "diffusers_dp/runs/run_ledger.py",
         ' and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):',
         ":",
         ("runs/test_planning.py::test_what_was_asked_out_of_the_reserve_is_not_set_aside_again",),

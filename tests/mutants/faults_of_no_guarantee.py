@@ -9,7 +9,7 @@ KIND = "diffusers_dp/release/no_guarantee.py"
 WITHOUT_GUARANTEE = (
     Fault(
         "a finite run that gets no noise: its ledger is of the other kind",
-        "diffusers_dp/runs/plan.py",
+        "diffusers_dp/runs/run_ledger.py",
         "    if not config.has_guarantee:  # --target_epsilon inf",
         "    if config.target_epsilon:  # --target_epsilon inf",
         ("runs/test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
