@@ -27,9 +27,10 @@ from .ledger_file import (
     bounds_of,
     check_dataset_id,
     facts_of,
+    plain_facts,
     same_stream,
 )
-from .ledger_row import LedgerRow, finite_number, plain_facts
+from .ledger_row import LedgerRow, finite_number
 
 
 _IDENTITY = (

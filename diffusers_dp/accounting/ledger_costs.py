@@ -11,8 +11,8 @@ from ..errors import UsageError
 from ..words import ACCOUNTANTS
 from . import epsilon as accounting
 from .epsilon import Composition
-from .ledger_file import Bound, LedgerFile, banded_rows, next_step, questions_of
-from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, plain_facts, sampled_row
+from .ledger_file import Bound, LedgerFile, banded_rows, next_step, plain_facts, questions_of
+from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, sampled_row
 
 
 _ROUNDING = 1e-9

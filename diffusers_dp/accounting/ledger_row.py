@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Ledger rows: one question to the sensitive images each. Nothing here loads torch."""
 
-import json
 import math
 import numbers
 import re
@@ -227,10 +226,3 @@ def finite_number(value: Any, what: str = "", *, field: str | None = None) -> fl
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise UsageError(f"{what} must be a finite number, not {value!r}.".strip(), field=field)
     return float(value)
-
-
-def plain_facts(facts: dict, what: str) -> dict:
-    try:
-        return json.loads(json.dumps(facts, allow_nan=False))  # as a reader of the file sees it
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{what} must be plain JSON: {error}.") from error
