@@ -15,7 +15,7 @@ import torch
 
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.queries.central_images import MeanImages, stride_of
 
 

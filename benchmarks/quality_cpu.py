@@ -42,7 +42,7 @@ from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.loading import load_verified

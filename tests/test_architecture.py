@@ -23,6 +23,7 @@ ROOMS = (
 WHOLE_CONFIGURATIONS = (
     "diffusers_dp/methods/config.py", "diffusers_dp/runs/diffusion_run.py", "diffusers_dp/runs/latent_run.py",
     "diffusers_dp/runs/launch.py", "diffusers_dp/runs/plan.py", "diffusers_dp/runs/run.py",
+    "diffusers_dp/runs/run_ledger.py",
 )  # fmt: skip
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
 GROUND = ("errors", "words", "verify", "pipelines", "__version__")

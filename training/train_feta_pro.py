@@ -29,7 +29,7 @@ from diffusers_dp.runs.launch import launch, run_method
 if TYPE_CHECKING:
     import torch
 
-    from diffusers_dp.methods.method_flags import FETAProConfig
+    from diffusers_dp.methods.feta_pro import FETAProConfig
     from diffusers_dp.queries.mean_features import Embedding
     from diffusers_dp.runs.diffusion_run import DiffusionRun
     from diffusers_dp.runs.warm_up_images import AuxiliaryImages

@@ -6,21 +6,18 @@ refused if the total would exceed the target. Reserved steps count as spent, exe
 waste budget but never hide any.
 
 Neighbouring data sets differ in **one image that is zeroed out**; the number of images and the label set are public.
-`epsilon.py` computes the numbers. Nothing here loads torch.
+`ledger_costs.py` adds up the rows, and `epsilon.py` computes the numbers. Nothing here loads torch.
 """
 
-import json
 import numbers
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
-from ..words import ACCOUNTANTS
-from . import epsilon as accounting
 from .epsilon import Composition
+from .ledger_costs import LedgerCosts, known_accountant
 from .ledger_file import (
     SCHEMA_VERSION,
     Bound,
@@ -30,21 +27,19 @@ from .ledger_file import (
     bounds_of,
     check_dataset_id,
     facts_of,
-    next_step,
-    questions_of,
+    plain_facts,
     same_stream,
 )
-from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, finite_number, mechanism_of
+from .ledger_row import LedgerRow, finite_number
 
 
-_ROUNDING = 1e-9
 _IDENTITY = (
     "stage", "mechanism", "noise_multiplier", "sampling_probability", "truncated_batch_size", "query", "partition",
     "bands",
 )  # fmt: skip
 
 
-class PrivacyLedger:
+class PrivacyLedger(LedgerCosts):
     """Records questions, computes their total cost, and grants or refuses the next one.
 
     Args:
@@ -102,7 +97,7 @@ class PrivacyLedger:
         if dataset_id is not None:
             check_dataset_id(dataset_id)
         self.num_images: int = int(num_images)
-        self.accountant: str = _known(accountant)
+        self.accountant: str = known_accountant(accountant)
         self.header: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "kind": "header",
@@ -112,7 +107,7 @@ class PrivacyLedger:
             "unit_of_privacy": unit_of_privacy,
             "num_images": self.num_images,
             "accountant": self.accountant,
-            "public_facts": _plain(public_facts or {}, "public_facts"),
+            "public_facts": plain_facts(public_facts or {}, "public_facts"),
             "dataset_id": dataset_id,
             "dataset_epsilon": dataset_epsilon,
             "release_id": release_id,
@@ -149,155 +144,6 @@ class PrivacyLedger:
     def close(self) -> None:
         """Lets other processes write to the data set's ledger."""
         self._file.close()
-
-    # Costs.
-
-    def epsilon(self, accountant: str | None = None, *, extra: Sequence[LedgerRow] = ()) -> float:
-        """Computes epsilon at the target delta over all reserved steps, and over `extra` rows not reserved yet.
-
-        See `accounting.cost` for the resolution of PLD.
-        """
-        return self._cost(self._composition(extra), accountant)
-
-    def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = (), delta: float | None = None) -> float:
-        """Computes epsilon of all releases of the data set together, at the target delta or another one.
-
-        Uses PLD, the only accountant that supports every question.
-        """
-        together = self._with_others(self._composition(extra))
-        return accounting.cost(together, self.sum_target, self.target_delta if delta is None else delta, "pld")
-
-    def tightest_bound(self, *, extra: Sequence[LedgerRow] = ()) -> Bound:
-        """Returns the bound in `dataset_bounds` with the smallest unused share of its epsilon. There must be one."""
-
-        def used(bound: Bound) -> float:
-            return self.epsilon_of_all_releases(extra=extra, delta=bound.delta) / bound.epsilon
-
-        return max(self.dataset_bounds, key=used)
-
-    def pld_interval(self, *, all_releases: bool = False) -> float:
-        """Returns PLD's interval of `epsilon("pld")`, or of `epsilon_of_all_releases`; see
-        `accounting.pld_interval`."""
-        if all_releases:
-            return accounting.pld_interval(self._with_others(self._composition()), self.sum_target, self.target_delta)
-        return accounting.pld_interval(self._composition(), *self._target)
-
-    @property
-    def sum_target(self) -> float:
-        """The smallest of all bounds; it sets the resolution at which releases are summed."""
-        return min([self.target_epsilon, *(bound.epsilon for bound in self.dataset_bounds)])
-
-    def epsilon_by_stage(self) -> list[tuple[str, float]]:
-        """Computes the cumulative epsilon after each stage, in order of asking."""
-        names = list(dict.fromkeys(row["stage"] for row in self._rows))
-        stages = []
-        for last, name in enumerate(names):
-            so_far = [row for row in self._rows if row["stage"] in names[: last + 1]]
-            stages.append((name, self._cost(accounting.merge(questions_of(so_far)))))
-        return stages
-
-    def budget_shares(self) -> dict[str, float]:
-        """Computes each stage's share of the composed RDP, at the optimal order for the target delta.
-
-        RDP is additive, so shares are too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not
-        support, counts as plain Poisson sampling here.
-        """
-        shares: dict[str, float] = {}
-        if self._rows:
-            composition = accounting.untruncated(self._composition())
-            _, at = accounting.rdp_epsilon(composition, self.target_delta)
-            total = accounting.rdp(composition)[at]
-            for row in self._rows:
-                together, part = [row], 1.0
-                if row["mechanism"] == BANDED:  # steps of all stages are counted together
-                    together = banded_rows(self._rows)
-                    part = row["steps_reserved"] / next_step(self._rows)
-                spent = part * accounting.rdp(accounting.untruncated(tuple(questions_of(together))))[at]
-                shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
-        return shares
-
-    def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
-        """Finds the largest n <= `at_most` such that all reserved rows, rows set aside and n steps of `row` meet the
-        target."""
-
-        def too_dear(steps: int) -> bool:
-            return not self._affords(self._composition([*self.set_aside, replace(row, steps=steps)]))
-
-        if at_most < 1 or not too_dear(at_most):  # most callers ask for a planned number, so try it first
-            return max(at_most, 0)
-        return bisect_left(range(1, at_most), True, key=too_dear)
-
-    # Calibration of noise.
-
-    def calibrate(
-        self,
-        sample_rate: float,
-        steps: int,
-        *,
-        truncated_batch_size: int | None = None,
-        at_least: float = 1e-2,
-        bands: int = 1,
-    ) -> float:
-        """Finds the smallest noise multiplier for which the rows so far, rows set aside and `steps` more steps meet
-        the target.
-
-        Searches by bracketing and false position on the ledger's accountant. The result meets the target and is at
-        most 1e-4 (relative) above the smallest one.
-
-        Args:
-            sample_rate (`float`): Poisson sampling probability, in (0, 1]; with bands, that within a group.
-            steps (`int`): Number of steps.
-            truncated_batch_size (`int`, *optional*): Maximum size of a Poisson sample.
-            at_least (`float`): Smallest noise multiplier to return.
-            bands (`int`): Number of groups that take turns.
-
-        Raises:
-            UsageError: The rows so far use up the target, or one of `dataset_bounds`.
-        """
-        # Comes first because it reports a wrong rate or number of steps.
-        row = _sampled("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
-        row = replace(row, steps=accounting.participations(row.steps, bands))
-        spent = self.epsilon(extra=self.set_aside)
-        if not spent < self.target_epsilon:
-            raise UsageError(
-                f"Earlier questions already cost epsilon {spent:.6g}, {spent - self.target_epsilon:.6g} over "
-                f"--target_epsilon {self.target_epsilon:g}. No noise in the remaining steps can bring it below "
-                f"{spent:.6g}: raise --target_epsilon above it, or the noise multipliers of those questions."
-            )
-        before = self._composition(self.set_aside)
-        sigma = self._calibrate(before, row, Bound(*self._target), spent, at_least, self.accountant)
-
-        def planned() -> Composition:
-            return self._composition([*self.set_aside, replace(row, noise_multiplier=sigma)])
-
-        for bound in self.dataset_bounds:
-            spent = self.epsilon_of_all_releases(extra=self.set_aside, delta=bound.delta)
-            if not spent < bound.epsilon:
-                raise UsageError(
-                    f"The releases of this data set already cost epsilon {spent:.6g} at delta {bound.delta:g}, which "
-                    f"uses up --dataset_epsilon {bound.epsilon:g} at delta {bound.delta:g} (a bound of one of them): "
-                    "no further question can be asked."
-                )
-            if not self._within_bound(self._with_others(planned()), bound):
-                together = self._with_others(before)
-                sigma = max(sigma, self._calibrate(together, row, bound, spent, at_least, "pld"))
-        self._affords(planned())  # caches the result
-        return sigma
-
-    def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:
-        """Finds the noise multiplier of a question that uses `share` of the whole budget.
-
-        Shares are of composed RDP at one order because RDP is additive. Order and total are those of a plain Gaussian
-        mechanism that just meets the target (`accounting.gaussian_budget`). In the published settings DP-SGD has the
-        same order or its neighbour. Existing rows play no role; `budget_shares` computes the shares of a plan.
-
-        Raises:
-            UsageError: The share is not in (0, 1), or the target is too small for RDP at the known orders.
-        """
-        if not 0 < share < 1:
-            raise UsageError(f"The share of the budget must lie strictly between 0 and 1, not {share}.")
-        row = _sampled("the query", 1.0, sampling_probability, steps)
-        return accounting.noise_for_share(share, row.sampling_probability, row.steps, *self._target)
 
     # Asking.
 
@@ -377,104 +223,12 @@ class PrivacyLedger:
         if any(self._rows[number]["steps_executed"] for number in self._open):
             self._file.rewrite()
 
-    # Checks: no question without noise, whatever the target.
-
     def _checked_target(self, target_epsilon: float) -> float:
         target = finite_number(target_epsilon, field="target_epsilon")
         if not target > 0:
             raise UsageError(f"must be above 0, not {target_epsilon}.", field="target_epsilon")
         return target
 
-    def _check_noise(self, row: LedgerRow) -> None:
-        """Checks each row before it is written and before it is counted."""
-        if row.mechanism == NON_PRIVATE:
-            raise UsageError(
-                f"{row.name!r} is asked without noise, which no budget can pay for: give a noise multiplier."
-            )
-
-    # Counting.
-
-    @property
-    def _target(self) -> tuple[float, float]:
-        return self.target_epsilon, self.target_delta
-
-    def _composition(self, extra: Sequence[LedgerRow] = ()) -> Composition:
-        return accounting.merge(questions_of([*self._rows, *map(self._entry, extra)]))
-
-    def _cost(self, composition: Composition, accountant: str | None = None) -> float:
-        accountant = self.accountant if accountant is None else _known(accountant)
-        return accounting.cost(composition, *self._target, accountant)
-
-    def _affords(self, composition: Composition) -> bool:
-        # Fewer steps never cost more, so a training loop whose total was checked once needs no further computation.
-        known = {question._replace(steps=0): question.steps for question in self._affordable}
-        if all(question.steps <= known.get(question._replace(steps=0), 0) for question in composition):
-            return True
-        affordable = self._within(composition) and self._broken_bound(composition) is None
-        if affordable:
-            self._affordable = composition
-        return affordable
-
-    def _within(self, composition: Composition) -> bool:
-        cost = accounting.cost(composition, *self._target, self.accountant, refine=False)
-        return cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
-
-    def _broken_bound(self, composition: Composition) -> Bound | None:
-        """Returns the first of the data set's bounds that this composition and the other releases exceed together."""
-        together = self._with_others(composition)
-        return next((bound for bound in self.dataset_bounds if not self._within_bound(together, bound)), None)
-
-    def _within_bound(self, together: Composition, bound: Bound) -> bool:
-        cost = accounting.cost(together, self.sum_target, bound.delta, "pld", refine=False)
-        return cost <= bound.epsilon + _ROUNDING
-
-    def _with_others(self, composition: Composition) -> Composition:
-        questions = [question for release in self._file.others for question in release.questions]
-        return accounting.merge([*composition, *questions])
-
-    def _calibrate(
-        self, before: Composition, row: LedgerRow, bound: Bound, spent: float, at_least: float, accountant: str
-    ) -> float:
-        (question,) = questions_of([self._entry(row)])
-        return accounting.calibrate(
-            before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least, question.truncation,
-        )  # fmt: skip
-
-    def _entry(self, row: LedgerRow) -> dict[str, Any]:
-        self._check_noise(row)
-        return {
-            "id": len(self._rows),
-            "stage": row.name,
-            "mechanism": row.mechanism,
-            "noise_multiplier": row.noise_multiplier,
-            "sampling_probability": row.sampling_probability,
-            "dataset_size": self.num_images,
-            "truncated_batch_size": row.truncated_batch_size,
-            "steps_reserved": row.steps,
-            "steps_executed": 0,
-            "query": _plain(row.query, f"The query facts of {row.name!r}"),
-            "partition": row.partition,
-            "state": "reserved",
-            **({} if row.bands is None else {"bands": row.bands, "first_step": next_step(self._rows)}),
-        }
-
 
 def _identity(entry: dict[str, Any]) -> list[Any]:
     return [entry.get(key) for key in _IDENTITY]
-
-
-def _sampled(name: str, sigma: float, q: float, steps: int, cap: int | None = None) -> LedgerRow:
-    return LedgerRow(name, mechanism_of(q, cap), sigma, q, steps, truncated_batch_size=cap)
-
-
-def _known(accountant: str) -> str:
-    if accountant not in ACCOUNTANTS:
-        raise UsageError(f"must be one of {', '.join(ACCOUNTANTS)}, not {accountant!r}.", field="accountant")
-    return accountant
-
-
-def _plain(facts: dict, what: str) -> dict:
-    try:
-        return json.loads(json.dumps(facts, allow_nan=False))  # as a reader of the file sees it
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{what} must be plain JSON: {error}.") from error

@@ -369,3 +369,10 @@ def _hold(path: Path) -> TextIO:
     lock.write(str(os.getpid()))
     lock.flush()
     return lock
+
+
+def plain_facts(facts: dict, what: str) -> dict:
+    try:
+        return json.loads(json.dumps(facts, allow_nan=False))  # as a reader of the file sees it
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} must be plain JSON: {error}.") from error

@@ -196,6 +196,16 @@ def gradient_row(
     )
 
 
+def sampled_row(
+    name: str, noise_multiplier: float, sample_rate: float, steps: int, truncated_batch_size: int | None = None
+) -> LedgerRow:
+    """Builds the ledger row of a question whose public facts are not stated yet: for plans and for calibration."""
+    return LedgerRow(
+        name, mechanism_of(sample_rate, truncated_batch_size, noise_multiplier), noise_multiplier, sample_rate, steps,
+        truncated_batch_size=truncated_batch_size,
+    )  # fmt: skip
+
+
 def mechanism_of(
     sampling_probability: float,
     truncated_batch_size: int | None = None,

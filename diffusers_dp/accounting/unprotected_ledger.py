@@ -3,8 +3,8 @@
 infinity. No torch.
 
 The door adds the noise that the ledger's row states. A `PrivacyLedger` accepts no row without noise; an
-`UnprotectedLedger` accepts no other. Only `runs.plan.new_ledger` creates one. It has no receipt, so such a run cannot
-be released.
+`UnprotectedLedger` accepts no other. Only `runs.run_ledger.new_ledger` creates one. It has no receipt, so such a run
+cannot be released.
 """
 
 import math

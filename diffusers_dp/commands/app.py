@@ -9,7 +9,7 @@ from importlib import import_module
 
 from ..errors import UsageError
 from ..methods.command_line import Help, add_flags
-from ..methods.flag_groups import flag
+from ..methods.flag import flag
 
 
 #: Module that serves the page; a name, because its room imports this one.

@@ -82,7 +82,7 @@ class Inputs:
         facts: dict[str, Any] | None,
         cache: Path,
     ):
-        from ..data.sources import MissingSplit
+        from ..data.dataset_source import MissingSplit
         from ..evaluation.images import Source, common_shape
 
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache

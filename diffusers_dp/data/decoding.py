@@ -25,6 +25,10 @@ IMAGE_SUFFIXES = frozenset(".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm 
 ValueRange = tuple[float, float]
 
 
+def is_image(path: Path, suffixes: tuple[str, ...] | None = None) -> bool:
+    return path.name.lower().endswith(suffixes or tuple(IMAGE_SUFFIXES))
+
+
 def decode_image(
     source: bytes | Path | Image.Image | None,
     shape: tuple[int, int, int],

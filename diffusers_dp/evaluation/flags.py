@@ -10,7 +10,7 @@ from pathlib import Path
 from ..accounting.ledger_file import check_dataset_id
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
-from ..methods.flag_groups import flag
+from ..methods.flag import flag
 from ..methods.grey_values import parse_range
 from ..words import UNIT
 from .analyses import METRICS

@@ -13,12 +13,13 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
+from ..data.dataset_source import DatasetSource
 from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decode_image
 from ..data.records import Id, Record
 from ..data.source import DataSource
-from ..data.sources import DatasetSource, ImageSource, load_digits_split, open_source
+from ..data.sources import ImageSource, load_digits_split, open_source
 from ..errors import UsageError, fields_named
-from ..methods.flag_groups import split_list
+from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.components import LARGEST_SIDE
 from ..release.hub import fetch_snapshot

@@ -13,12 +13,12 @@ from typing import Any, TypeVar, get_type_hints, overload
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
 from .command_line import parser_of, value_type
+from .feta_pro import FETAProConfig
 from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
 from .flags import DPSGDConfig, TrainingConfig
 from .latents import TRAINED
 from .mean_embedding import FEATURES
 from .method import Method
-from .method_flags import FETAProConfig
 from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
 from .registry import METHODS
 

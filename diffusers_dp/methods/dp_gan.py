@@ -8,7 +8,7 @@ from ..errors import UsageError
 from .flag import flag
 from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
-from .mean_embedding import GeneratorFlags
+from .generator_flags import GeneratorFlags
 from .method import DP_SGD, Method
 
 

@@ -1,4 +1,4 @@
-"""What the flags that training scripts share mean; the flags themselves are in `flag_groups.py`."""
+"""What the flags that training scripts share mean; the flags are in `flag_groups.py` and `dp_sgd_flags.py`."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from ..queries.query import Query
 from ..queries.semantic import SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import DataFlags, refuse_sensitive_as_public, refuse_writing_among_images
-from .flag_groups import HubFlags, LoopFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags
+from .dp_sgd_flags import LoopFlags
+from .flag_groups import HubFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags
 
 
 @dataclass(frozen=True)

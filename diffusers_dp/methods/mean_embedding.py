@@ -17,6 +17,7 @@ from ..queries.tangent import TangentFeatures
 from .flag import SHARE, flag, numbers, split_list
 from .flag_groups import NetworkFlags, ScatteringFlags
 from .flags import TrainingConfig
+from .generator_flags import GeneratorFlags
 from .method import SUM, Method
 
 
@@ -29,35 +30,6 @@ FEATURES = {
     "perceptual": "dp_mepf",
     "scattering": "dp_scattering",
 }
-
-
-#: What `--generator` may be.
-GENERATORS = ("one_step", "residual")
-
-
-@dataclass
-class GeneratorFlags:
-    """What kind of generator is trained, and how it becomes a release."""
-
-    _argument_group_name = "generator"
-
-    generator: str = flag(
-        "one_step",
-        "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
-        "release is then a diffusion model that learned its images.",
-        choices=GENERATORS,
-    )
-    generator_channels: int = flag(32, "Base channels of the residual generator.", rare=True)
-    num_generated_images: int = flag(
-        20_000, "Images that the residual generator draws for the diffusion model.", rare=True
-    )
-    diffusion_steps: int = flag(700, "Steps of that model on them.")
-    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
-    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
-
-    @property
-    def drawn_by_class(self) -> tuple[str, ...]:
-        return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
 
 
 @dataclass

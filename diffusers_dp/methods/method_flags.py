@@ -1,39 +1,21 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The configuration of each method: the flags that all scripts share, and the groups of its own."""
+"""DP-FETA, DPDM and DP-Diffusion, and the groups of flags that they share with other methods."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
-from ..queries.frequency import FrequencyFeatures
-from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
-from ..schedulers.curricula import CURRICULA
 from .flag import RATE, SHARE, flag, parse_rate, refuse_given
-from .flag_groups import ScatteringFlags
 from .flags import DiffusionConfig, OrdinaryTraining
-from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
+from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
-#: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
-AUXILIARIES = ("generator", "diffusion", "none")
 #: What `--central_images` may be: DP-FETA's Algorithm 1, and its Algorithm 2.
 CENTRAL_IMAGES = ("mean", "mode")
-
-
-@dataclass
-class CurriculumFlags:
-    """What warms the model up, and in which order."""
-
-    _argument_group_name = "curriculum"
-
-    curriculum: str = flag(
-        "spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.", choices=tuple(CURRICULA)
-    )
 
 
 @dataclass
@@ -75,58 +57,6 @@ class SpatialFlags:
 
         @property
         def image_shape(self) -> tuple[int, int, int]: ...
-
-
-@dataclass
-class FrequencyFlags:
-    """The noisy frequency features, the generator that is fitted to them, and the warm-up on its images."""
-
-    _argument_group_name = "frequency features (query and warm-up)"
-
-    frequency_noise_multiplier: float | None = flag(
-        None,
-        "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share.",
-        rare=True, excludes=("frequency_budget_share",),
-    )  # fmt: skip
-    frequency_budget_share: float = flag(
-        0.02, "Share of the composed RDP that the frequency features may spend.", **SHARE
-    )
-    auxiliary_features: str = flag(
-        "rff",
-        "Features that the auxiliary images are fitted to: 'rff', random Fourier features of pixels, as in the paper; "
-        "'scattering', those of wavelets beside them.",
-        rare=True, choices=("rff", "scattering"),
-    )  # fmt: skip
-    num_frequency_features: int = flag(
-        1000, "Random Fourier features: half cosines, half sines, so an even number.", at_least=2
-    )
-    frequency_length_scale: float | None = flag(
-        None,
-        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
-        "4; the paper's runs use sqrt(105).",
-        rare=True,
-    )
-    auxiliary: str = flag(
-        "generator",
-        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another "
-        "diffusion model in its place (diffusion); or the model itself, through its sampler (none).",
-        rare=True, choices=AUXILIARIES,
-    )  # fmt: skip
-    auxiliary_inference_steps: int = flag(
-        50, "DDIM steps of an image that a diffusion model is fitted by.", rare=True, at_most=1_000
-    )
-    frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
-    frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.", rare=True)
-    frequency_learning_rate: float = flag(
-        1e-3, "Learning rate of the warm-up on the auxiliary generator's images.", rare=True
-    )
-    generator_steps: int = flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
-    generator_batch_size: int = flag(200, "Images that the auxiliary generator draws per step.", rare=True)
-    generator_learning_rate: float = flag(
-        3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.", rare=True
-    )
-    generator_channels: int = flag(32, "Base channels of the auxiliary generator.", rare=True)
-    num_auxiliary_images: int = flag(3000, "Images drawn from the fitted generator for the warm-up.", rare=True)
 
 
 @dataclass
@@ -243,124 +173,6 @@ class MixtureFlags:
 
 
 @dataclass
-class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, SemanticConfig):
-    """
-    All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
-
-    Example:
-        ```python
-        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
-        >>> config.curriculum_stages
-        ('spatial', 'frequency')
-        ```
-    """
-
-    method: ClassVar[str] = "feta_pro"
-    output_dir: str = "runs/feta_pro"
-
-    @property
-    def curriculum_stages(self) -> tuple[str, ...]:
-        """`--curriculum` as its stages, in order; empty for `none`."""
-        return CURRICULA[self.curriculum]
-
-    @property
-    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        """Without the fits of `--auxiliary diffusion` and `none`."""
-        stages = [*super().ordinary_training]
-        if self.asks_spatial:
-            stages.append(OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
-        if self.asks_frequency:
-            stages.append(OrdinaryTraining(self.frequency_steps, self.frequency_batch_size))
-            if self.auxiliary == "generator":
-                channels = self.generator_channels
-                stages.append(OrdinaryTraining(self.generator_steps, self.generator_batch_size, channels))
-        return tuple(stages)
-
-    @property
-    def asks_spatial(self) -> bool:
-        """Whether the curriculum asks for, and pays for, the central images."""
-        return self.curriculum == "mix" or "spatial" in self.curriculum_stages
-
-    @property
-    def asks_frequency(self) -> bool:
-        """Whether the curriculum asks for, and pays for, the frequency features."""
-        return self.curriculum == "mix" or "frequency" in self.curriculum_stages
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        """What the curriculum asks."""
-        spatial = (*super().queries, *((self.central_images_query,) if self.asks_spatial else ()))
-        return (*spatial, self.frequency_query) if self.asks_frequency else spatial
-
-    @property
-    def training_facts(self) -> dict[str, Any]:
-        names = (
-            "curriculum", "spatial_steps", "spatial_batch_size", "spatial_learning_rate", "frequency_steps",
-            "frequency_batch_size", "frequency_learning_rate", "auxiliary",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def draws_by_edm(self) -> bool:
-        return self.auxiliary == "none"
-
-    @property
-    def frequency_query(self) -> FrequencyFeatures | MeanFeatures:
-        """Equations 5 and 6, or the same of scattering features."""
-        shape, number = self.image_shape, self.num_frequency_features
-        asked: dict[str, Any] = {
-            "flags": "frequency",
-            "noise_multiplier": self.frequency_noise_multiplier,
-            "budget_share": self.frequency_budget_share,
-        }
-        if self.auxiliary_features == "scattering":
-            return MeanFeatures(
-                feature_map=self.scattering(shape, number, self.frequency_length_scale, self.seed), **asked
-            )
-        return FrequencyFeatures(
-            image_shape=shape, num_features=number, length_scale=self.length_scale, seed=self.seed, **asked
-        )
-
-    @property
-    def drawn_by_class(self) -> tuple[str, ...]:
-        """Of what is fitted to the frequency features."""
-        if not self.asks_frequency:
-            return ()
-        return (
-            ("frequency_batch_size",) if self.auxiliary == "none" else ("generator_batch_size", "num_auxiliary_images")
-        )
-
-    @property
-    def length_scale(self) -> float:
-        """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
-        return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
-
-    def check(self) -> None:
-        if self.auxiliary != "generator" and (self.objective or self.default_objective) != "edm":
-            raise UsageError(
-                f"--auxiliary {self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "
-                "--auxiliary generator."
-            )
-        if self.curriculum == "mix" and self.auxiliary == "none":
-            raise UsageError(
-                "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or "
-                "--auxiliary generator."
-            )
-        if self.curriculum == "mix" and self.frequency_batch_size < 2:
-            raise UsageError(
-                "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
-            )
-        if self.auxiliary_features == "scattering":
-            self.check_levels(self.image_shape)
-        multiple = 4 if self.auxiliary_features == "scattering" else 2
-        if self.num_frequency_features % multiple:
-            raise UsageError(
-                f"--num_frequency_features is {self.num_frequency_features}; give an even number (cosines and sines), "
-                "for scattering (wavelets and pixels) a multiple of 4."
-            )
-
-
-@dataclass
 class DPDMConfig(DiffusionConfig):
     """All flags of `training/train_dpdm.py`: those that every script has."""
 
@@ -427,12 +239,6 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
 
 
 METHODS = (
-    Method(
-        "feta_pro", "FETA-Pro", "From Easy to Hard++ (arXiv 2601.06368), Algorithm 2", "proven_with_assumptions",
-        "Two clipped sums and DP-SGD, composed; its warm-up reads noisy answers only.",
-        mechanisms=(SUM, SAMPLED_SUM, DP_SGD),
-        config=FETAProConfig, train="diffusers_dp.training.train_feta_pro:train", **DIFFUSION,
-    ),
     Method(
         "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 3", "proven_with_assumptions",
         "Mean or mode images are clipped sums, divided by an expected count and not, as in the public code, by the "

@@ -13,6 +13,7 @@ from .method import Method
 
 #: Files of methods that are built, in the order in which they are listed.
 _FILES = (
+    "feta_pro",
     "method_flags",
     "latents",
     "mean_embedding",

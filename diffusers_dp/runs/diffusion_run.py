@@ -20,16 +20,9 @@ from ..privacy.sensitive import SensitiveImages
 from ..queries.semantic import semantic_classes
 from ..randomness.timestep_mixture import TimestepMixture
 from .dp_sgd import Trained
-from .pretrained import (
-    FLAG,
-    StartingModel,
-    fit_class_table,
-    keep_pretrained,
-    load_pretrained,
-    new_model,
-    starting_point,
-)
+from .pretrained import FLAG, StartingModel, fit_class_table, load_pretrained, new_model
 from .prior_release import cost_of_public_images, refuse_the_same_images
+from .public_pretraining import keep_pretrained, starting_point
 from .run import TrainingRun
 from .warm_up import warm_up
 from .warm_up_images import MixedImages

@@ -18,7 +18,7 @@ from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
 from ..gradients import largest_physical_batch
 from ..gradients.step import Gradients, RowLoss
-from ..methods.flag_groups import LoopFlags
+from ..methods.dp_sgd_flags import LoopFlags
 from ..privacy.kept_state import PLAIN
 from ..privacy.sensitive import SensitiveImages
 from .checkpoints import load_checkpoint, position_of, save_checkpoint

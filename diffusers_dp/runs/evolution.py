@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from ..data.public_images import PublicImages, load_public_images
 from ..errors import UsageError
-from ..methods.flag_groups import split_list
+from ..methods.flag import split_list
 from ..models.font_candidates import FontCandidates, find_fonts
 from ..models.pipeline_candidates import PipelineCandidates
 from ..models.variations import CandidateGenerator, PublicImageCandidates

@@ -14,7 +14,7 @@ from ..data.images import PublicFacts
 from ..distributed.memory import is_out_of_memory, peak_bytes
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
 from ..gradients.step import add_noise
-from ..methods.flag_groups import LoopFlags
+from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..models import FeatureGenerator
 from ..randomness.private_generator import PrivateGenerator

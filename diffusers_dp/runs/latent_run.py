@@ -29,8 +29,9 @@ from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
 from ..sampling.drawing import sample_grid
 from .dp_sgd import Trained
-from .pretrained import KEPT_NAME, ORIGIN_NAME, keep_pretrained, learned_or_public
+from .pretrained import ORIGIN_NAME
 from .prior_release import cost_of_public_images, facts_of_release, receipt_of, refuse_the_same_images
+from .public_pretraining import KEPT_NAME, keep_pretrained, learned_or_public
 from .run import TrainingRun
 from .warm_up import warm_up
 from .warm_up_images import CentralImages

@@ -11,9 +11,7 @@ from typing import Any
 import psutil
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_file import Bound, ReleaseRows, other_releases
-from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
-from ..accounting.unprotected_ledger import UnprotectedLedger
+from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, sampled_row
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.bounds import check_images
@@ -24,13 +22,13 @@ from ..randomness.band_coefficients import Workload, noise_of_a_step
 from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
 from .bands import chosen_bands, describe_bands, refuse_other_bands
-from .identity import RunIdentity, note_asked, read_identity
+from .identity import read_identity
+from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
+from .run_ledger import new_ledger
 from .verifiable import refuse_unverifiable
 
 
-DROWNED = 3  # signal to noise, if a mean feature had norm 1, below which the answer is called noise
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
-NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,10 @@ class Plan:
         """All of it for a person to read."""
         about_delta = [self.about_delta] if self.about_delta else []
         bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
-        signals = _signals(self) if self.sampling is None else []
-        return "\n".join([*_table(self.ledger, self.rows), *bands, *about_delta, *_limits(self.ledger), *signals])
+        signals = signals_in_words(self.ledger, self.rows, self.queries) if self.sampling is None else []
+        return "\n".join(
+            [*table_of_rows(self.ledger, self.rows), *bands, *about_delta, *limits_in_words(self.ledger), *signals]
+        )
 
     @property
     def about_delta(self) -> str:
@@ -103,10 +103,7 @@ class Plan:
         """
         budget = self.ledger
         empty = PrivacyLedger(
-            None,
-            target_epsilon=budget.target_epsilon,
-            target_delta=budget.target_delta,
-            num_images=budget.num_images,
+            None, target_epsilon=budget.target_epsilon, target_delta=budget.target_delta, num_images=budget.num_images
         )
         asked = [row for name, row in self.rows.items() if name not in ("dp_sgd", "restart_slack")]
         return [
@@ -166,7 +163,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     rest = _queries_of_the_rest(config)
     for asked in config.queries:
         if asked.name not in {query.name for query in rest}:
-            rows[asked.name] = _query_row(asked, ledger, asked.budget_share)
+            rows[asked.name] = _query_row(asked, ledger)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     takes_rest = sampling is not None or bool(rest)
     if ledger.has_guarantee and (spent >= config.target_epsilon if takes_rest else spent > config.target_epsilon):
@@ -180,8 +177,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
                 f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of "
                 "the queries."
             ) from None
-    later = {row.name: row for row in ledger.set_aside}
-    later = _rows_of_the_rest(rest, ledger) | later
+    later = _rows_of_the_rest(rest, ledger) | {row.name: row for row in ledger.set_aside}
     errors: dict[int, float] = {}
     if (steps := config.dp_sgd) is not None and sampling is not None:
         workload = Workload(steps.max_train_steps, steps.lr_scheduler, steps.lr_warmup_steps, steps.ema_decay)
@@ -220,17 +216,17 @@ def _rows_of_the_rest(rest: Sequence[Query], ledger: PrivacyLedger) -> dict[str,
     if not rest:
         return {}
     sigma = ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest))
-    return {query.name: _row(query.name, sigma, query.sample_rate, query.repeats) for query in rest}
+    return {query.name: sampled_row(query.name, sigma, query.sample_rate, query.repeats) for query in rest}
 
 
-def _query_row(query: Query, ledger: PrivacyLedger, budget_share: float | None) -> LedgerRow:
+def _query_row(query: Query, ledger: PrivacyLedger) -> LedgerRow:
     """With the given noise multiplier, or that of the share."""
-    sigma = query.noise_multiplier if ledger.has_guarantee else None
-    if sigma is None and budget_share is not None:
-        sigma = ledger.calibrate_gaussian(budget_share, sampling_probability=query.sample_rate, steps=query.repeats)
+    share, sigma = query.budget_share, query.noise_multiplier if ledger.has_guarantee else None
+    if sigma is None and share is not None:
+        sigma = ledger.calibrate_gaussian(share, sampling_probability=query.sample_rate, steps=query.repeats)
     if sigma is None:
         sigma = ledger.calibrate(query.sample_rate, query.repeats)
-    return _row(query.name, sigma, query.sample_rate, query.repeats)
+    return sampled_row(query.name, sigma, query.sample_rate, query.repeats)
 
 
 def _dp_sgd_rows(
@@ -250,86 +246,6 @@ def _calibrated(config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFa
         number * sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size,
         bands=number,
     )  # fmt: skip
-
-
-def new_ledger(
-    path: Path | None, config: TrainingConfig, facts: PublicFacts, identity: RunIdentity | None = None
-) -> PrivacyLedger:
-    """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
-
-    Args:
-        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone. At
-            `path` it is told of the first row.
-
-    Raises:
-        IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that
-            has asked.
-    """
-    sampling = sampling_of(config, facts.num_units)
-    delta = target_delta(config, facts.num_units)
-    release_id = None if identity is None else identity.release_id
-    others: list[ReleaseRows] = []
-    if path is None and config.dataset_id is not None and release_id is not None:
-        others = other_releases(
-            config.ledger_path,
-            dataset_id=config.dataset_id,
-            release_id=release_id,
-            unit_of_privacy=config.unit_of_privacy,
-        )
-    public_facts: dict[str, Any] = {
-        "image_shape": list(facts.image_shape),
-        "class_names": None if facts.class_names is None else list(facts.class_names),
-        "value_range": [0, 1],
-    }
-    if sampling is not None:
-        public_facts["normaliser"] = sampling.normaliser
-    if config.unit_column is not None:
-        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
-    if facts.held_out:  # evaluation holds out the same images
-        public_facts["held_out"] = {"images": facts.held_out, "ids": facts.ids, "column": config.data.id_column}
-    if config.evaluation_reserve is not None:
-        public_facts["evaluation_reserve"] = config.evaluation_reserve
-    if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise
-        unprotected = UnprotectedLedger(
-            path, target_delta=delta, num_images=facts.num_units, accountant=config.accountant,
-            public_facts=public_facts, unit_of_privacy=config.unit_of_privacy,
-        )  # fmt: skip
-        _bind(unprotected, config, identity)
-        return unprotected
-    ledger = PrivacyLedger(
-        path,
-        target_epsilon=config.target_epsilon,
-        target_delta=delta,
-        num_images=facts.num_units,
-        accountant=config.accountant,
-        public_facts=public_facts,
-        unit_of_privacy=config.unit_of_privacy,
-        dataset_id=config.dataset_id,
-        dataset_epsilon=config.dataset_epsilon,
-        release_id=release_id,
-        others=others,
-    )
-    _bind(ledger, config, identity)
-    if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
-        ledger.set_aside.append(
-            _row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
-        )
-    return ledger
-
-
-def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity | None) -> None:
-    """Tells the run's identity of the ledger's first row, and refuses a ledger that has lost it. In memory nothing is
-    lost."""
-    if ledger.path is None or identity is None:
-        return
-    if identity.asked and not ledger.rows:
-        ledger.close()
-        raise IntegrityError(
-            f"{ledger.path} holds no row of this run, which has asked the images: restore the file, for what was "
-            "spent stays spent."
-        )
-    private = Path(config.output_dir, "private")
-    ledger.after_first_row = lambda: note_asked(private, identity)
 
 
 def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
@@ -372,13 +288,9 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     before = {**earlier["query"], **earlier}
     now = {**row.query, **asdict(row)}
     for key in (
-        "sampling_probability",
-        "truncated_batch_size",
-        "clip_norm",
-        "normaliser",
-        "noise_multiplicity",
+        "sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity",
         "max_images_per_unit",
-    ):
+    ):  # fmt: skip
         if before.get(key) != now.get(key):
             raise IntegrityError(
                 f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is "
@@ -409,7 +321,7 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
     if config.dp_sgd is not None and sampling is not None:
         cap, steps = sampling.truncated_batch_size, config.dp_sgd.counted_steps
         sigma = ledger.calibrate(sampling.sample_rate, steps, truncated_batch_size=cap)
-        alone = [_row("dp_sgd", sigma, sampling.sample_rate, steps, cap)]
+        alone = [sampled_row("dp_sgd", sigma, sampling.sample_rate, steps, cap)]
     elif rest:
         alone = list(_rows_of_the_rest(rest, ledger).values())
     else:  # what is asked is given, and fits or does not
@@ -417,22 +329,11 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
     left = ledger.epsilon(extra=alone)
     if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
         raise UsageError(
-            f"{_others(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} of "
-            f"{_named(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon "
+            f"{others_in_words(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} "
+            f"of {bound_in_words(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon "
             f"{config.target_epsilon:g}; lower --target_epsilon to that, or use other data."
         )
     return left
-
-
-def _named(bound: Bound, ledger: PrivacyLedger) -> str:
-    """A bound of the data set, with its delta where that is not the run's own."""
-    where = "" if bound.delta == ledger.target_delta else f" at delta {bound.delta:g} of another release"
-    return f"--dataset_epsilon {bound.epsilon:g}{where}"
-
-
-def _others(ledger: PrivacyLedger) -> str:
-    number = len(ledger.prior_releases)
-    return f"{number} other release{'' if number == 1 else 's'} of {ledger.header['dataset_id']}"
 
 
 def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
@@ -487,84 +388,3 @@ def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
     if not math.isfinite(spent):
         return f"{cost}: raise {raised}."
     return f"{cost}: raise it above {spent:.4g}, the smallest that these queries can reach, or raise {raised}."
-
-
-def _row(name: str, sigma: float, sample_rate: float, steps: int, cap: int | None = None) -> LedgerRow:
-    return LedgerRow(name, mechanism_of(sample_rate, cap, sigma), sigma, sample_rate, steps, truncated_batch_size=cap)
-
-
-def _table(ledger: PrivacyLedger, rows: dict[str, LedgerRow]) -> list[str]:
-    shares = ledger.budget_shares()
-    lines = [
-        f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'RDP spent':>9} "
-        f"{'epsilon so far':>15}"
-    ]
-    for name, epsilon in ledger.epsilon_by_stage():
-        row = rows[name]
-        lines.append(
-            f"{name:<20} {row.noise_multiplier:>16.4f} {row.sampling_probability:>12.5f} {row.steps:>7}"
-            f" {f'{shares[name]:.1%}' if name in shares else '-':>9} {epsilon:>15.4f}"
-        )
-    if "restart_slack" in rows:
-        lines.append("restart_slack: steps of DP-SGD that are taken, and spent, only in the place of lost ones")
-    cap = rows["dp_sgd"].truncated_batch_size if "dp_sgd" in rows else None
-    if cap is not None:
-        lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")
-    if not ledger.has_guarantee:
-        lines.append(
-            "NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N "
-            f"{ledger.num_images}; no release is made"
-        )
-        return lines
-    lines.append(
-        f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N "
-        f"{ledger.num_images}"
-    )
-    if ledger.header["dataset_id"] is not None:
-        limit = "" if ledger.dataset_epsilon is None else f" (--dataset_epsilon {ledger.dataset_epsilon:g})"
-        lines.append(
-            f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
-            f"{ledger.epsilon_of_all_releases():.4f}{limit}"
-        )
-        lines += [
-            f"and at delta {delta:.3e}: epsilon {ledger.epsilon_of_all_releases(delta=delta):.4f}"
-            f" (--dataset_epsilon {epsilon:g})"
-            for epsilon, delta in ledger.dataset_bounds
-            if delta != ledger.target_delta
-        ]
-    return lines
-
-
-def _signals(plan: Plan) -> list[str]:
-    """Of each mean feature: `r N / (sigma K sqrt(D))`, for K classes of one size and a mean feature of norm r. That is
-    all that is not known before the images are asked: at most 1, and the less the more images differ."""
-    ledger, lines = plan.ledger, []
-    classes = len(ledger.header["public_facts"].get("class_names") or ("",))  # a receipt's plan has no facts
-    for query in plan.queries if ledger.has_guarantee else ():
-        values = query.num_values
-        if values is None:
-            continue
-        sigma = plan.rows[query.name].noise_multiplier
-        ratio = ledger.num_images / (sigma * classes * math.sqrt(values))
-        drowns = " -- it drowns in noise: fewer features, fewer classes or more epsilon" if ratio < DROWNED else ""
-        lines.append(
-            f"signal to noise of {query.name}: {ratio:.3g} r = {ledger.num_images} r / ({sigma:.4g} * {classes} "
-            f"classes * sqrt({values:,})), r <= 1 the norm of a class's mean feature{drowns}"
-        )
-    return lines
-
-
-def _limits(ledger: PrivacyLedger) -> list[str]:
-    """Where the data set's bound is not what this run asked for, or leaves less than it asked for."""
-    lines, bound, asked = [], ledger.dataset_epsilon, ledger.header["dataset_epsilon"]
-    if bound is not None and asked is not None and bound < asked:
-        lines.append(
-            f"--dataset_epsilon {asked:g} has no effect: an earlier release was promised {bound:g}, which holds for "
-            "all."
-        )
-    if ledger.dataset_bounds and ledger.epsilon() < NEARLY * ledger.target_epsilon:
-        lines.append(
-            f"this release gets epsilon {ledger.epsilon():.4g} and not --target_epsilon {ledger.target_epsilon:g}, "
-            f"for with {_others(ledger)} no more is left of {_named(ledger.tightest_bound(), ledger)}."
-        )
-    return lines

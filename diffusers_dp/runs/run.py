@@ -39,7 +39,8 @@ from .dp_sgd import Trained, run_dp_sgd
 from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
-from .plan import Plan, dp_sgd_row, new_ledger
+from .plan import Plan, dp_sgd_row
+from .run_ledger import new_ledger
 from .stages import StageTable
 from .trackers import Tracker
 

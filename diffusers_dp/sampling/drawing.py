@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..methods.flag_groups import flag
+from ..methods.flag import flag
 from .class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
 
 

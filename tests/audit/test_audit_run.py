@@ -20,7 +20,8 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.runs.diffusion_run import build as build_model
-from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.runs.plan import dp_sgd_row, plan_run
+from diffusers_dp.runs.run_ledger import new_ledger
 from support.releases import make_release
 
 

@@ -12,7 +12,7 @@ from diffusers_dp.data import decoding as image_decoding
 from diffusers_dp.data.decoding import decode_as_it_is, decode_image
 from diffusers_dp.data.images import load_digits_split, load_images, public_facts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import digests_of, is_held_out
 from support.images import encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
 from support.places import ROOT, module_of

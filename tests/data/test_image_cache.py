@@ -26,7 +26,7 @@ from diffusers_dp.data.decoding import decode_image
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.data.sources import open_source
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import DIGEST, digests_of, is_held_out
 from support.decoding_jobs import DamagedRows, FullDisk, is_killed, say_it, stop_hard, times_two
 from support.doors import make_ledger

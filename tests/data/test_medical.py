@@ -13,7 +13,7 @@ import pytest
 from diffusers_dp.data.decoding import decode_as_it_is, decode_image
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from support.images import folder_config, image_bytes, save_parquet
 
 

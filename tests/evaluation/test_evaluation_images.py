@@ -19,7 +19,7 @@ from diffusers_dp.evaluation.images import (
     validation_split,
     with_classes_of,
 )
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from support.images import write_dataset
 
 

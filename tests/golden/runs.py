@@ -24,7 +24,8 @@ from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import DiffusersDPError, Interrupted
 from diffusers_dp.methods.config import CONFIGS, load_config, resolve
 from diffusers_dp.runs.identity import read_identity
-from diffusers_dp.runs.plan import Plan, dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.runs.plan import Plan, dp_sgd_row, plan_run
+from diffusers_dp.runs.run_ledger import new_ledger
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,10 +8,12 @@ import pytest
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config, resolve, sampling_of
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.methods.flag import parse_rate, validate
 from diffusers_dp.methods.flags import TrainingConfig
-from diffusers_dp.methods.method_flags import CURRICULA, DPDiffusionConfig, DPDMConfig, FETAProConfig
+from diffusers_dp.methods.method_flags import DPDiffusionConfig, DPDMConfig
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.schedulers.curricula import CURRICULA
 from support.places import ROOT
 
 

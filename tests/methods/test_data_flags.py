@@ -7,7 +7,7 @@ import pytest
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 
 
 CLASSES = ["--class_names", "a,b"]

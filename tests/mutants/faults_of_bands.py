@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Correlated noise, and groups that take turns."""
 
-from .fault import ACCOUNTING, DOOR, LEDGER, LEDGER_FILE, ROW, Fault
+from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, ROW, Fault
 
 
 BANDED_NOISE, VERIFY = "diffusers_dp/randomness/banded_noise.py", "diffusers_dp/verify.py"
@@ -165,7 +165,7 @@ BANDS = (
     ),
     Fault(
         "bands: other releases are merged before turns are counted",
-        LEDGER,
+        COSTS,
         "        questions = [question for release in self._file.others for question in release.questions]\n",
         "        questions = questions_of([row for release in self._file.others for row in release.rows])\n",
         ("accounting/test_banded_rows.py::test_releases_of_one_data_set_are_counted_one_by_one",),

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ledger, the accounting, the receipt and the release."""
 
-from .fault import ACCOUNTING, DOOR, LEDGER, LEDGER_FILE, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
+from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
 
 
 LEDGER_FAULTS = (
@@ -71,7 +71,7 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "calibration forgets what was asked before",
-        LEDGER,
+        COSTS,
         "            before, row.sampling_probability, row.steps,",
         "            (), row.sampling_probability, row.steps,",
         ("runs/test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
@@ -161,7 +161,7 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "what was found affordable is granted at any sample rate",
-        LEDGER,
+        COSTS,
         "known = {question._replace(steps=0): question.steps",
         "known = {question.noise_multiplier: question.steps",
         ("accounting/test_ledger.py::test_what_was_found_affordable_is_no_other_question",),
@@ -180,14 +180,14 @@ LEDGER_FAULTS = (
 DATA_SETS = (
     Fault(
         "another release's bound is gated at this run's delta",
-        LEDGER,
+        COSTS,
         'accounting.cost(together, self.sum_target, bound.delta, "pld", refine=False)',
         'accounting.cost(together, self.sum_target, self.target_delta, "pld", refine=False)',
         ("accounting/test_ledger_file.py::test_a_bound_holds_at_the_delta_at_which_it_was_promised",),
     ),
     Fault(
         "noise is calibrated to another release's bound at this run's delta",
-        LEDGER,
+        COSTS,
         "self._calibrate(together, row, bound, spent, at_least,",
         "self._calibrate(together, row, Bound(bound.epsilon, self.target_delta), spent, at_least,",
         ("accounting/test_ledger_file.py::test_a_bound_holds_at_the_delta_at_which_it_was_promised",),

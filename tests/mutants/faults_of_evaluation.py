@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Questions that are asked when a model is judged, and what an evaluation leaves in a release."""
 
-from .fault import LEDGER, Fault
+from .fault import COSTS, Fault
 
 
 SELECTION = "diffusers_dp/evaluation/selection.py"
@@ -34,7 +34,7 @@ EVALUATION = (
     ),
     Fault(
         "DP-SGD takes what is set aside for evaluation",
-        LEDGER,
+        COSTS,
         "        before = self._composition(self.set_aside)",
         "        before = self._composition()",
         ("runs/test_planning.py::test_what_is_reserved_for_evaluation_is_left_after_dp_sgd",),
@@ -120,7 +120,7 @@ EVALUATION = (
     ),
     Fault(
         "what was asked out of the reserve is set aside again",
-        "diffusers_dp/runs/plan.py",
+        "diffusers_dp/runs/run_ledger.py",
         ' and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):',
         ":",
         ("runs/test_planning.py::test_what_was_asked_out_of_the_reserve_is_not_set_aside_again",),

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--target_epsilon inf`: noise that goes missing elsewhere, and what takes such a run for a private one."""
 
-from .fault import DOOR, LEDGER, LEDGER_FILE, ROW, Fault
+from .fault import COSTS, DOOR, LEDGER, LEDGER_FILE, ROW, Fault
 
 
 KIND = "diffusers_dp/release/no_guarantee.py"
@@ -9,14 +9,14 @@ KIND = "diffusers_dp/release/no_guarantee.py"
 WITHOUT_GUARANTEE = (
     Fault(
         "a finite run that gets no noise: its ledger is of the other kind",
-        "diffusers_dp/runs/plan.py",
+        "diffusers_dp/runs/run_ledger.py",
         "    if not config.has_guarantee:  # --target_epsilon inf",
         "    if config.target_epsilon:  # --target_epsilon inf",
         ("runs/test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
     ),
     Fault(
         "a finite run that gets no noise: its ledger takes rows without",
-        LEDGER,
+        COSTS,
         "        if row.mechanism == NON_PRIVATE:\n            raise",
         "        if row.mechanism == NON_PRIVATE and self.target_epsilon < 1:\n            raise",
         ("runs/test_no_guarantee.py::TestDoor::test_no_finite_target_is_high_enough_for_an_answer_without_noise",),

@@ -136,7 +136,7 @@ PUBLIC_INPUTS = (
         "what noisy answers taught is kept as if it were public",
         DP_FETA,
         '        run.keep("warmed_up_spatial", run.pipeline)\n',
-        "        from diffusers_dp.runs.pretrained import keep_pretrained\n\n"
+        "        from diffusers_dp.runs.public_pretraining import keep_pretrained\n\n"
         "        if run.public is not None:\n"
         "            keep_pretrained(run.folder.private, run.pipeline, run.public.origin, chosen=False)\n",
         ("training/test_public_curricula.py::test_central_and_public_images_in_one_set",),

@@ -4,9 +4,9 @@
 from .fault import Fault
 
 
-SHELF, BASE, TABLES, RECORDS, SOURCES = (
+SHELF, BASE, TABLES, RECORDS = (
     "diffusers_dp/app/shelf.py", "diffusers_dp/release/latent_base.py", "diffusers_dp/data/strange_tables.py",
-    "diffusers_dp/data/records.py", "diffusers_dp/data/sources.py",
+    "diffusers_dp/data/records.py",
 )  # fmt: skip
 READER, CHECKS, LAUNCH, RECIPES, FOLDER = (
     "diffusers_dp/release/image_tables.py", "diffusers_dp/release/latent_checks.py", "diffusers_dp/runs/launch.py",

@@ -4,7 +4,7 @@
 from .fault import LEDGER_FILE, PRIOR_RELEASE, Fault
 
 
-PRETRAINED, SELECTION = "diffusers_dp/runs/pretrained.py", "diffusers_dp/evaluation/selection.py"
+PRETRAINING, SELECTION = "diffusers_dp/runs/public_pretraining.py", "diffusers_dp/evaluation/selection.py"
 PERCEPTUAL, VERIFIER = "diffusers_dp/queries/perceptual.py", "diffusers_dp/verify.py"
 EVOLUTION, DIFFUSION = "training/train_private_evolution.py", "diffusers_dp/runs/diffusion_run.py"
 PUBLIC = "runs/test_public_releases.py::test_"
@@ -43,7 +43,7 @@ TOTALS = (
     ),
     Fault(
         "what a release taught is kept as if it were public",
-        PRETRAINED,
+        PRETRAINING,
         '    if chosen or "epsilon" in origin:',
         "    if chosen:",
         ("release/test_unreleased.py::test_what_public_images_taught_may_depend_on_sensitive_ones",),

@@ -10,7 +10,7 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.methods.flag_groups import LR_SCHEDULERS
+from diffusers_dp.methods.dp_sgd_flags import LR_SCHEDULERS
 from diffusers_dp.randomness.band_coefficients import (
     Workload,
     best_coefficients,

@@ -9,9 +9,9 @@ import pytest
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
-from diffusers_dp.runs.plan import new_ledger
+from diffusers_dp.runs.run_ledger import new_ledger
 from support.runs import PowerCut, cut_power_at
 
 

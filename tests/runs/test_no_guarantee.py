@@ -27,8 +27,9 @@ from diffusers_dp.release.no_guarantee import FOLDER, save_without_guarantee
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.folder import RunFolder
-from diffusers_dp.runs.plan import new_ledger, plan_run
+from diffusers_dp.runs.plan import plan_run
 from diffusers_dp.runs.pretrained import load_pretrained
+from diffusers_dp.runs.run_ledger import new_ledger
 from support.doors import put
 from support.flags import DIFFUSION_METHODS, TINY_RUN
 from support.ledgers import protected, unprotected

@@ -24,7 +24,8 @@ from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.band_coefficients import Workload, root_mean_square_error
 from diffusers_dp.runs.bands import refuse_other_bands
-from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.runs.plan import dp_sgd_row, plan_run
+from diffusers_dp.runs.run_ledger import new_ledger
 from diffusers_dp.verify import verify
 from support.flags import RESUME, SHORT_RUN
 from support.images import labelled, save_parquet, write_dataset

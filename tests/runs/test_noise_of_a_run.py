@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from diffusers_dp.methods.flag_groups import LoopFlags
+from diffusers_dp.methods.dp_sgd_flags import LoopFlags
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import find_checkpoint

@@ -12,10 +12,11 @@ from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.data.images import PublicFacts, public_facts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.runs.dp_sgd import last_affordable_step
 from diffusers_dp.runs.identity import RunIdentity
-from diffusers_dp.runs.plan import dp_sgd_row, new_ledger, plan_run
+from diffusers_dp.runs.plan import dp_sgd_row, plan_run
+from diffusers_dp.runs.run_ledger import new_ledger
 
 
 FACTS = PublicFacts(1437, (1, 8, 8), tuple("0123456789"))

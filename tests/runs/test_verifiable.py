@@ -13,7 +13,8 @@ from diffusers_dp.accounting.ledger_file import ReleaseRows
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.method_flags import DPDMConfig, FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
+from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.randomness.private_generator import RNG_FACTS as RNG
 from diffusers_dp.release.receipt import RunRecord, build_receipt

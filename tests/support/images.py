@@ -7,7 +7,7 @@ import datasets
 from PIL import Image
 
 from diffusers_dp.data.images import load_images, public_facts
-from diffusers_dp.methods.method_flags import FETAProConfig
+from diffusers_dp.methods.feta_pro import FETAProConfig
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options) -> bytes:

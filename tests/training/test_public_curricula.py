@@ -18,7 +18,8 @@ from diffusers_dp.methods.method_flags import DPDiffusionConfig, DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.runs import diffusion_run as run_module
 from diffusers_dp.runs.diffusion_run import starting_model
-from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel, keep_pretrained, kept_pretrained, starting_point
+from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel
+from diffusers_dp.runs.public_pretraining import keep_pretrained, kept_pretrained, starting_point
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 from diffusers_dp.verify import verify
 from support.flags import TINY_RUN

@@ -16,7 +16,7 @@ from diffusers_dp.gradients.step import clip_factors
 from diffusers_dp.methods import dp_gan
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.dp_gan import DPGANConfig
-from diffusers_dp.methods.mean_embedding import GENERATORS
+from diffusers_dp.methods.generator_flags import GENERATORS
 from diffusers_dp.models import adversary
 from diffusers_dp.models.adversary import LOSSES, Clamped, with_noise
 from diffusers_dp.models.draws import Draws

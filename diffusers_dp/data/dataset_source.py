@@ -1,0 +1,334 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Images of a dataset that `datasets` can load, from the Hub or a local folder."""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError, first_line
+from .decoding import is_image
+from .records import DatasetRecords, Records
+from .source import DataSource
+from .strange_tables import check_folder, check_kind, check_named_files
+
+
+SPLITS = ("train", "test", "validation")  # folders of a folder of image files that are one
+SHARDS = (".parquet", ".arrow", ".tar")
+_LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
+
+
+class MissingSplit(UsageError):
+    """The data set is there, and has no split of that name."""
+
+
+class DatasetSource:
+    """A dataset that `datasets` can load: a Hub id, a local folder of parquet or images, a `save_to_disk` folder."""
+
+    def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
+        """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
+        self.data, self._loaded = data, loaded
+        self.path = Path(dataset_name).expanduser()
+        self.dataset_name = str(self.path) if self.path.exists() else dataset_name
+        self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        self._load_kwargs: dict[str, Any] = {}
+        self._rows: int | None = None
+        self._features: Any = None
+        self._files: list[str] = []
+        self._root: str | None = None  # of a local folder of image files
+        if data.is_strange and loaded is None:
+            check_folder(self.path, "dataset_name")
+            if self._saved:
+                raise UsageError(
+                    f"{dataset_name} holds arrow files; write parquet, by to_parquet.", field="dataset_name"
+                )
+        with _quiet(), _refuse(data):
+            if loaded is not None:
+                self._check_split(["train"])
+                self._rows, self._features = len(loaded), loaded.features
+            elif self._saved:
+                dataset = self._load(Path())
+                self._rows, self._features = len(dataset), dataset.features
+                self._files = [file["filename"] for file in dataset.cache_files]
+            else:
+                self._read_metadata()
+        if self._features is not None:
+            self._check_columns(self._features)
+
+    def count(self) -> int | None:
+        return self._rows
+
+    def class_names(self) -> tuple[str, ...] | None:
+        declared = self.data.class_names
+        if self._features is not None:
+            return self._label_set(self._features)
+        if self.data.label_column is not None and declared is None:
+            raise UsageError(
+                "needs declared class names, because the metadata tells no label set: give both.", field="label_column"
+            )
+        return declared
+
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        with _quiet(), _refuse(self.data):
+            dataset = self._load(cache_dir)
+        features = dataset.features
+        self._check_columns(features)
+        found = self._label_set(features)
+        if found != class_names:
+            raise UsageError(
+                f"must declare the dataset's label set; add it: {','.join(found or ())}", field="class_names"
+            )
+        image_column, label_column = self.data.image_column, self._label_column(features)
+        own = getattr(features[label_column], "names", None) if label_column else None
+        places = None if own is None or class_names is None else _renaming(own, class_names)
+        return DatasetRecords(
+            dataset, image_column, label_column, self.data.id_column, places, class_names,
+            str(self.data.dataset_name), self._root, self._roots(cache_dir),
+        )  # fmt: skip
+
+    @property
+    def ids(self) -> str:
+        if self.data.id_column is not None:
+            return "column"
+        return "row" if self._root is None else "path"
+
+    def _roots(self, cache_dir: Path) -> tuple[Path, ...] | None:
+        """Where the data set's own files lie: in its folder, or in the caches of what comes from the Hub."""
+        if not (self.data.own_files or self.data.is_strange):
+            return None
+        if self.path.exists():
+            return (self.path.resolve(),)
+        from datasets import config
+        from huggingface_hub import constants
+
+        caches = (cache_dir / "datasets", Path(config.HF_DATASETS_CACHE), Path(constants.HF_HUB_CACHE))
+        return tuple(cache.resolve() for cache in caches)
+
+    def files(self) -> list[Path | str]:
+        return [file if "://" in file else Path(file) for file in self._files if not _is_description(file)]
+
+    def descriptions(self) -> list[Path]:
+        return [Path(file) for file in self._files if _is_description(file) and "://" not in file]
+
+    def ignored(self) -> dict[str, int]:
+        return {}
+
+    def _read_metadata(self) -> None:
+        """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""
+        import datasets
+        import pyarrow.parquet
+
+        split = self.data.train_split
+        self._load_kwargs = {"path": self.dataset_name, **_image_folder(self.path, split)}
+        with tempfile.TemporaryDirectory() as scratch:
+            builder = datasets.load_dataset_builder(
+                name=self.data.dataset_config_name, cache_dir=scratch, **self._load_kwargs
+            )
+        infos = builder.info.splits or {}
+        data_files = getattr(builder.config, "data_files", None) or {}
+        everything = [str(path) for paths in data_files.values() for path in paths]
+        if self.data.own_files or self.data.is_strange:
+            check_named_files(everything, self.path, self.dataset_name)
+        if self.data.is_strange:
+            check_kind(
+                builder.name,
+                everything,
+                self.dataset_name,
+                lambda file: is_image(Path(file)) or _is_description(file),
+            )
+        self._check_split([str(name) for name in (infos or data_files)])
+        files = self._files = [str(path) for path in data_files.get(split, [])]
+        self._features = builder.info.features
+        if split in infos and infos[split].num_examples:
+            self._rows = infos[split].num_examples
+        if builder.name == "parquet" and files and all(os.path.isfile(path) for path in files):
+            footers = [pyarrow.parquet.ParquetFile(path) for path in files]
+            self._rows = sum(footer.metadata.num_rows for footer in footers)
+            self._features = self._features or datasets.Features.from_arrow_schema(footers[0].schema_arrow)
+        if builder.name == "imagefolder":
+            self._read_image_folder([Path(path) for path in files])
+
+    def _read_image_folder(self, files: list[Path]) -> None:
+        """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""
+        images = [path for path in files if is_image(path)]
+        if self.path.is_dir():
+            self._root = str(self.path.resolve())
+            self._refuse_untyped(files)
+        described = any(_is_description(str(path)) for path in files)
+        if len(images) == len(files):
+            self._rows = len(images)
+        if described:
+            return
+        if self.data.class_names is not None:
+            self._load_kwargs["drop_labels"] = False
+        elif len({path.parent for path in images}) > 1:
+            raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
+
+    def _refuse_untyped(self, files: list[Path]) -> None:
+        """Ids and labels need columns of a declared type: that of a column in text follows from all of its values, so
+        that one record would change the ids of others."""
+        if any(path.suffix == ".zip" for path in files):
+            raise UsageError(f"{self.data.dataset_name} holds archives of images; unpack them.", field="dataset_name")
+        suffixes = {path.suffix for path in files if _is_description(str(path))}
+        flags = [name for name in ("unit_column", "key_column", "label_column") if getattr(self.data, name)]
+        if flags and suffixes & {".csv", ".jsonl"}:
+            raise UsageError(
+                f"needs a column of a declared type, and metadata{min(suffixes)} declares none: write "
+                "metadata.parquet in its place, or the whole data set as parquet.",
+                field=flags[0],
+            )
+
+    def _load(self, cache_dir: Path) -> Any:
+        import datasets
+
+        split = self.data.train_split
+        if self._loaded is not None:
+            return self._loaded
+        if not self._saved:
+            return datasets.load_dataset(
+                name=self.data.dataset_config_name,
+                split=split,
+                cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
+                **self._load_kwargs,
+            )
+        dataset = datasets.load_from_disk(str(self.path))
+        if isinstance(dataset, datasets.DatasetDict):
+            self._check_split(list(dataset))
+            return dataset[split]
+        self._check_split([str(dataset.split or "train")])
+        return dataset
+
+    def _check_split(self, known: list[str]) -> None:
+        if known and self.data.train_split not in known:
+            raise MissingSplit(
+                f"'{self.data.train_split}' does not exist; there is: {', '.join(known)}.", field="train_split"
+            )
+
+    def _check_columns(self, features: Any) -> None:
+        import datasets
+
+        for flag in ("image_column", "label_column", "unit_column", "key_column"):
+            column = getattr(self.data, flag)
+            if column is not None and column not in features:
+                where = f"in {self.data.dataset_name}; there is: {', '.join(features)}"
+                raise UsageError(f"'{column}' does not exist {where}.", field=flag)
+        kind = features[self.data.image_column]
+        if isinstance(kind, dict):  # as `datasets` stores an image, written by others, who do not call it one
+            kind = kind.get("bytes")
+        if not isinstance(kind, datasets.Image) and getattr(kind, "dtype", None) not in ("binary", "large_binary"):
+            raise UsageError(
+                f"'{self.data.image_column}' holds no images; there is: {', '.join(features)}.", field="image_column"
+            )
+
+        column, field = self.data.id_column, "unit_column" if self.data.unit_column else "key_column"
+        if column is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[column], "dtype", ""))):
+            raise UsageError(
+                f"'{column}' holds neither integers nor text; there is: {', '.join(features)}.", field=field
+            )
+
+    def _label_column(self, features: Any) -> str | None:
+        return self.data.label_column or ("label" if "label" in features else None)
+
+    def _label_set(self, features: Any) -> tuple[str, ...] | None:
+        """The declared label set, else that of the `ClassLabel`; both must name the same classes. Whether labels can
+        be read at all is a matter of the column's type."""
+        import datasets
+
+        declared, column = self.data.class_names, self._label_column(features)
+        if column is None:
+            if declared is not None:
+                raise UsageError(
+                    f"must name the labels of the declared classes; there is: {', '.join(features)}.",
+                    field="label_column",
+                )
+            return None
+        kind = features[column]
+        plain = isinstance(kind, datasets.Value) and _LABEL_TYPE.fullmatch(kind.dtype)
+        if not plain and not isinstance(kind, datasets.ClassLabel):
+            raise UsageError(
+                f"'{column}' holds neither integers nor text nor a ClassLabel, but {kind}; there is: "
+                f"{', '.join(features)}.",
+                field="label_column",
+            )
+        own = getattr(kind, "names", None)
+        if declared is None and own is None:
+            raise UsageError(
+                f"must declare the label set, for the column '{column}' does not tell it.", field="class_names"
+            )
+        if own is not None and declared is not None and _renaming(own, declared) is None:
+            raise UsageError(
+                f"contradicts column '{column}', which has: {', '.join(own)}; name these.", field="class_names"
+            )
+        return declared if declared is not None else tuple(own or ())
+
+
+def _image_folder(path: Path, split: str) -> dict[str, Any]:
+    """How `datasets` is told to read a local folder of image files; empty for all else. By itself it would guess kind
+    and splits from all names of files, so that the name of one image could take others out."""
+    files = [file for file in path.rglob("*") if not file.name.startswith(".")] if path.is_dir() else []
+    card = path / "README.md"
+    if any(file.suffix in SHARDS for file in files) or not any(map(is_image, files)):
+        return {}
+    if card.is_file() and re.search(r"^configs:", card.read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
+        return {}
+    splits = {name: f"{name}/**" for name in SPLITS if (path / name).is_dir()}
+    splits = splits or {"train": "**"}
+    wanted = {split: splits[split]} if split in splits else splits  # of others, folders would count as classes
+    return {"path": "imagefolder", "data_dir": str(path), "data_files": wanted}
+
+
+def _is_description(file: str) -> bool:
+    """An image folder's `metadata` file."""
+    return Path(file).stem == "metadata"
+
+
+def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
+    """The declared place of each class of a `ClassLabel`: by name, or by position where all names are other ones."""
+    if set(own) <= set(declared):
+        return [declared.index(name) for name in own]
+    if len(own) == len(declared) and not set(own) & set(declared):
+        return list(range(len(own)))
+    return None
+
+
+@contextmanager
+def _refuse(data: DataSource) -> Iterator[None]:
+    """Turns any failure of `datasets` to find or read a dataset into one sentence."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = first_line(error)
+        which = f" --dataset_config_name {data.dataset_config_name}" if data.dataset_config_name else ""
+        raise UsageError(
+            f"{data.dataset_name}{which} could not be opened ({reason}); give a Hub id that can be reached from here, "
+            "or a local dataset folder.",
+            field="dataset_name",
+        ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images."""
+    import datasets
+    import huggingface_hub.utils.logging as hub_logging
+
+    bars, level, hub_level = (
+        datasets.are_progress_bars_disabled(),
+        datasets.logging.get_verbosity(),
+        hub_logging.get_verbosity(),
+    )
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(level)
+        hub_logging.set_verbosity(hub_level)
+        if not bars:
+            datasets.enable_progress_bars()

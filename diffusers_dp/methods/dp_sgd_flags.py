@@ -1,0 +1,166 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The flags of DP-SGD: its steps, samples, noise and weights, and what it leaves behind on its way."""
+
+import importlib.util
+import os
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from .flag import RATE, flag
+
+
+#: What `--report_to` may be: packages of these names.
+TRACKERS = ("tensorboard", "wandb")
+#: Of Diffusers' `get_scheduler`, those that need no other number.
+LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
+
+
+@dataclass
+class DPSGDFlags:
+    """The private training, and how its weights are averaged."""
+
+    _argument_group_name = "DP-SGD"
+
+    max_train_steps: int = flag(20, "DP-SGD steps.")
+    restart_slack: int = flag(
+        0,
+        "DP-SGD steps that the noise is calibrated for beyond --max_train_steps, so that as many may be lost to "
+        "interruptions before a run ends early; spent only when lost.",
+        rare=True, at_least=0,
+    )  # fmt: skip
+    train_batch_size: int | None = flag(
+        None,
+        "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N).",
+        excludes=("sample_rate",),
+    )
+    sample_rate: str | None = flag(
+        None,
+        "Poisson sample rate q in place of --train_batch_size: a decimal or a fraction such as 1/14; "
+        "the gradient sum is divided by floor(qN).",
+        rare=True, **RATE,
+    )  # fmt: skip
+    truncated_poisson: bool = flag(
+        False,
+        "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has "
+        "the same shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
+        rare=True,
+    )
+    noise_bands: str = flag(
+        "1",
+        "Steps over which DP-SGD's noise is correlated, so that it cancels in their sum: 1 | 4 | 8 | 16, or 'auto' "
+        "for the one with the least computed error. As many groups of images take turns. With b bands, b - 1 vectors "
+        "like the model stay in memory.",
+        rare=True, choices=("1", "auto", "4", "8", "16"),
+    )  # fmt: skip
+    noise_multiplicity: int = flag(
+        6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
+    )
+    max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
+    learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
+    lr_scheduler: str = flag(
+        "constant",
+        f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.",
+        rare=True, choices=LR_SCHEDULERS,
+    )  # fmt: skip
+    lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.", rare=True, at_least=0)
+    ema_decay: float = flag(
+        0.999, "Decay of the averaged weights, warmed up; restarted at every stage.", rare=True, at_least=0, below=1
+    )
+    max_physical_batch_size: str = flag(
+        "64",
+        "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no "
+        "effect on the distribution of the result.",
+        read=int, or_else="auto", range="an integer of at least 1, or auto",
+    )  # fmt: skip
+    no_engine_tuning: bool = flag(
+        False,
+        "Form gradients per image in fixed ways, not in those that are fastest on this machine (a second or two of "
+        "timing on random numbers at the start); the same answer to rounding.",
+        rare=True,
+    )
+    mixed_precision: str | None = flag(
+        None,
+        "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; "
+        "unset: what `accelerate launch` was told or is configured to, else no.",
+    )
+
+    @property
+    def counted_steps(self) -> int:
+        """DP-SGD steps that the noise is calibrated for: those that are trained, and those that may be lost."""
+        return self.max_train_steps + self.restart_slack
+
+    @property
+    def physical_batch_size(self) -> int | None:
+        """`--max_physical_batch_size` as a number, `None` for `auto`."""
+        return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
+
+    @property
+    def precision(self) -> str:
+        """`--mixed_precision`, or what Accelerate's launcher was told."""
+        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+
+    def check(self) -> None:
+        if self.lr_warmup_steps and self.lr_scheduler == "constant":
+            raise UsageError(
+                "--lr_warmup_steps has no effect with --lr_scheduler constant; give --lr_scheduler "
+                "constant_with_warmup."
+            )
+        if self.lr_warmup_steps >= self.max_train_steps:
+            raise UsageError(
+                f"--lr_warmup_steps is {self.lr_warmup_steps}; give fewer than --max_train_steps "
+                f"{self.max_train_steps}."
+            )
+        if self.precision not in ("no", "bf16"):
+            reason = "is not supported"
+            if self.precision == "fp16":
+                reason = "needs loss scaling, which changes gradients before they are clipped"
+            raise UsageError(f"--mixed_precision {self.precision} {reason}; give bf16 or no.")
+        if self.truncated_poisson and self.noise_bands != "1":
+            raise UsageError(
+                f"--noise_bands {self.noise_bands} and --truncated_poisson exclude each other: correlated noise has "
+                "no proof for truncated samples; leave one of them out."
+            )
+
+
+@dataclass
+class CheckpointFlags:
+    """What DP-SGD leaves behind on its way."""
+
+    _argument_group_name = "run of DP-SGD"
+
+    checkpointing_steps: int | None = flag(
+        None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
+    )
+    checkpoints_total_limit: int = flag(
+        2,
+        "Checkpoints of DP-SGD that stay in private/; with more, `diffusers-dp evaluate --training_curve` shows the "
+        "way.",
+    )
+    report_to: str | None = flag(
+        None,
+        f"Tracker, one of {', '.join(TRACKERS)}: is told step, learning rate and epsilon at each checkpoint, and the "
+        "speed of the whole run, no loss or gradient norm; unset: none.",
+        choices=TRACKERS,
+    )
+    leaky_logs: bool = flag(
+        False,
+        "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, "
+        "never pass them on.",
+    )
+
+    def check(self) -> None:
+        if self.report_to is not None and importlib.util.find_spec(self.report_to) is None:
+            raise UsageError(
+                f"--report_to {self.report_to} needs a package: pip install diffusers_dp[{self.report_to}], or leave "
+                "it out."
+            )
+
+
+@dataclass
+class LoopFlags(DPSGDFlags, CheckpointFlags):
+    """What the loop of DP-SGD reads."""
+
+    @property
+    def reserved_together(self) -> int:
+        """Steps between two checkpoints: a crash can lose as many."""
+        return self.checkpointing_steps or max(1, self.max_train_steps // 10)

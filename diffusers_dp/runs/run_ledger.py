@@ -1,0 +1,95 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The ledger of a run, new or as an earlier start left it. No torch."""
+
+from pathlib import Path
+from typing import Any
+
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_file import ReleaseRows, other_releases
+from ..accounting.ledger_row import sampled_row
+from ..accounting.unprotected_ledger import UnprotectedLedger
+from ..data.images import PublicFacts
+from ..errors import IntegrityError
+from ..methods.config import sampling_of, target_delta
+from ..methods.flags import TrainingConfig
+from .identity import RunIdentity, note_asked
+
+
+def new_ledger(
+    path: Path | None, config: TrainingConfig, facts: PublicFacts, identity: RunIdentity | None = None
+) -> PrivacyLedger:
+    """The ledger of a run: at `path`, where one may lie already, or in memory for planning.
+
+    Args:
+        identity (`RunIdentity`, *optional*): Which release of `--dataset_id` it is; needed with that flag alone. At
+            `path` it is told of the first row.
+
+    Raises:
+        IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that
+            has asked.
+    """
+    sampling = sampling_of(config, facts.num_units)
+    delta = target_delta(config, facts.num_units)
+    release_id = None if identity is None else identity.release_id
+    others: list[ReleaseRows] = []
+    if path is None and config.dataset_id is not None and release_id is not None:
+        others = other_releases(
+            config.ledger_path,
+            dataset_id=config.dataset_id,
+            release_id=release_id,
+            unit_of_privacy=config.unit_of_privacy,
+        )
+    public_facts: dict[str, Any] = {
+        "image_shape": list(facts.image_shape),
+        "class_names": None if facts.class_names is None else list(facts.class_names),
+        "value_range": [0, 1],
+    }
+    if sampling is not None:
+        public_facts["normaliser"] = sampling.normaliser
+    if config.unit_column is not None:
+        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
+    if facts.held_out:  # evaluation holds out the same images
+        public_facts["held_out"] = {"images": facts.held_out, "ids": facts.ids, "column": config.data.id_column}
+    if config.evaluation_reserve is not None:
+        public_facts["evaluation_reserve"] = config.evaluation_reserve
+    if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise
+        unprotected = UnprotectedLedger(
+            path, target_delta=delta, num_images=facts.num_units, accountant=config.accountant,
+            public_facts=public_facts, unit_of_privacy=config.unit_of_privacy,
+        )  # fmt: skip
+        _bind(unprotected, config, identity)
+        return unprotected
+    ledger = PrivacyLedger(
+        path,
+        target_epsilon=config.target_epsilon,
+        target_delta=delta,
+        num_images=facts.num_units,
+        accountant=config.accountant,
+        public_facts=public_facts,
+        unit_of_privacy=config.unit_of_privacy,
+        dataset_id=config.dataset_id,
+        dataset_epsilon=config.dataset_epsilon,
+        release_id=release_id,
+        others=others,
+    )
+    _bind(ledger, config, identity)
+    if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
+        ledger.set_aside.append(
+            sampled_row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
+        )
+    return ledger
+
+
+def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity | None) -> None:
+    """Tells the run's identity of the ledger's first row, and refuses a ledger that has lost it. In memory nothing is
+    lost."""
+    if ledger.path is None or identity is None:
+        return
+    if identity.asked and not ledger.rows:
+        ledger.close()
+        raise IntegrityError(
+            f"{ledger.path} holds no row of this run, which has asked the images: restore the file, for what was "
+            "spent stays spent."
+        )
+    private = Path(config.output_dir, "private")
+    ledger.after_first_row = lambda: note_asked(private, identity)
