@@ -398,7 +398,7 @@ def check_base(folder: str | Path, base: dict[str, Any]) -> Iterator[str]:
     them is not used.
 
     Args:
-        folder (`str` or `Path`): Of the base.
+        folder (`str` or `Path`): Folder of the base.
         base (`dict`): As `base_of` returned it.
     """
     yield from check_reference(base)
@@ -1143,7 +1143,7 @@ def publishes_records(delta: float, number: int, unit: str) -> str:
     Whoever publishes one unit, drawn evenly, and does nothing else, is (0, 1/number)-private.
 
     Args:
-        delta (`float`): Of the guarantee.
+        delta (`float`): delta of the guarantee.
         number (`int`): N, the number of units, above 0.
         unit (`str`): The unit of privacy.
     """
@@ -1279,7 +1279,7 @@ def report(folder: str | Path, check_signature: CheckSignature | None = None, ba
 
     Args:
         folder (`str` or `Path`): The release.
-        check_signature (function, *optional*): Of the receipt: whether who was asked for signed it, and a sentence.
+        check_signature (function, *optional*): Function of the receipt: whether it is signed, and a sentence.
         base (`str` or `Path`, *optional*): Folder of the base, where the release is adapters of one.
     """
     try:

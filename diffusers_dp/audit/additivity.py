@@ -36,7 +36,7 @@ class DrawsByRecord(PrivateGenerator):
     A draw that is not one for each row is the same for all records.
 
     Args:
-        numbers (`torch.LongTensor` of shape `[rows]`): Of the rows' records, less than `records`.
+        numbers (`torch.LongTensor` of shape `[rows]`): Record of each row, less than `records`.
         records, draws (`int`): How many there are, and how many repetitions of each at most.
     """
 

@@ -23,7 +23,7 @@ def whitened(answers: Numbers, bands: Bands) -> Numbers:
     """`C U`, whose noise is z again.
 
     Args:
-        answers (array or tensor of shape `[T, ...]`): Of all steps of one block, the first one first.
+        answers (array or tensor of shape `[T, ...]`): Answers of all steps of one block, in their order.
     """
     return _along_steps(answers, [(k, value) for k, value in enumerate(bands.coefficients)])
 

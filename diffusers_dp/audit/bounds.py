@@ -20,7 +20,7 @@ def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, f
 
     Args:
         hits, trials (`int`): `0 <= hits <= trials`.
-        confidence (`float`): Of each limit, in (0, 1).
+        confidence (`float`): Confidence of each limit, in (0, 1).
 
     Returns:
         `tuple[float, float]`: The lower and the upper limit, in [0, 1].
@@ -116,9 +116,9 @@ def guess_coins(scores: np.ndarray, taken: np.ndarray, share: float = 1 / 3) -> 
     """An attacker who guesses only where the scores are extreme: the highest as "in", the lowest as "out".
 
     Args:
-        scores (`np.ndarray`, shape `[m]`): Of all canaries.
+        scores (`np.ndarray`, shape `[m]`): Scores of all canaries.
         taken (`np.ndarray` of bool, shape `[m]`): Whether the coin let a canary take part.
-        share (`float`, defaults to 1/3): Of the canaries that are guessed, half of them at each end; fixed beforehand.
+        share (`float`, defaults to 1/3): Share of canaries that are guessed, half of them at each end; fixed before.
 
     Returns:
         `tuple[int, int]`: Guesses and correct guesses.

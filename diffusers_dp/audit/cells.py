@@ -43,7 +43,7 @@ class Cell:
     """One way to ask. Truncated samples are of images alone.
 
     Args:
-        units (`bool`): Of units of several images.
+        units (`bool`): Whether units have several images.
         truncated (`bool`): Truncated Poisson samples.
         leaky (`bool`): `--leaky_logs`.
     """

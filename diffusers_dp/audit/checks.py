@@ -34,7 +34,7 @@ class Check:
     Args:
         name (`str`): What.
         observed, expected (`float`): In the unit that the name says.
-        p_value (`float`, *optional*): Of an honest implementation; `None` where nothing is random.
+        p_value (`float`, *optional*): Probability under an honest implementation; `None` where nothing is random.
         passed (`bool`): Whether it looks honest.
     """
 
@@ -59,7 +59,7 @@ class Declared:
         noise_multiplicity (`int`): K.
         epsilon, delta (`float`): What T steps are said to cost.
         truncated_batch_size (`int`, *optional*): The most records of a sample.
-        bands (`Bands`, *optional*): Of correlated noise; T is then a multiple of their number.
+        bands (`Bands`, *optional*): Bands of correlated noise; T is then a multiple of their number.
     """
 
     steps: int
@@ -108,8 +108,8 @@ def noise_checks(silent: np.ndarray, others: np.ndarray, std: float) -> list[Che
     and coordinate.
 
     Args:
-        silent (`np.ndarray`, shape `[T, m]`): Of the tensor that no loss uses.
-        others (`np.ndarray`, shape `[T, m]`): Of another tensor, NaN where a record may have touched it.
+        silent (`np.ndarray`, shape `[T, m]`): Answers for the tensor that no loss uses.
+        others (`np.ndarray`, shape `[T, m]`): Answers for another tensor, NaN where a record may have touched it.
         std (`float`): sigma C.
     """
     z = silent / std
@@ -257,7 +257,7 @@ class Outcome:
             formal one needs many canaries in one run. It holds at 95 %, so that an honest run may exceed its claim by
             chance.
         claimed_epsilon (`float`): What the estimate must not exceed.
-        formal_p_value (`float`, *optional*): Of the guesses that were right, under the claim; this rejects.
+        formal_p_value (`float`, *optional*): Probability of so many right guesses under the claim; this rejects.
     """
 
     noise_scale: float

@@ -41,10 +41,10 @@ class Mechanism:
     Args:
         sample_rate, noise_multiplier, max_grad_norm, normaliser, noise_multiplicity: q, sigma, C, divisor and K.
         truncated (`bool`): Truncated Poisson sampling.
-        delta (`float`): Of the claim.
+        delta (`float`): delta of the claim.
         max_images_per_unit (`int`, *optional*): Where a unit has several images.
         leaky_logs (`bool`): Whether the run keeps a leaky log.
-        bands (`Bands`, *optional*): Of correlated noise; `sample_rate` is that of all units.
+        bands (`Bands`, *optional*): Bands of correlated noise; `sample_rate` is that of all units.
     """
 
     sample_rate: float

@@ -79,8 +79,8 @@ class RunAudit:
 
     Args:
         build (`Callable`): Configuration, public facts and device to what is trained, newly made.
-        name (`str`): Of the script, for the report.
-        config, facts, plan: Of the run.
+        name (`str`): Name of the script, for the report.
+        config, facts, plan: Configuration, public facts and plan of the run.
         num_canaries (`int`): m, at most 0.8 N.
         steps (`int`): T of the honest run; a broken one has two fifths of them, and noise calibrated to those.
         device (`str`): Where they run.

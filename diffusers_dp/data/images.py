@@ -184,7 +184,7 @@ def open_images(cache_dir: str | Path, made_of: str) -> ImageArrays:
 
     Args:
         cache_dir (`str` or `Path`): As it was given to `load_images`.
-        made_of (`str`): Of the arrays that it returned.
+        made_of (`str`): Fingerprint of the arrays that it returned.
 
     Raises:
         `UsageError`: They are not there.

@@ -55,12 +55,12 @@ def map_images(
         images (`torch.Tensor` or `PickedImages` of uint8, shape `[n, C, H, W]`): See `stored_images`.
         readable (`torch.Tensor` of bool, shape `[n]`): The others are not looked at.
         encode (`Callable`): See `Encode`.
-        shape (`tuple`): Of one of its rows.
+        shape (`tuple`): Shape of one row.
         folder (`Path`): Where the rows are kept; a private one.
         made_of (`str`): The `fingerprint` of images and encoder.
         batch_size (`int`): Images at a time.
         at_most (`int`): The declared number of images, with which the bar ends.
-        device (`torch.device`): Of the batches.
+        device (`torch.device`): Device of the batches.
         shown (`bool`): Whether there is a bar.
         check (`Callable`): Called before rows are kept for a later start; raises where they must not be.
 

@@ -37,7 +37,7 @@ class PublicImages:
             autoencoder made of them.
         labels (`torch.Tensor` of int64, shape `[n]`, *optional*): Class of each, the number of classes where it is
             unknown.
-        num_classes (`int`, *optional*): Of their own label set.
+        num_classes (`int`, *optional*): Size of their own label set.
         class_names (tuple of `str`, *optional*): That label set.
         origin (`dict`): Id or "local folder", number, hash and licence, and how long they are trained on, for the
             receipt.
@@ -219,7 +219,7 @@ def licence_of(card_class: type[Any], place: str | Path) -> str:
     """What the metadata of a card states, "not stated" where it is none that could be a licence's name.
 
     Args:
-        card_class (`ModelCard` or `DatasetCard`): Of `huggingface_hub`.
+        card_class (`ModelCard` or `DatasetCard`): Class of `huggingface_hub`.
         place (`str` or `Path`): The file, or an id on the Hub.
     """
     try:

@@ -37,7 +37,7 @@ def load_share(processes: Processes, load: Callable[[], ImageArrays], cache_dir:
     otherwise there; what decoded it anew would replace the files that all have mapped, and could count an image twice.
 
     Args:
-        processes (`Processes`): Of the run.
+        processes (`Processes`): Processes of the run.
         load (`Callable`): `load_images` with its arguments.
         cache_dir (`str` or `Path`): The last of these, which all processes see.
 

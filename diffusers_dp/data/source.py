@@ -15,7 +15,7 @@ class DataSource:
         dataset_name (`str`, *optional*): Hub id or local folder.
         dataset_config_name (`str`, *optional*): Its configuration, where it has several.
         train_data_dir (`str`, *optional*): Folder of one folder of images per class, in place of `dataset_name`.
-        train_split, image_column (`str`): Of the data set.
+        train_split, image_column (`str`): Split and column of the data set.
         label_column, unit_column, key_column (`str`, *optional*): Class, unit and own id of each image.
         class_names (`tuple[str, ...]`, *optional*): The declared label set; unset: that of the data set.
         image_shape (`tuple[int, int, int]`): (channels, height, width) to which images are brought.
@@ -23,7 +23,7 @@ class DataSource:
         validation_size (`int`): Images that are held out: each by its id, or by that of its unit.
         max_image_pixels (`int`): An image of more pixels is not decoded, and counts as damaged.
         value_range (`tuple[float, float]`, *optional*): Declared black and white of images with more than 8 bits.
-        image_suffixes (`tuple[str, ...]`, *optional*): Of files in `train_data_dir` that are images; unset: those of
+        image_suffixes (`tuple[str, ...]`, *optional*): Suffixes of image files in `train_data_dir`; unset: those of
             pictures.
         declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
         own_files (`bool`): A card of `dataset_name` that names files of another place is refused, and a row that does

@@ -66,7 +66,7 @@ def check_folder(folder: Path, field: str) -> None:
     """Looks through a data set before `datasets` opens it.
 
     Args:
-        folder (`Path`): Of the data set.
+        folder (`Path`): Folder of the data set.
         field (`str`): Flag that named it, for messages.
 
     Raises:
@@ -86,9 +86,9 @@ def check_kind(kind: str, files: Sequence[str], name: str, is_known: Callable[[s
     """Raises `UsageError` for all but pictures and parquet, and for tables that would unpack to far more than it.
 
     Args:
-        kind (`str`): Of the builder that `datasets` chose.
-        files (sequence of `str`): Of all splits.
-        name (`str`): Of the data set, for messages.
+        kind (`str`): Name of the builder that `datasets` chose.
+        files (sequence of `str`): Files of all splits.
+        name (`str`): Name of the data set, for messages.
         is_known (`Callable`): Whether a file is a picture, or describes some.
     """
     import pyarrow as pa
@@ -116,9 +116,9 @@ def check_named_files(files: Sequence[str], folder: Path, name: str) -> None:
     """A card can name any file of this machine, or of whoever the token belongs to.
 
     Args:
-        files (sequence of `str`): Of all splits, as `datasets` found them.
-        folder (`Path`): Of the data set, where it is a folder.
-        name (`str`): Of the data set.
+        files (sequence of `str`): Files of all splits, as `datasets` found them.
+        folder (`Path`): Folder of the data set, if it is one.
+        name (`str`): Name of the data set.
 
     Raises:
         UsageError: One is of another place.

@@ -239,7 +239,7 @@ def charged_evaluation(
         row (`LedgerRow`): What was reserved.
         answers (`NoisyAnswers`): Keeps the answer, so that a run which resumes does not ask again.
         num_images (`int`): To draw, at least two of each class.
-        num_inference_steps, seed (`int`): Of drawing; the seed also of the classifier.
+        num_inference_steps, seed (`int`): Solver steps and seed of the images; the classifier has the same seed.
 
     Returns:
         `list[dict]`: Measurements from `Measurement.as_json`. The list is empty if the reserve was spent on a lost

@@ -68,7 +68,7 @@ def largest_physical_batch(
         image_shape (`tuple[int, int, int]`): (C, H, W).
         labelled (`bool`): Whether `row_loss` is given labels.
         at_most (`int`): The number of images of a whole step.
-        at_least (`int`, defaults to 1): Of a unit's images, which are never parted.
+        at_least (`int`, defaults to 1): Images of a unit, which are never parted.
         processes_here (`int`, defaults to 1): How many share the memory of a CPU.
 
     Returns:

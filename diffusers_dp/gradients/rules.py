@@ -149,7 +149,7 @@ def rule_of(module: nn.Module, name: str = "") -> Rule | None:
     """The rule of a layer's type, `None` where there is none.
 
     Args:
-        name (`str`): Of the layer in its model; with one, it is said where Opacus' grad sampler serves.
+        name (`str`): Name of the layer in its model; with one, a log line says where Opacus' grad sampler serves.
     """
     kind = type(module)
     own = _RULES.get(kind) or _RULES_OF_DIFFUSERS.get(f"{kind.__module__}.{kind.__qualname__}")

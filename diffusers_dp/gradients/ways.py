@@ -21,9 +21,9 @@ class Geometry(NamedTuple):
 
     Attributes:
         weight (`tuple[int, ...]`): Shape of the weight; of a convolution `[out, in / groups, height, width]`.
-        stride, padding, dilation (`tuple[int, int]`): Of a convolution.
-        groups (`int`): Of a convolution, or of a group norm.
-        eps (`float`): Of a group norm.
+        stride, padding, dilation (`tuple[int, int]`): Geometry of a convolution.
+        groups (`int`): Groups of a convolution or of a group norm.
+        eps (`float`): Epsilon of a group norm.
     """
 
     weight: tuple[int, ...]
@@ -46,7 +46,7 @@ class Way:
     Args:
         name (`str`): In a few words.
         gradient (`Callable`): Geometry, input, gradient of the output, K, to the gradient in parts.
-        fits (`Callable`): Of the same four, whether the way is exact there.
+        fits (`Callable`): Function of the same four arguments: whether the way is exact there.
         images (`int`): On how many it is timed: those of one call, where there are many calls.
     """
 

@@ -13,7 +13,7 @@ def check_images(flag: str, value: int, classes: int, values_of_an_image: int, f
 
     Args:
         flag (`str`), value (`int`): That says how many.
-        classes (`int`): Of each of which there are as many.
+        classes (`int`): Number of classes, each of which gets as many images.
         values_of_an_image (`int`): Channels times pixels.
         free (`int`, *optional*): Bytes of memory; `None` where another machine may make them.
 

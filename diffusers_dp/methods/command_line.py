@@ -51,7 +51,7 @@ def parser_of(config_class: type[Any], *, prog: str, description: str) -> argpar
     """
     Args:
         config_class (`type`): A dataclass that inherits from groups of flags. A group has an `_argument_group_name`.
-        prog, description (`str`): Of the help.
+        prog, description (`str`): Name and description in the help.
 
     Returns:
         `argparse.ArgumentParser`: Of all its flags; it raises `argparse.ArgumentError`.

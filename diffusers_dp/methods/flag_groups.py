@@ -170,7 +170,7 @@ class ScatteringFlags:
         """The features, with the defaults of both length scales filled in.
 
         Args:
-            length_scale (`float`, *optional*): Of the pixels' kernel.
+            length_scale (`float`, *optional*): Length scale of the pixels' kernel.
         """
         size = math.prod(image_shape) ** 0.5
         return ScatteringFeatures(

@@ -22,8 +22,8 @@ class PublicTraining:
 
     Args:
         images (`DataSource`): In the shape of the sensitive ones.
-        num_steps, batch_size (`int`), learning_rate (`float`), lr_warmup_steps (`int`): Of Adam.
-        mixture (`TimestepMixture`, *optional*): Of diffusion times.
+        num_steps, batch_size (`int`), learning_rate (`float`), lr_warmup_steps (`int`): Settings of Adam.
+        mixture (`TimestepMixture`, *optional*): Distribution of diffusion times.
     """
 
     images: DataSource
@@ -45,10 +45,10 @@ class OrdinaryTraining:
     Training before or after DP-SGD, for the time that it takes.
 
     Args:
-        num_steps, batch_size (`int`): Of Adam.
-        generator_channels (`int`, *optional*): Of a generator that draws in one call.
-        network (`dict`, *optional*): Of a separate diffusion model, as `models.unet_config` takes it. With neither,
-            it is the model that DP-SGD trains.
+        num_steps, batch_size (`int`): Settings of Adam.
+        generator_channels (`int`, *optional*): Channels of a generator that draws in one call.
+        network (`dict`, *optional*): Settings of another model, for `models.unet_config`. With neither, it is
+            the model that DP-SGD trains.
     """
 
     num_steps: int

@@ -160,9 +160,9 @@ class SensitiveImages(Door):
 
         Args:
             encode (`Callable`): Images `[b, C, H, W]` in [-1, 1] to float `[b, *shape]`, each row of its own record.
-            shape (`Sequence[int]`): Of a row, `[C, H, W]`.
+            shape (`Sequence[int]`): Shape of a row, `[C, H, W]`.
             cache (`Path`): A private folder, where the rows are kept as float16.
-            made_of (JSON value): Of the images, and all that decides what the encoder makes of one.
+            made_of (JSON value): Facts of the images and of all that decides what the encoder makes of one.
             batch_size (`int`, defaults to 8): Images at a time.
 
         Raises:

@@ -46,10 +46,10 @@ def features_of_zeros(
 
     Args:
         features (`Features`): To try.
-        image_shape (`Sequence[int]`), num_classes (`int`, *optional*): Of the records; `None`: no labels.
+        image_shape (`Sequence[int]`), num_classes (`int`, *optional*): Shape and classes; `None`: no labels.
         device (`torch.device`): Where they are computed.
-        clip_norm (`float`): Of the query: what is small against it is rounding.
-        name (`str`): Of the query, for the message.
+        clip_norm (`float`): Clip norm of the query: what is small against it is rounding.
+        name (`str`): Name of the query, for the message.
 
     Returns:
         `torch.Tensor` of shape `[1, d]`.
@@ -135,7 +135,7 @@ def try_loss(
 
     Args:
         model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
-        image_shape (`Sequence[int]`), num_classes (`int`, *optional*): Of the records; `None`: no labels.
+        image_shape (`Sequence[int]`), num_classes (`int`, *optional*): Shape and classes; `None`: no labels.
         at_most (`int`): Images at a time.
         fitting (`FittingParts`): Halves what does not fit into memory.
         device (`torch.device`): Where they are computed.

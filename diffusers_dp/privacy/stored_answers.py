@@ -23,8 +23,8 @@ class NoisyAnswers:
 
     Args:
         folder (`str` or `Path`): Where the answers lie, a folder for each; made when needed.
-        processes (`Processes`, *optional*): Of the run; the first one reads and writes, and gives the others what it
-            read.
+        processes (`Processes`, *optional*): Processes of the run; the first one reads and writes, and gives the others
+            what it read.
     """
 
     def __init__(self, folder: str | Path, processes: Processes | None = None):

@@ -168,7 +168,7 @@ def network_facts(
 
     Args:
         name (`str`): Folder or Hub id; a folder is not told.
-        sha256 (`str`): Of its weights.
+        sha256 (`str`): Hash of its weights.
         mean, std (`torch.Tensor`): As `preprocessing_of` returned them.
         resolution (`int`, *optional*): Side length that images are resized to.
     """

@@ -93,7 +93,7 @@ class Votes(Query):
         num_votes (`int`): k.
         threshold (`float`): H, in standard deviations of the noise.
         image_shape (`tuple[int, int, int]`): (C, H, W), for the stand-in.
-        candidates_sha256 (`str`, *optional*): Of the candidates, when they are known: a stored answer is about these.
+        candidates_sha256 (`str`, *optional*): Hash of the candidates, when known: a stored answer is about these.
         embedding (`dict`, *optional*): What decides what is near, when it is known: JSON values. The same holds.
     """
 
@@ -145,7 +145,7 @@ def draw_parents(votes: "torch.Tensor", num_drawn: int, generator: "torch.Genera
 
     Args:
         votes (`torch.Tensor` of shape `[classes, n]`): At least 0; noisy.
-        num_drawn (`int`): Of each class.
+        num_drawn (`int`): Number of images of each class.
         generator (`torch.Generator`): Public.
 
     Returns:

@@ -266,7 +266,7 @@ def read_shapes(path: Path, kinds: dict[str, int] = BYTES) -> dict[str, tuple[in
     bounds them.
 
     Args:
-        path (`Path`): Of the file.
+        path (`Path`): Path of the file.
         kinds (`dict[str, int]`): Types that its tensors may have, and the bytes of each number.
 
     Raises:

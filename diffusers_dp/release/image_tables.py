@@ -72,8 +72,8 @@ def load_images(name: str, folder: Path, *, largest_side: int = LARGEST_SIDE) ->
     allows, and pictures of another size.
 
     Args:
-        name (`str`): Of the release, for the message.
-        folder (`Path`): Of the release.
+        name (`str`): Name of the release, for the message.
+        folder (`Path`): Folder of the release.
         largest_side (`int`): Pixels of an image, at most.
 
     Raises:
@@ -98,7 +98,7 @@ def load_sampled(name: str, folder: Path) -> "datasets.Dataset":
     """The images that `diffusers-dp sample` drew, whose classes and size their own files tell.
 
     Args:
-        name (`str`): Of the folder, for the message.
+        name (`str`): Name of the folder, for the message.
         folder (`Path`): With `PARAMETERS_NAME`.
 
     Raises:

@@ -50,8 +50,8 @@ def check_component(folder: Path, name: str, kind: str, root: Path) -> None:
     weights that are there.
 
     Args:
-        folder (`Path`): Of the pipeline.
-        name (`str`): Of the component.
+        folder (`Path`): Folder of the pipeline.
+        name (`str`): Name of the component.
         kind (`str`): Its class, of Diffusers or transformers.
         root (`Path`): Where its files are, if `folder` holds links to them.
 

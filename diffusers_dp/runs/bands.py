@@ -31,7 +31,7 @@ def chosen_bands(
         asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
         ledger (`PrivacyLedger`): With what is asked before DP-SGD, which gets what is left.
         sample_rate (`float`): q, of all units.
-        counted_steps (`int`): Of DP-SGD, with those that may be lost.
+        counted_steps (`int`): Steps of DP-SGD, with those that may be lost.
         workload (`Workload`): Steps, learning rate and averaging, into which the noise goes.
         ids (`str`): What the id of an image is, see `Bands`.
 
@@ -60,7 +60,7 @@ def describe_bands(rows: dict[str, LedgerRow], errors: dict[int, float], unit: s
     were chosen mean.
 
     Args:
-        rows (`dict[str, LedgerRow]`): Of the plan.
+        rows (`dict[str, LedgerRow]`): Rows of the plan.
         errors (`dict[int, float]`): From `chosen_bands`.
         unit (`str`): What is sampled.
     """
@@ -85,7 +85,7 @@ def refuse_other_bands(asked: int | None, ledger: PrivacyLedger) -> None:
 
     Args:
         asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
-        ledger (`PrivacyLedger`): Of the run.
+        ledger (`PrivacyLedger`): Ledger of the run.
 
     Raises:
         UsageError: DP-SGD began with other bands, or with groups that followed from places.
@@ -107,7 +107,7 @@ def refuse_another_listing(known: str, found: str, ledger: PrivacyLedger) -> Non
 
     Args:
         known, found (`str`): `data.images.listing_of` at the first step, and now.
-        ledger (`PrivacyLedger`): Of the run.
+        ledger (`PrivacyLedger`): Ledger of the run.
 
     Raises:
         UsageError: The images have other ids, and steps with bands have been reserved.

@@ -160,7 +160,7 @@ def load_checkpoint(
         unet, ema, optimizer: Built as for the run that saved them, on any device.
         ledger_position (`dict[str, int]`): How long the ledger is **now**: longer than the checkpoint says (steps lost
             in a crash stay spent) or as long, never shorter.
-        processes (`Processes`, *optional*): Of the run; the first one reads and compares for all.
+        processes (`Processes`, *optional*): Processes of the run; the first one reads and compares for all.
 
     Returns:
         `dict[str, Any]`: `step`, the saved `ledger_position`, and the scalars of `ema` and `optimizer`.

@@ -141,7 +141,7 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
     else one from nothing as the flags describe it.
 
     Args:
-        facts (`PublicFacts`): Of the sensitive images.
+        facts (`PublicFacts`): Public facts of the sensitive images.
 
     Raises:
         UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts

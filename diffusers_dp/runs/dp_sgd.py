@@ -35,11 +35,10 @@ class Trained:
         loss (`RowLoss`): See `SensitiveImages.noisy_gradient`.
         backward (`Callable`, *optional*): From the noisy gradient of the model to that of the module, where they are
             two: sets `grad` of the module's parameters. It looks at noisy gradients and public data alone.
-        row_shape (`tuple[int, int, int]`, *optional*): Of a row, where it is no image.
-        optimizer (`torch.optim.Optimizer`, *optional*): Of the module's weights; unset: Adam with the run's learning
-            rate. Its state is tensors only.
-        opened (`Any`, *optional*): Of a model to audit: what it was made of, where that takes long to open. The run
-            takes it, as it was.
+        row_shape (`tuple[int, int, int]`, *optional*): Shape of a row that is not an image.
+        optimizer (`torch.optim.Optimizer`, *optional*): Its optimizer; unset: Adam with the run's learning rate.
+            Its state is tensors only.
+        opened (`Any`, *optional*): Parts of a model to audit that take long to open. The run takes them, as they were.
     """
 
     module: nn.Module

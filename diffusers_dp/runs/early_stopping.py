@@ -29,7 +29,7 @@ class EarlyStopping:
         feature_map (`FeatureMap`): What they are answers about.
         num_steps (`int`): Between two generators to compare.
         num_images (`int`), batch_size (`int`): Images that each of them draws, and how many at once.
-        processes (`Processes`): Of the run.
+        processes (`Processes`): Processes of the run.
         private (`Path`): Its private folder.
     """
 

@@ -87,7 +87,7 @@ class Population:
         Args:
             embed (`Embedding`): Images to `[b, D]`.
             lookahead (`int`): How many children are embedded, of which it is the mean; 0: the candidate is.
-            strength (`float`): Of such children.
+            strength (`float`): Strength of such children.
             device (`torch.device`): Where it is computed, and stays.
 
         Returns:

@@ -37,10 +37,10 @@ class Forecast:
 
     Args:
         where (`str`): The machine, in words.
-        step_seconds (`float`), steps (`int`): Of DP-SGD.
-        other_seconds (`float`): Of ordinary training before and after it.
-        memory_bytes (`int`): Of the weights, and of the images that are computed at once.
-        disk_bytes (`int`): Of decoded images, checkpoints and release.
+        step_seconds (`float`), steps (`int`): Seconds and number of steps of DP-SGD.
+        other_seconds (`float`): Seconds of ordinary training before and after it.
+        memory_bytes (`int`): Bytes of the weights and of the images that are computed at once.
+        disk_bytes (`int`): Bytes of decoded images, checkpoints and release.
     """
 
     where: str

@@ -33,7 +33,7 @@ class RunIdentity:
         asked (`bool`): Whether its ledger holds a row. Runs of earlier versions do not say it.
         listing (`str`): `data.images.listing_of` its images, where `--noise_bands` keeps them in the groups of their
             places; else empty, and not written.
-        training_facts (`dict`): Of its flags, as it began: what its receipt will say. Not written where empty.
+        training_facts (`dict`): Facts of its flags at its start, for its receipt. Not written where empty.
     """
 
     dataset_id: str | None = None

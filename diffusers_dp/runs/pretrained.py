@@ -60,10 +60,10 @@ class StartingModel:
         scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): To sample with: that of the pipeline, or the
             quicker one of the same noise levels.
         objective (`str`): `ddpm` or `edm`, which follows from the scheduler.
-        patch_size (`int`): Of the pipeline, where it folds patches into channels.
+        patch_size (`int`): Patch size of a pipeline that folds patches into channels.
         origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, and what a
             release cost, for the receipt; `None` of a model that begins from nothing.
-        receipt (`dict`, *optional*): Of a release of this library.
+        receipt (`dict`, *optional*): Receipt of a release of this library.
     """
 
     unet: UNet2DModel

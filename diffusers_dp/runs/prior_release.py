@@ -27,7 +27,7 @@ def receipt_of(folder: Path, index: dict[str, Any], what: str) -> dict[str, Any]
     """The receipt of a saved pipeline; `None` of one that says nothing of privacy, and so is no release.
 
     Args:
-        folder (`Path`): Of the pipeline.
+        folder (`Path`): Folder of the pipeline.
         index (`dict`): Its `model_index.json`.
         what (`str`): The flag and its value, for the message.
 
@@ -76,7 +76,7 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) ->
 
     Args:
         data (`DataSource`): The public images.
-        facts (`PublicFacts`): Of this run's images.
+        facts (`PublicFacts`): Public facts of this run's images.
         books: As `refuse_the_same_images` takes them.
 
     Raises:
@@ -132,10 +132,10 @@ def refuse_the_same_images(
     and what is assumed of it.
 
     Args:
-        facts (`PublicFacts`): Of this run's images.
+        facts (`PublicFacts`): Public facts of this run's images.
         what (`str`): The flag and its value, for the message.
         private, ledger_path (`Path`): This run's private folder and the file of its ledger.
-        dataset_id, unit_of_privacy (`str`): Of this run, as for `PrivacyLedger`.
+        dataset_id, unit_of_privacy (`str`): Data set and unit of this run, as for `PrivacyLedger`.
 
     Raises:
         UsageError: They are, or the ledger of the data set does not hold the release.

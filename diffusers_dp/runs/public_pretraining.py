@@ -83,7 +83,7 @@ def keep_pretrained(private: Path, pipeline: DiffusionPipeline, origin: dict[str
     Args:
         private (`Path`): The run's private folder.
         pipeline (`DiffusionPipeline`): The model.
-        origin (`dict`): Of the images; those of a release have an epsilon.
+        origin (`dict`): Origin of the images; those of a release have an epsilon.
         chosen (`bool`): Whether a noisy answer chose among the images.
     """
     folder = private / f".{KEPT_NAME}"

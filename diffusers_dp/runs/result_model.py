@@ -35,8 +35,8 @@ class ReleasedImages:
     """Images in batches, each as likely as any other.
 
     Args:
-        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Of a
-            release.
+        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Images
+            of a release.
     """
 
     def __init__(self, images: torch.Tensor, labels: torch.Tensor):
@@ -77,8 +77,8 @@ def model_of_images(
         open_images (`Callable`): Returns the images, when the model is there.
         facts (`PublicFacts`): The shape and the classes of the images.
         network (`dict`): As `models.unet_config` takes it.
-        num_steps, batch_size (`int`), learning_rate (`float`): Of Adam.
-        processes (`Processes`): Of the run.
+        num_steps, batch_size (`int`), learning_rate (`float`): Settings of Adam.
+        processes (`Processes`): Processes of the run.
     """
     model, denoiser, loss = new_image_model(facts, network, processes.device)
     images, size = open_images(), processes.part(batch_size)

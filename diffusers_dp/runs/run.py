@@ -59,7 +59,7 @@ class TrainingRun(Generic[Config]):
         config (`TrainingConfig`): The flags.
         facts (`PublicFacts`): What is public of the sensitive images.
         plan (`Plan`): What is asked, and what it costs.
-        processes (`Processes`): Of the run.
+        processes (`Processes`): Processes of the run.
         folder (`RunFolder`): Created, and locked.
         opened (`Any`, *optional*): See `Trained`.
         tried (`list[str]`, *optional*): What the pre-flight tried, see `Trained.kind`.
@@ -68,7 +68,7 @@ class TrainingRun(Generic[Config]):
         images (`SensitiveImages`): The door.
         ledger (`PrivacyLedger`): The run's own, or that of `--dataset_id`.
         answers (`NoisyAnswers`): What was asked once and stored.
-        checkpoint (`Path`, *optional*): Of DP-SGD, where an earlier start left one: all that comes before is over.
+        checkpoint (`Path`, *optional*): Checkpoint of DP-SGD from an earlier start: all that comes before is over.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class TrainingRun(Generic[Config]):
 
         Args:
             query (`Query`): One of the plan.
-            features (`Callable`, *optional*): Of images and labels; by default the query's own.
+            features (`Callable`, *optional*): Features of images and labels; by default the query's own.
             finish (`Callable`, *optional*): Post-processing, see `Query.answer`; by default the query's own.
             images (`SensitiveImages`, *optional*): A mapped door, in place of that to the images.
 
@@ -214,7 +214,7 @@ class TrainingRun(Generic[Config]):
         """What the first process makes of noisy answers and public data, once: a run that goes on reads it again.
 
         Args:
-            name (`str`): Of its folder in `private/`.
+            name (`str`): Name of its folder in `private/`.
             make (`Callable`): Returns it.
             meaning (`dict`): What it follows from: JSON values.
 
@@ -318,7 +318,7 @@ class TrainingRun(Generic[Config]):
 
         Args:
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
-            evaluation (sequence of `dict`): Of `evaluate`.
+            evaluation (sequence of `dict`): Measurements of `evaluate`.
 
         Returns:
             `Path`: The release, if this process made one.

@@ -41,7 +41,7 @@ def warm_up(
     Args:
         batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], or latents in float32, and their
             labels, if any.
-        title (`str`): Of the progress bar.
+        title (`str`): Title of the progress bar.
         lr_warmup_steps (`int`, defaults to 0): Steps in which the learning rate rises from 0.
     """
     weights = [*denoiser.parameters()]

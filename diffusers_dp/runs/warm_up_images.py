@@ -58,7 +58,7 @@ class MixedImages:
     central images teach it.
 
     Args:
-        central (`CentralImages`): Of the sensitive images.
+        central (`CentralImages`): Central images of the sensitive ones.
         public (`PublicImages`): The others.
         null_label (`int`): The row of the class table that stands for "no label".
     """
