@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEXTS = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = {"rows.jsonl": "case", "quality_cpu.jsonl": "recipe", "measured_before.jsonl": "name"}
+SAME = ("case", "data", "epsilon", "num_drawn", "recipe", "flags")  # rows that differ in their seeds alone
 BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
 NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`")
 MEASURES = re.compile(r"accurac|Fréchet|\bFID\b|\blegible\b|±", re.IGNORECASE)
@@ -44,9 +45,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["scored_on"] == "test":
-            group = (row["case"], row["data"], row["epsilon"], row["num_drawn"], row["flags"], row.get("draw", ""))
+            group = (*(row.get(name, "") for name in SAME), row.get("draw", ""))
             groups.setdefault(group, []).append(row)
-    for (case, data, epsilon, num_drawn, _, draw), same in groups.items():
+    for (case, data, epsilon, num_drawn, *_, draw), same in groups.items():
         accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
         others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
         minutes = mean_of([sum(row["minutes"].get(each, 0) for each in ("train", "draw")) for row in same], 1)
