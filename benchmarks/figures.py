@@ -5,8 +5,8 @@ from `results/rows.jsonl`. Other figures name the file and the row that they sta
 `rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, and the `name` of a line in
 `measured_before.jsonl`, which has the figures that were measured before there were rows.
 
-The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number with a per cent
-sign, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may
+The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number of per cent or of
+points, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may
 have that word. Code, headings and targets of links do not count. A figure stands in a generated block, or its
 paragraph names its row; for a table the paragraph before or after may do so. Published figures need no row: their
 paragraph or table, or the paragraph before the table, says "published" or cites arXiv, and does not say "measured".
@@ -29,7 +29,7 @@ BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
 NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`")
 MEASURES = re.compile(r"accurac|Fréchet|\bFID\b|\blegible\b|±", re.IGNORECASE)
 WORDS = re.compile(r"accurac|Fréchet|\bFID\b|\bs\.e\.|\breach(?:es|ed)? \W*\d|classif|\bCNN\b", re.IGNORECASE)
-PER_CENT = re.compile(r"(?<![\d.,])\d{1,2}(?:\.\d+)? ?%")
+PER_CENT = re.compile(r"(?<![\d.,])\d{1,2}(?:\.\d+)? ?(?:%|points\b)")
 DECIMAL = re.compile(r"(?<![\d.,-])\d+\.\d+(?!\d|\.\d|e-)")
 PUBLISHED = re.compile(r"(?<!as )\bpublish(?:ed|es)\b|arxiv", re.IGNORECASE)
 MEASURED = re.compile(r"(?<!not )\bmeasured\b", re.IGNORECASE)

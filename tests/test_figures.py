@@ -39,7 +39,7 @@ def test_tables_of_the_docs_are_those_of_the_rows(path):
     "planted",
     [
         "The recipe reaches 87.3 % on three seeds.", "Accuracy on test images is 0.87 after a minute.",
-        "Its Fréchet distance is 4.4.", "It was worse by 3.2 % (s.e. 0.3).", TABLE,
+        "Its Fréchet distance is 4.4.", "It was worse by 3.2 points (s.e. 0.3).", TABLE,
         "Accuracy in per cent:\n\n| epsilon | seed 0 |\n|---|---|\n| 10 | 87.3 |",
         "The published network reaches 80.9 %; we measured 87.3 %.", "As published, it reached 45.8 %.",
         "The recipe reaches 87.3 % (`rows: measured_before.jsonl no such row`).",
