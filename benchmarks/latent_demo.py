@@ -4,18 +4,14 @@
     python benchmarks/latent_demo.py model public_latent
     python benchmarks/latent_demo.py images path/to/mnist digits64
     accelerate launch training/train_dp_ldm.py --config mnist_cpu --dataset_name digits64
-    python benchmarks/latent_demo.py score digits64 runs/dp_lora/release --base public_latent
+    python benchmarks/rows.py run benchmarks/cases.yaml --only latent --data digits64=digits64 \\
+        --data public_latent=public_latent
 
 Public are scikit-learn's digits over crops of one of its two pictures (a temple in China); private are MNIST's digits
 over crops of the other one (a flower). The two share neither writers nor pictures. The pipeline is a
 `StableDiffusionPipeline`: an autoencoder that learned the public images, a text encoder of letters that learned
 nothing, and a UNet that learned the public latents under prompts such as `digit three`. Nothing here is private:
 `images` only writes a data set, as somebody's own would be.
-
-`score` draws 5,000 images from each release, latent or not, in its own process. A small CNN learns them, and is tested
-on real images: the test split, or with `--scored_on train` the last 10,000 training images, on which numbers of a
-recipe are chosen. It sees means of 2 x 2 pixels, or of `--pooling`. Its score is of private images, and no part of a
-release.
 """
 
 import argparse
@@ -180,32 +176,6 @@ def make_images(mnist: str, output: Path) -> None:
         print(f"{output}: {len(found):,} images of {split}")
 
 
-def score(args: argparse.Namespace) -> None:
-    """One JSON line for each release."""
-    import demo_accuracy
-
-    from diffusers_dp.release.latent_base import drawing_pipeline, load_base
-    from diffusers_dp.release.loading import load_verified
-
-    rows = datasets.load_dataset(str(args.real), split="test" if args.scored_on == "test" else "train[-10000:]")
-    real = torch.from_numpy(np.stack([np.asarray(image) for image in rows["image"]]))[:, None]
-    settings = {"num_inference_steps": args.num_inference_steps, "guidance_scale": args.guidance_scale}
-    for release in args.releases or [args.base]:
-        if release == args.base:
-            pipeline = drawing_pipeline(load_base(str(release)), dict(enumerate(PROMPTS)), PROMPTS)
-        else:
-            pipeline = load_verified(release, base=args.base)
-        images, labels = demo_accuracy.draw(pipeline, num_images=args.num_images, **settings)
-        accuracy = demo_accuracy.accuracy(
-            pooled(images, args.pooling), labels, pooled(real, args.pooling), torch.tensor(list(rows["label"]))
-        )
-        print(json.dumps({"release": str(release), **settings, args.scored_on: round(accuracy, 4)}), flush=True)
-
-
-def pooled(images: torch.Tensor, side: int) -> torch.Tensor:
-    return F.avg_pool2d(images.float(), side).round().byte()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="what", required=True)
@@ -218,19 +188,8 @@ def main() -> None:
     images = parts.add_parser("images", help="Write the private data set.")
     images.add_argument("mnist", help="Hub id or folder of MNIST.")
     images.add_argument("output", type=Path, help="New folder.")
-    scored = parts.add_parser("score", help="Accuracy of a classifier that learned drawn images alone.")
-    scored.add_argument("real", type=Path, help="Folder of the private data set.")
-    scored.add_argument("releases", type=Path, nargs="*", help="None: the public pipeline is scored as it is.")
-    scored.add_argument("--base", type=Path, required=True, help="Folder of the public pipeline.")
-    scored.add_argument("--num_images", type=int, default=5000)
-    scored.add_argument("--pooling", type=int, default=2, help="The classifier sees means of so many pixels squared.")
-    scored.add_argument("--scored_on", choices=("test", "train"), default="test")
-    scored.add_argument("--num_inference_steps", type=int, default=20)
-    scored.add_argument("--guidance_scale", type=float, default=1.0)
     args = parser.parse_args()
-    if args.what == "score":
-        score(args)
-    elif args.what == "model":
+    if args.what == "model":
         make_model(args.output, args.autoencoder_steps, args.unet_steps, args.copies, args.seed)
     else:
         make_images(args.mnist, args.output)

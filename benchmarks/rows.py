@@ -4,12 +4,17 @@
     python benchmarks/rows.py run benchmarks/cases.yaml --data mnist=path/to/mnist --only dpdm --jobs 2
     python benchmarks/rows.py bounds --data mnist=path/to/mnist
     python benchmarks/rows.py table
+    python benchmarks/rows.py docs                # writes the tables of the docs again
 
 A case names a method, a recipe, a data set, epsilons, seeds, further training flags, and the minutes that it may take.
 Each case runs in processes of its own on one core: training, `diffusers-dp verify`, `diffusers-dp sample`, and
-`benchmarks/scorer.py`, which see only what is in `release/`. `--jobs 2` runs two cases side by side. A row is written
-to `benchmarks/results/rows.jsonl` when its case is done, and a second call goes on with what has no row: an
-interrupted training resumes. All first seeds come first, so that a call that is stopped at any time still compares.
+`benchmarks/scorer.py`, which see only what is in `release/`. A release of images is scored as it is. `--jobs 2` runs
+two cases side by side. A row is written to `benchmarks/results/rows.jsonl` when its case is done, and a second call
+runs the cases that have no row: an interrupted training resumes. All first seeds come first, so that a call that is
+stopped at any time still compares.
+
+A sweep is a case with `vary`, flags with lists of values, and becomes a case for each point of the grid. Cases that
+differ in how they draw share one training. `{NAME}` in flags is the place that `--data NAME=PLACE` gives.
 
 Settings are chosen with `--scored_on train`, on training images; such rows stand in no table of test accuracies.
 Numbers measured on real images are private where these images are; MNIST's and CIFAR-10's are public.
@@ -23,89 +28,27 @@ import os
 import platform
 import queue
 import shutil
-import statistics
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
-from itertools import product
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
+from cases import Case, data_of, filled, read_cases
+from figures import table, write_docs
 from tqdm.auto import tqdm
+
+from diffusers_dp.runs.stages import STAGES
 
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "rows.jsonl"
-NOT_COVERED = "chosen on these training images by hand: not covered by epsilon"
 COMMAND = (sys.executable, "-m", "diffusers_dp.cli")
 GRACE = 60  # seconds that a training has to keep its state after its minutes are over
 RESUMABLE = 75
-
-
-@dataclass(frozen=True)
-class Case:
-    """One run that becomes one row.
-
-    Args:
-        name (`str`): Name of the case in the file of cases.
-        method (`str`): A method that `diffusers-dp train` knows.
-        data (`str`): Name of a data set that `--data` gives a place.
-        epsilon (`float`), seed (`int`): Of this run.
-        recipe (`str`, *optional*): A shipped recipe, or a file.
-        flags (`tuple[str, ...]`): Further training flags.
-        num_images (`int`, defaults to 5000): Images drawn from the release.
-        draw (`tuple[str, ...]`): Further flags of `diffusers-dp sample`.
-        minutes (`float`, defaults to 30): Minutes of one core that training may take.
-        settings (`str`): On which images its settings were chosen.
-    """
-
-    name: str
-    method: str
-    data: str
-    epsilon: float
-    seed: int
-    recipe: str | None = None
-    flags: tuple[str, ...] = ()
-    num_images: int = 5000
-    draw: tuple[str, ...] = ()
-    minutes: float = 30
-    settings: str = NOT_COVERED
-
-    @property
-    def key(self) -> str:
-        """A hash of all that decides about the row but the name."""
-        facts = {name: value for name, value in asdict(self).items() if name not in ("name", "minutes", "settings")}
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-
-    def training_flags(self, place: str) -> list[str]:
-        flags = ["--config", self.recipe] if self.recipe else []
-        flags += ["--dataset_name", place, "--target_epsilon", f"{self.epsilon:g}", "--seed", str(self.seed)]
-        return [*flags, *self.flags]
-
-
-def read_cases(path: Path) -> list[Case]:
-    """
-    Reads a file of cases: a list of mappings with the fields of `Case`, but `epsilons` and `seeds` in place of
-    `epsilon` and `seed`, and flags as one text. All first seeds come first.
-
-    Raises:
-        ValueError: A case has an unknown field, or lacks one.
-    """
-    grown: list[tuple[int, int, Case]] = []
-    for place, entry in enumerate(yaml.safe_load(path.read_text(encoding="utf-8"))):
-        entry = dict(entry)
-        epsilons, seeds = entry.pop("epsilons", [10]), entry.pop("seeds", [0])
-        entry |= {name: tuple(str(entry[name]).split()) for name in ("flags", "draw") if name in entry}
-        for (turn, seed), epsilon in product(enumerate(seeds), epsilons):
-            try:
-                grown.append((turn, place, Case(**entry, epsilon=float(epsilon), seed=int(seed))))
-            except TypeError as error:
-                raise ValueError(f"{path}: case {entry.get('name', place)}: {error}.") from None
-    return [case for _, _, case in sorted(grown, key=lambda item: item[:2])]
 
 
 class Stopped(Exception):
@@ -127,43 +70,56 @@ class Runner:
     output_dir: Path
     scored_on: str = "test"
     keep_images: bool = False
+    _trainings: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def row(self, case: Case, core: int | None) -> dict[str, Any]:
         """
         Raises:
             Stopped: A command failed, or training took longer than it may.
         """
-        folder = self.output_dir / f"{case.name}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.key}"
-        run, drawn = folder / "run", folder / f"drawn{case.num_images}"
+        folder = self.output_dir / f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
+        run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
         release = run / "release"
-        place = self.places[case.data]
-        if not (release / "privacy_receipt.json").exists():
-            resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
-            flags = [*case.training_flags(place), "--output_dir", str(run), "--skip_preflight", *resume]
-            self._call([*COMMAND, "train", case.method, *flags], folder, "train", core, case.minutes * 60)
-        self._call([*COMMAND, "verify", str(release)], folder, "verify", core)
-        if not (drawn / "README.md").exists():
+        with self.trains_once(case.training_key):
+            if not (release / "privacy_receipt.json").exists():
+                resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
+                flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
+                train = [*COMMAND, "train", case.method, *flags]
+                self._call(train, folder / "minutes.json", "train", core, case.minutes * 60)
+        self._call([*COMMAND, "verify", str(release)], minutes, "verify", core)
+        images = release if (release / "data").is_dir() else drawn
+        if images == drawn and not (drawn / "README.md").exists():
             sample = ["sample", str(release), "--num_images", str(case.num_images), "--output_dir", str(drawn)]
-            self._call([*COMMAND, *sample, "--seed", str(case.seed), *case.draw], folder, "draw", core)
-        score = [sys.executable, str(HERE / "scorer.py"), str(drawn), "--real", place, "--scored_on", self.scored_on]
-        numbers = json.loads(self._call(score, folder, "score", core).splitlines()[-1])
+            sample += ["--seed", str(case.seed), *filled(case.draw, self.places)]
+            self._call([*COMMAND, *sample], minutes, "draw", core)
+        score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
+        scored = self._call([*score, "--scored_on", self.scored_on], minutes, "score", core)
+        numbers = json.loads(scored.splitlines()[-1])
         receipt = json.loads((release / "privacy_receipt.json").read_text(encoding="utf-8"))
         if not self.keep_images:
-            shutil.rmtree(drawn)
-        minutes = json.loads((folder / "minutes.json").read_text())
+            shutil.rmtree(drawn, ignore_errors=True)
         return {
             "key": case.key, "case": case.name, "method": case.method, "recipe": case.recipe, "data": case.data,
             "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
             **numbers,
             "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"],
             "receipt_sha256": hashlib.sha256((release / "privacy_receipt.json").read_bytes()).hexdigest(),
-            "minutes": minutes, "commit": commit(), "machine": machine(), "settings": case.settings,
+            "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
+            "minutes_of_training": minutes_of_training(run), "commit": commit(), "machine": machine(),
+            "settings": case.settings,
         }  # fmt: skip
 
+    def trains_once(self, key: str) -> threading.Lock:
+        """A lock for each training: of two cases that share one, the second waits."""
+        with self._lock:
+            return self._trainings.setdefault(key, threading.Lock())
+
     def _call(
-        self, command: list[str], folder: Path, stage: str, core: int | None, seconds: float | None = None
+        self, command: list[str], minutes: Path, stage: str, core: int | None, seconds: float | None = None
     ) -> str:
-        """Runs a command on one core and returns its output. Its processor time is added to `minutes.json`."""
+        """Runs a command on one core and returns its output. Its processor time is added to the file `minutes`."""
+        folder = minutes.parent
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / f"{stage}.log"
         with open(log, "a", encoding="utf-8") as errors:
@@ -188,8 +144,7 @@ class Runner:
                 for timer in timers:
                     timer.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
-        minutes = folder / "minutes.json"
-        known = json.loads(minutes.read_text()) if minutes.exists() else {}
+        known = minutes_in(minutes)
         known[stage] = round(known.get(stage, 0) + (used.ru_utime + used.ru_stime) / 60, 3)
         minutes.write_text(json.dumps(known))
         if process.returncode == RESUMABLE and seconds is not None:
@@ -198,6 +153,20 @@ class Runner:
             said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
             raise Stopped(f"{stage} ended with exit code {process.returncode} and said: {said[-1]}")
         return output
+
+
+def minutes_in(file: Path) -> dict[str, float]:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def minutes_of_training(run: Path) -> dict[str, float]:
+    """Minutes of processor time of each stage that training finished, in the starts of a run together. What an
+    interruption lost, and the start of Python, are only in `minutes`."""
+    stages: dict[str, float] = {}
+    for line in (run / "private" / STAGES).read_text().splitlines():
+        stage = json.loads(line)
+        stages[stage["stage"]] = round(stages.get(stage["stage"], 0) + stage["processor_seconds"] / 60, 3)
+    return stages
 
 
 def claimed_epsilon(receipt: dict[str, Any]) -> float:
@@ -299,34 +268,6 @@ def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, A
             }  # fmt: skip
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Mean and standard error over seeds, a line for each case, as Markdown."""
-    lines = [
-        "| case | data | epsilon | seeds | drawn | cnn | mlp | logreg | Fréchet | precision | recall | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["scored_on"] == "test":
-            group = (row["case"], row["data"], row["epsilon"], row["num_drawn"], row["flags"])
-            groups.setdefault(group, []).append(row)
-    for (case, data, epsilon, num_drawn, _), same in groups.items():
-        accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
-        others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
-        minutes = mean_of([sum(row["minutes"].get(each, 0) for each in ("train", "draw")) for row in same], 1)
-        shown = "none" if epsilon is None else f"{epsilon:g}"
-        lines.append(" | ".join(
-            [f"| {case}", data, shown, str(len(same)), f"{num_drawn:,}", *accuracies, *others, f"{minutes} |"]
-        ))  # fmt: skip
-    return "\n".join(lines)
-
-
-def mean_of(values: list[float], digits: int) -> str:
-    """Mean, and in parentheses the standard error over seeds where there are several."""
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ({statistics.stdev(values) / len(values) ** 0.5:.{digits}f})"
-
-
 def places_of(pairs: Iterable[str]) -> dict[str, str]:
     if any("=" not in pair for pair in pairs):
         raise ValueError("--data takes NAME=PLACE")
@@ -349,9 +290,13 @@ def main(argv: list[str] | None = None) -> int:
     for each in (runs, limits):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
     parts.add_parser("table", help="Print a table of all rows.")
+    parts.add_parser("docs", help="Write the tables of the docs again.")
     args = parser.parse_args(argv)
     if args.what == "table":
         print(table(read_rows()))
+        return 0
+    if args.what == "docs":
+        print("\n".join(write_docs(read_rows())) or "Nothing changed.")
         return 0
     try:
         places = places_of(args.data)
@@ -363,7 +308,7 @@ def main(argv: list[str] | None = None) -> int:
                     print(line_of(row), flush=True)
             return 0
         cases = [case for case in read_cases(args.cases) if args.only in case.name]
-        missing = sorted({case.data for case in cases} - set(places))
+        missing = sorted({name for case in cases for name in data_of(case)} - set(places))
         if not cases or missing:
             raise ValueError(
                 f"give --data {missing[0]}=PLACE" if missing else f"no case's name contains {args.only!r}"

@@ -122,8 +122,9 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
             name: [float(hit[truth == each].mean()) for each in np.unique(truth)] for name, hit in hits.items()
         }
         result["accuracy_of_the_worst_class"] = {name: round(min(shares), 4) for name, shares in by_class.items()}
+    chosen = np.random.default_rng(0).permutation(len(drawn))[:NUM_REAL]  # images may come class by class
     drawn_features, real_features, test_features = map(
-        wavelet_features, (drawn.images[:NUM_REAL], train.images, test.images)
+        wavelet_features, (drawn.images[chosen], train.images, test.images)
     )
     precision, recall = precision_recall(real_features, drawn_features)
     result |= {
@@ -134,14 +135,21 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
     return result
 
 
-def read(folder: str | Path, split: str, image_column: str = "image", label_column: str = "label") -> ImageSet:
-    """Reads a split of a public data set, or what `diffusers-dp sample` wrote."""
+def read(folder: str | Path, split: str, image_column: str = "", label_column: str = "") -> ImageSet:
+    """Reads a split of a public data set, a release of images, or what `diffusers-dp sample` wrote. Columns without a
+    name are found by their types."""
     rows = datasets.load_dataset(str(folder), split=split)
-    label_column = label_column if label_column in rows.column_names else ""
+    image_column = image_column or first_of(rows, datasets.Image)
+    label_column = label_column or first_of(rows, datasets.ClassLabel)
     images = np.stack([np.asarray(image) for image in rows[image_column]])
     images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     labels = np.asarray(rows[label_column]) if label_column else None
     return ImageSet(np.ascontiguousarray(images), labels)
+
+
+def first_of(rows: datasets.Dataset, kind: type) -> str:
+    """Name of the first column of a type, or nothing."""
+    return next((name for name, feature in rows.features.items() if isinstance(feature, kind)), "")
 
 
 def real_images(folder: str | Path, scored_on: str, **columns: str) -> tuple[ImageSet, ImageSet]:
@@ -165,8 +173,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("drawn", help="Folder that `diffusers-dp sample` wrote.")
     parser.add_argument("--real", required=True, help="Hub id or folder of real images, with splits train and test.")
-    parser.add_argument("--image_column", default="image", help="Column of the real images.")
-    parser.add_argument("--label_column", default="label", help="Column of their classes.")
+    parser.add_argument("--image_column", default="", help="Column of the real images; unset: the first of images.")
+    parser.add_argument("--label_column", default="", help="Column of their classes; unset: the first of classes.")
     parser.add_argument("--scored_on", choices=("test", "train"), default="test", help="Choose settings on train.")
     args = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -78,7 +78,7 @@ class TrainingRun(Generic[Config]):
         self.method, self.config, self.facts, self.plan = method, config, facts, plan
         self.processes, self.folder = processes, folder
         self.opened, self.tried, self._asked = opened, tried, set[str]()
-        self.stages = StageTable()
+        self.stages = StageTable(folder.private if processes.is_first else None)
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
         set_seed(config.seed, device_specific=True)
         with folder.discarded_on_error():

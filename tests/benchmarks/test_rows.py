@@ -4,10 +4,14 @@
 import json
 from importlib import import_module
 
+import datasets
 import numpy as np
 import pytest
 
+from diffusers_dp import cli
 from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.registry import METHODS
 from support.images import write_dataset
 from support.places import ROOT
 
@@ -46,6 +50,52 @@ def test_a_case_keeps_its_key_under_another_name_and_limit(rows, tmp_path):
     assert rows.replace(case, name="other", minutes=1).key == case.key != rows.replace(case, seed=9).key
 
 
+def test_a_sweep_is_one_case_for_each_point_of_its_grid(rows, tmp_path):
+    (tmp_path / "sweep.yaml").write_text(
+        "- {name: a, method: feta_pro, data: d, flags: --p_std 1,\n"
+        "   vary: {p_mean: [0.4, 0.8], curriculum: ['none', mix]}}\n"
+    )
+    cases = rows.read_cases(tmp_path / "sweep.yaml")
+    assert [case.name for case in cases] == [
+        "a p_mean=0.4 curriculum=none", "a p_mean=0.4 curriculum=mix",
+        "a p_mean=0.8 curriculum=none", "a p_mean=0.8 curriculum=mix",
+    ]  # fmt: skip
+    assert cases[1].flags == ("--p_std", "1", "--p_mean", "0.4", "--curriculum", "mix")
+
+
+def test_places_stand_in_flags_and_not_in_the_key(rows, tmp_path):
+    (tmp_path / "base.yaml").write_text(
+        "- {name: a, method: dp_lora, data: d, flags: '--base_overlap none --public_data_dir {public}',\n"
+        "   draw: '--base {base}'}\n"
+    )
+    (case,) = rows.read_cases(tmp_path / "base.yaml")
+    assert rows.data_of(case) == {"d", "public", "base"}
+    filled = rows.filled(case.flags, {"public": "here", "base": "there"})
+    assert filled == ["--base_overlap", "none", "--public_data_dir", "here"]
+    with pytest.raises(SystemExit):
+        rows.main(["run", str(tmp_path / "base.yaml"), "--data", "d=x", "--data", "public=y"])
+
+
+def test_the_cases_that_come_along_are_understood(rows, tmp_path):
+    cases = rows.read_cases(ROOT / "benchmarks" / "cases.yaml")
+    assert len({case.key for case in cases}) == len(cases)
+    for case in cases:
+        places = {name: str(tmp_path / name) for name in rows.data_of(case)}
+        (tmp_path / case.data).mkdir(exist_ok=True)
+        config = load_config(case.training_flags(places), METHODS[case.method])
+        assert config.target_epsilon == case.epsilon and config.dataset_name == places[case.data]
+        sample = ["sample", "release", "--num_images", str(case.num_images), "--output_dir", "drawn"]
+        cli._parse([*sample, *rows.filled(case.draw, places)])
+
+
+def test_ways_to_draw_share_a_training(rows, tmp_path):
+    case = rows.read_cases(tmp_path / "cases.yaml")[0]
+    others = [rows.replace(case, draw=("--solver", "heun")), rows.replace(case, num_images=40)]
+    assert len({each.key for each in (case, *others)}) == 3
+    assert {each.training_key for each in others} == {case.training_key}
+    assert rows.replace(case, seed=9).training_key != case.training_key
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -66,14 +116,20 @@ def test_an_unknown_field_of_a_case_is_refused(rows, tmp_path, capsys):
     assert "epsilon_s" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_from_a_case_to_a_row_once(rows, tmp_path, capsys):
+@pytest.fixture
+def noise(tmp_path):
+    """A data set of two classes, without anything to learn."""
     rng = np.random.default_rng(0)
     folder = tmp_path / "noise"
     for split, number in (("train", 60), ("test", 30)):
         images = rng.integers(0, 256, (number, 1, 8, 8), dtype=np.uint8)
         write_dataset(folder, images, np.arange(number) % 2, ["a", "b"], split)
-    arguments = ["run", str(tmp_path / "cases.yaml"), "--only", "merf", "--data", f"noise={folder}", "--jobs", "2"]
+    return folder
+
+
+@pytest.mark.slow
+def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
+    arguments = ["run", str(tmp_path / "cases.yaml"), "--only", "merf", "--data", f"noise={noise}", "--jobs", "2"]
     arguments += ["--output_dir", str(tmp_path / "runs")]
     assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
     made = rows.read_rows()
@@ -81,8 +137,27 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, capsys):
     for row in made:
         assert row["num_drawn"] == 30 and row["epsilon_spent"] <= row["epsilon"] and len(row["accuracy"]) == 3
         assert set(row["minutes"]) == {"train", "verify", "draw", "score"} and len(row["receipt_sha256"]) == 64
+        of_training = row["minutes_of_training"]
+        assert {"frequency features", "generator", "samples and release"} <= set(of_training), of_training
+        assert sum(of_training.values()) <= row["minutes"]["train"] + 0.01
+    left = {path.name for path in tmp_path.glob("runs/*/*")}
+    assert {name for name in left if not name.startswith("minutes") and not name.endswith(".log")} == {"run"}
     assert rows.main(arguments) == 0 and rows.read_rows() == made, "nothing is done again"
     assert "4 cases, 4 of which have a row" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_release_of_images_is_scored_as_it_is(rows, tmp_path, noise):
+    (tmp_path / "psg.yaml").write_text(
+        "- {name: psg, method: psg, data: noise, flags: '--images_per_class 5 --classifier_width 8\n"
+        "   --max_train_steps 2 --train_batch_size 8 --num_train_images 60 --class_names a,b --resolution 8\n"
+        "   --num_channels 1 --accountant rdp'}\n"
+    )
+    arguments = ["run", str(tmp_path / "psg.yaml"), "--data", f"noise={noise}", "--output_dir", str(tmp_path / "runs")]
+    assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
+    (row,) = rows.read_rows()
+    assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "score"}
+    assert list(tmp_path.glob("runs/*/run/release/privacy_receipt.json")), "the release stays"
 
 
 def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkeypatch):
@@ -101,7 +176,7 @@ def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkey
 
 
 def test_the_table_has_means_and_standard_errors(rows):
-    shared = {"case": "a", "data": "d", "epsilon": 1.0, "num_drawn": 10, "flags": "", "scored_on": "test",
+    shared = {"case": "a", "data": "d", "epsilon": 1.0, "num_drawn": 10, "flags": "", "draw": "", "scored_on": "test",
               "precision": 0.5, "recall": 0.5, "minutes": {"train": 1.0, "draw": 0.5, "score": 9.0}}  # fmt: skip
     made = [
         {**shared, "frechet": value, "accuracy": dict.fromkeys(("cnn", "mlp", "logreg"), value)}
@@ -109,6 +184,19 @@ def test_the_table_has_means_and_standard_errors(rows):
     ]
     line = rows.table([*made, {**made[0], "scored_on": "train"}]).splitlines()[2]
     assert line.split(" | ")[2:6] == ["1", "2", "10", "50.00 (10.00)"] and line.endswith("1.5 (0.0) |")
+
+
+def test_the_scorer_finds_the_columns_of_a_data_set(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    scorer = import_module("scorer")
+    images = datasets.Dataset.from_dict(
+        {"img": [np.full((8, 8), 7, np.uint8)] * 2, "fine": [1, 0]},
+        datasets.Features({"img": datasets.Image(), "fine": datasets.ClassLabel(names=["a", "b"])}),
+    )
+    (tmp_path / "set" / "data").mkdir(parents=True)
+    images.to_parquet(tmp_path / "set" / "data" / "train-00000-of-00001.parquet")
+    read = scorer.read(tmp_path / "set", "train")
+    assert read.images.shape == (2, 1, 8, 8) and read.labels.tolist() == [1, 0]
 
 
 def test_the_scorer_tells_real_images_from_noise(monkeypatch):
@@ -124,6 +212,10 @@ def test_the_scorer_tells_real_images_from_noise(monkeypatch):
         return ImageSet(pixels, labels)
 
     train, test = images(300, False), images(100, False)
+    drawn = images(600, False)
+    by_class = drawn.subset(np.argsort(drawn.labels, kind="stable"))
+    monkeypatch.setattr(scorer, "NUM_REAL", 300)
+    assert scorer.score(by_class, train, test)["recall"] > 0.5, "all classes are compared"
     good, bad = scorer.score(images(300, False), train, test), scorer.score(images(300, True), train, test)
     assert min(good["accuracy"].values()) > 0.95 > 0.8 > bad["accuracy"]["cnn"]
     assert good["frechet"] < bad["frechet"] and good["recall"] > bad["recall"]

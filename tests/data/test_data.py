@@ -15,7 +15,6 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import digests_of, is_held_out
 from support.images import encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
-from support.places import ROOT, module_of
 
 
 @pytest.fixture
@@ -236,17 +235,6 @@ def test_a_label_column_of_another_type_is_refused(tmp_path, values, kind, label
     config = FETAProConfig(dataset_name=name, label_column=label_column, class_names="a,b")
     with pytest.raises(UsageError, match="--label_column .*label"):
         public_facts(config.data)
-
-
-def test_the_benchmark_keeps_real_test_images_private(tmp_path):
-    columns = {"image": image_bytes(encode(grey(7))), "label": [0]}
-    for split in ("train", "test"):
-        name = save_parquet(tmp_path / "set", columns, labelled(["a"]), split)
-    script = module_of(ROOT / "benchmarks" / "demo_accuracy.py")
-    folder = tmp_path / "out"
-    images, _ = script.real_test_images(["--dataset_name", name, "--resolution", "8"], folder)
-    assert len(images) == 1 and [path.name for path in folder.iterdir()] == ["private"]
-    assert (folder / "private").stat().st_mode & 0o777 == 0o700 and any((folder / "private" / "cache").iterdir())
 
 
 def test_without_labels_the_model_is_unconditional(tmp_path):

@@ -1,0 +1,148 @@
+"""Figures of the docs: tables that are made from rows, and the rule that each figure names its row.
+
+`python benchmarks/rows.py docs` writes every block between `<!-- rows: CASE, CASE -->` and `<!-- /rows -->` again,
+from `results/rows.jsonl`. Other figures name the file and the row that they stand in, as inline code:
+`rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, and the `name` of a line in
+`measured_before.jsonl`, which has the figures that were measured before there were rows.
+
+The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number of per cent or of
+points, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may
+have that word. Code, headings and targets of links do not count. A figure stands in a generated block, or its
+paragraph names its row; for a table the paragraph before or after may do so. Published figures need no row: their
+paragraph or table, or the paragraph before the table, says "published" or cites arXiv, and does not say "measured".
+"""
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TEXTS = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = {"rows.jsonl": "case", "quality_cpu.jsonl": "recipe", "measured_before.jsonl": "name"}
+SAME = ("case", "data", "epsilon", "num_drawn", "recipe", "flags")  # rows that differ in their seeds alone
+BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
+NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`")
+MEASURES = re.compile(r"accurac|Fréchet|\bFID\b|\blegible\b|±", re.IGNORECASE)
+WORDS = re.compile(r"accurac|Fréchet|\bFID\b|\bs\.e\.|\breach(?:es|ed)? \W*\d|classif|\bCNN\b", re.IGNORECASE)
+PER_CENT = re.compile(r"(?<![\d.,])\d{1,2}(?:\.\d+)? ?(?:%|points\b)")
+DECIMAL = re.compile(r"(?<![\d.,-])\d+\.\d+(?!\d|\.\d|e-)")
+PUBLISHED = re.compile(r"(?<!as )\bpublish(?:ed|es)\b|arxiv", re.IGNORECASE)
+MEASURED = re.compile(r"(?<!not )\bmeasured\b", re.IGNORECASE)
+NOT_TEXT = re.compile(r"\]\([^)\s]*\)|^#+ .*$", re.MULTILINE)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Mean and standard error over seeds, a line for each case, as Markdown."""
+    lines = [
+        "| case | data | epsilon | seeds | drawn | cnn | mlp | logreg | Fréchet | precision | recall | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["scored_on"] == "test":
+            group = (*(row.get(name, "") for name in SAME), row.get("draw", ""))
+            groups.setdefault(group, []).append(row)
+    for (case, data, epsilon, num_drawn, *_, draw), same in groups.items():
+        accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
+        others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
+        minutes = mean_of([sum(row["minutes"].get(each, 0) for each in ("train", "draw")) for row in same], 1)
+        shown = "none" if epsilon is None else f"{epsilon:g}"
+        name = f"{case} `{draw}`" if draw else case
+        lines.append(" | ".join(
+            [f"| {name}", data, shown, str(len(same)), f"{num_drawn:,}", *accuracies, *others, f"{minutes} |"]
+        ))  # fmt: skip
+    return "\n".join(lines)
+
+
+def mean_of(values: list[float], digits: int) -> str:
+    """Mean, and in parentheses the standard error over seeds where there are several."""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ({statistics.stdev(values) / len(values) ** 0.5:.{digits}f})"
+
+
+def written(text: str, rows: list[dict[str, Any]]) -> str:
+    """A text with its generated blocks made from these rows."""
+
+    def block(found: re.Match[str]) -> str:
+        cases = found[2].split(", ")
+        chosen = [row for case in cases for row in rows if row["case"] == case and row["scored_on"] == "test"]
+        missing = sorted(set(cases) - {row["case"] for row in chosen}, key=cases.index)
+        parts = [table(chosen)] if chosen else []
+        parts += [f"No row yet: {', '.join(missing)}."] if missing else []
+        return "\n\n".join([found[1], *parts, found[3]])
+
+    return BLOCK.sub(block, text)
+
+
+def cases_of(text: str) -> set[str]:
+    """Names of the cases whose rows a text shows."""
+    return {case for found in BLOCK.finditer(text) for case in found[2].split(", ")}
+
+
+def known_names() -> dict[str, set[str]]:
+    """Names of the rows in each file of results."""
+    return {
+        file: {json.loads(line)[key] for line in (RESULTS / file).read_text(encoding="utf-8").splitlines()}
+        for file, key in NAMES.items() if (RESULTS / file).exists()
+    }  # fmt: skip
+
+
+def without_row(text: str, known: dict[str, set[str]]) -> list[str]:
+    """
+    Applies the rule of this file.
+
+    Args:
+        text (`str`): Markdown.
+        known (`dict`): Names of the rows in each file.
+
+    Returns:
+        `list[str]`: Paragraphs and tables with figures of ours that name no row.
+    """
+    text = BLOCK.sub("", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
+    found = []
+    for place, block in enumerate(blocks):
+        before, after = blocks[max(0, place - 1) : place], blocks[place + 1 : place + 2]
+        if not block.lstrip().startswith("|"):
+            before = after = []
+        near = [*before, block, *after]
+        if states_figure(block, near) and not is_published(block, before) and not names_row(near, known):
+            found.append(block)
+    return found
+
+
+def prose(block: str) -> str:
+    return re.sub(r"`[^`\n]*`|\*", "", NOT_TEXT.sub("", block))
+
+
+def states_figure(block: str, near: Iterable[str]) -> bool:
+    numbers = prose(block)
+    words = "\n".join(prose(each) for each in near)
+    return bool(
+        (WORDS.search(words) and PER_CENT.search(numbers)) or (MEASURES.search(words) and DECIMAL.search(numbers))
+    )
+
+
+def is_published(block: str, before: Iterable[str]) -> bool:
+    """Whether a paragraph, or a table with what stands before it, has figures of others alone."""
+    return not MEASURED.search(prose(block)) and any(PUBLISHED.search(prose(each)) for each in (block, *before))
+
+
+def names_row(near: Iterable[str], known: dict[str, set[str]]) -> bool:
+    """Whether rows are named, all of which exist."""
+    named = [pair for block in near for pair in NAMED.findall(block)]
+    return bool(named) and all(name in known.get(file, ()) for file, name in named)
+
+
+def write_docs(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Writes the generated blocks of all texts, and returns the names of those that changed."""
+    for path in TEXTS:
+        text = path.read_text(encoding="utf-8")
+        if (new := written(text, rows)) != text:
+            path.write_text(new, encoding="utf-8")
+            yield str(path.relative_to(ROOT))
