@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Fixtures of several test files: the training script, and a release that was made honestly."""
 
+import gc
 import os
 import random
 import shutil
@@ -34,6 +35,10 @@ PLACES = {f"test_{name}": place for place, name in enumerate(LONGEST)}
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: PLACES.get(item.path.stem, len(PLACES)))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # a million objects of what was imported, which no collection of garbage need look at again
 
 
 @pytest.fixture(autouse=True)
