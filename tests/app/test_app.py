@@ -4,8 +4,6 @@
 import io
 import json
 import shutil
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 
@@ -58,18 +56,6 @@ def pixels(drawn):
 def test_a_model_is_opened_with_its_receipt_and_classes(opened, honest):
     assert opened.folder == honest and not opened.problems and opened.card_agrees
     assert opened.class_names == ("class 0", "class 1", "class 2") and opened.receipt["delta"] == 1e-5
-
-
-def test_reading_a_guarantee_loads_no_torch(honest):
-    code = (
-        "import sys; from diffusers_dp.app import budget, views; from diffusers_dp.app.shelf import Shelf\n"
-        "from diffusers_dp.commands.app import Limits\n"
-        "shelf = Shelf([sys.argv[1]], Limits()); opened = shelf.open(sys.argv[1]); views.guarantee(opened)\n"
-        "budget.plan_of_receipt(opened.receipt)\n"
-        "assert 'torch' not in sys.modules and 'gradio' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(honest)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 class TestRefusals:
@@ -228,7 +214,18 @@ class TestDrawing:
         with pytest.raises(UsageError, match="'cat' is no class of .*: choose from class 0, class 1, class 2"):
             labels_of(order_of(classes=("class 1", "cat")), opened)
 
-    def test_only_two_models_are_kept(self, honest, tmp_path):
+    def test_only_two_models_are_kept(self, honest, tmp_path, monkeypatch):
+        """The processes are stand-ins here."""
+
+        class Painter:
+            is_alive = True
+
+            def __init__(self, *_, **__): ...
+
+            def close(self):
+                self.is_alive = False
+
+        monkeypatch.setattr("diffusers_dp.app.shelf.Painter", Painter)
         names = [str(shutil.copytree(honest, tmp_path / str(i))) for i in range(3)]
         shelf = Shelf(names, LIMITS)
         painters = [shelf.painter(shelf.open(name)) for name in names]
