@@ -53,6 +53,12 @@ def entropy_of_this_test(request, monkeypatch):
     monkeypatch.setattr(random, "_urandom", stream)  # of `secrets`, and so of numpy's unseeded generators
 
 
+@pytest.fixture(autouse=True)
+def quick_forecast(monkeypatch):
+    """One call of each step says how long a run takes; `test_forecast.py` has the others."""
+    monkeypatch.setattr("diffusers_dp.runs.forecast.LONG_ENOUGH", 0.0)
+
+
 @pytest.fixture
 def watching(monkeypatch):
     """Losses, features and encoders of this test note what they are shown. A door would refuse that, and show losses

@@ -56,7 +56,8 @@ def lora_header(entries, data=b""):
 
 def _many_entries(release):
     entries = {
-        f"unet.l{i}.lora_A.weight": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(MILLION // 10)
+        f"unet.l{i}.lora_A.weight": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+        for i in range(MILLION // 10)
     }
     lora_header(entries)(release)
 
