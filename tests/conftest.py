@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.privacy.kept_state import KeptState
@@ -51,6 +52,14 @@ def entropy_of_this_test(request, monkeypatch):
     stream = np.random.default_rng(zlib.crc32(request.node.nodeid.encode())).bytes
     monkeypatch.setattr(os, "urandom", stream)
     monkeypatch.setattr(random, "_urandom", stream)  # of `secrets`, and so of numpy's unseeded generators
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    """A command in this process takes every core; the tests after it would wait for them."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
