@@ -118,12 +118,13 @@ def ask_all(run):
         run.ask(query)
 
 
-def test_a_method_that_asks_what_it_planned_is_released(flags, tmp_path):
+@pytest.mark.parametrize("reserve", [[], ["--evaluation_reserve", "0.1"]], ids=["", "with a reserve, left unspent"])
+def test_a_method_that_asks_what_it_planned_is_released(reserve, flags, tmp_path):
     def train(run):
         ask_all(run)
         run.release(Index())
 
-    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight"])
+    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", *reserve])
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
@@ -173,15 +174,6 @@ def test_a_resumed_run_reads_its_stored_answers_and_is_released(flags, tmp_path)
         with pytest.raises(UsageError, match="a stop"):
             run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", *more])
     run_method(replace(OWN, train=lambda run: run.release(Index())), preflight, [*flags, "--skip_preflight", *RESUME])
-    assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
-
-
-def test_what_is_set_aside_for_the_evaluation_may_stay_unspent(flags, tmp_path):
-    def train(run):
-        ask_all(run)
-        run.release(Index())
-
-    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", "--evaluation_reserve", "0.1"])
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
