@@ -95,40 +95,28 @@ class TestRefusals:
         monkeypatch.setattr("diffusers_dp.release.loading.verify", None)
         self.refused(release, "is too large: .* up to 10 MB", error=UsageError)
 
-    def test_images_that_are_too_large(self, release):
-        config = json.loads((release / "unet" / "config.json").read_text())
-        (release / "unet" / "config.json").write_text(json.dumps({**config, "sample_size": 4096}))
-        self.refused(release, "4096 pixels", allow_unverified=True)
-
-    def test_classes_that_are_too_many(self, release):
-        """Each gets a name on the page: a config of a few bytes could fill the memory."""
-        path = release / "unet" / "config.json"
-        config = json.loads(path.read_text())
-        path.write_text(json.dumps({**config, "num_class_embeds": 10**9}))
-        self.refused(release, "has 999,999,999 classes, and 10,000 is the most", allow_unverified=True)
-
     @pytest.mark.parametrize(
-        ("name", "change"),
+        ("name", "change", "words"),
         [
-            ("unet/config.json", {"num_class_embeds": "many"}),
-            ("unet/config.json", {"sample_size": float("inf")}),
-            ("model_index.json", {"patch_size": float("inf")}),
-            ("model_index.json", {"id2label": ["a", "b"]}),
+            ("unet/config.json", {"sample_size": 4096}, "4096 pixels"),
+            ("unet/config.json", {"num_class_embeds": 10**9}, "has 999,999,999 classes, and 10,000 is the most"),
+            *((name, change, "no model of this library") for name, change in (
+                ("unet/config.json", {"num_class_embeds": "many"}),
+                ("unet/config.json", {"sample_size": float("inf")}),
+                ("model_index.json", {"patch_size": float("inf")}),
+                ("model_index.json", {"id2label": ["a", "b"]}),
+                ("model_index.json", {"unet": ["subprocess", "Popen"]}),
+                ("model_index.json", {"scheduler": ["pipeline", "X"]}),
+                ("model_index.json", {"_class_name": "X"}),
+            )),
         ],
-    )
-    def test_a_config_that_none_of_ours_has(self, release, name, change):
+    )  # fmt: skip
+    def test_a_config_that_none_of_ours_has(self, release, name, change, words):
+        """Each class gets a name on the page: a config of a few bytes could fill the memory. Whatever is installed
+        could be named in an index."""
         config = json.loads((release / name).read_text())
         (release / name).write_text(json.dumps({**config, **change}))
-        self.refused(release, "no model of this library", allow_unverified=True)
-
-    def test_a_model_index_that_names_another_class(self, release):
-        """Whatever is installed could be named there."""
-        path = release / "model_index.json"
-        for change in ({"unet": ["subprocess", "Popen"]}, {"scheduler": ["pipeline", "X"]}, {"_class_name": "X"}):
-            index = json.loads(path.read_text())
-            path.write_text(json.dumps({**index, **change}))
-            self.refused(release, "no model of this library", allow_unverified=True)
-            path.write_text(json.dumps(index))
+        self.refused(release, words, allow_unverified=True)
 
     def test_only_who_sits_at_the_machine_may_type_a_path(self, release, monkeypatch):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
