@@ -77,9 +77,15 @@ def watching(monkeypatch):
 
 
 @pytest.fixture
-def script(monkeypatch):
-    """FETA-Pro's script as a module; it leaves the threads of the test process alone."""
-    return load("feta_pro", monkeypatch)
+def script(request, monkeypatch):
+    """The script of the file's `METHOD` as a module; it leaves the threads of the test process alone."""
+    return load(getattr(request.module, "METHOD", "feta_pro"), monkeypatch)
+
+
+@pytest.fixture
+def flags(request, tmp_path):
+    """A run of the file's `FLAGS` on images in folders."""
+    return [*request.module.FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 @pytest.fixture

@@ -97,11 +97,6 @@ OWN = Method(
 OWN_DP_SGD = replace(OWN, note="It trains.", mechanisms=("DP-SGD",), config=OwnDPSGDConfig)
 
 
-@pytest.fixture
-def flags(tmp_path):
-    return [*FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
-
-
 def asked(tmp_path):
     return [row["stage"] for row in read_ledger(tmp_path / "run")[1]] if ledger_of(tmp_path / "run").exists() else []
 
