@@ -138,11 +138,12 @@ def same_noise_for_every_tensor(monkeypatch):
     noise(monkeypatch, fault)
 
 
-def same_noise_for_every_coordinate(monkeypatch):
-    noise(
+def noise_of(draw):
+    """Other draws of a tensor's noise."""
+    return lambda monkeypatch: noise(
         monkeypatch,
         lambda total, *, std, normaliser, generator: {
-            n: (t + generator.normal((), std)) / normaliser for n, t in total.items()
+            n: (t + draw(t, std, generator)) / normaliser for n, t in total.items()
         },
     )
 
@@ -153,25 +154,6 @@ def uniform_noise(monkeypatch):
         return torch.from_numpy(draws).float().view(tuple(shape))
 
     monkeypatch.setattr(PrivateGenerator, "normal", normal)
-
-
-def noise_from_the_public_seed(monkeypatch):
-    noise(
-        monkeypatch,
-        lambda total, *, std, normaliser, generator: {
-            n: (t + torch.randn(t.shape) * std * getattr(generator, "noise_scale", 1.0)) / normaliser
-            for n, t in total.items()
-        },
-    )
-
-
-def noise_nobody_can_turn_off(monkeypatch):
-    noise(
-        monkeypatch,
-        lambda total, *, std, normaliser, generator: {
-            n: (t + torch.randn(t.shape) * std) / normaliser for n, t in total.items()
-        },
-    )
 
 
 def a_key_that_never_changes(monkeypatch):
@@ -305,13 +287,17 @@ FAULTS = {
     "noise reused now and then": (noise_reused_now_and_then, "noise: largest correlation of any two steps"),
     "one noise for all tensors": (same_noise_for_every_tensor, "noise: correlation of two tensors"),
     "one noise for all coordinates": (
-        same_noise_for_every_coordinate, "noise: one step's sum over coordinates, standard deviation",
+        noise_of(lambda t, std, generator: generator.normal((), std)),
+        "noise: one step's sum over coordinates, standard deviation",
     ),
     "uniform noise": (uniform_noise, "noise: normal shape (Kolmogorov-Smirnov)"),
     "noise from the public seed": (
-        noise_from_the_public_seed, "noise: correlation of two steps under the same public seeds",
+        noise_of(lambda t, std, generator: torch.randn(t.shape) * std * getattr(generator, "noise_scale", 1.0)),
+        "noise: correlation of two steps under the same public seeds",
     ),
-    "noise that the audit cannot turn off": (noise_nobody_can_turn_off, "was not rejected"),
+    "noise that the audit cannot turn off": (
+        noise_of(lambda t, std, generator: torch.randn(t.shape) * std), "was not rejected",
+    ),
     "a key that never changes": (a_key_that_never_changes, "noise: correlation of two empty steps"),
     "no noise on an empty sample": (no_noise_on_an_empty_sample, "every parameter, an empty sample"),
     "no noise on biases": (no_noise_on_biases, "noise: standard deviation in every parameter"),
