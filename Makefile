@@ -12,7 +12,7 @@
 # DEMO_ARGS  added to the training command of the demo:    make demo DEMO_ARGS="--target_epsilon 1"
 # TEST_ARGS  added to pytest:                              make test TEST_ARGS="-k ledger"
 # JOBS       test processes, each on one thread:           make test JOBS=8
-#            (one more than two cores: a third of their time, tests wait)
+#            (one more than two cores: a third of their time, tests wait); what Python compiled is kept for all of them
 # MUTANT_ARGS  added to the run of faults:                 make mutants MUTANT_ARGS="--only noise"
 
 PYTHON ?= python3
@@ -38,7 +38,7 @@ demo: $(STAMP)
 	$(LAUNCH) training/train_feta_pro.py --output_dir runs/demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow $(TEST_ARGS)

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Fixtures of several test files: the training script, and a release that was made honestly."""
 
+import gc
 import os
 import random
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.privacy.kept_state import KeptState
@@ -27,13 +29,17 @@ remember_accounting()
 # They take most of the time, and begin: a worker that had one of them at the end would let the others wait.
 LONGEST = (
     "app_browser golden processes crash train_feta_pro verify recipes planning audit_mechanism accounting "
-    "train_methods evaluate_options image_cache evaluate audit_run plan preflight worker_pool sample"
+    "train_dp_ldm train_methods evaluate_options image_cache evaluate audit_run plan preflight worker_pool sample"
 ).split()
 PLACES = {f"test_{name}": place for place, name in enumerate(LONGEST)}
 
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: PLACES.get(item.path.stem, len(PLACES)))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # a million objects of what was imported, which no collection of garbage need look at again
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +54,20 @@ def entropy_of_this_test(request, monkeypatch):
     monkeypatch.setattr(random, "_urandom", stream)  # of `secrets`, and so of numpy's unseeded generators
 
 
+@pytest.fixture(autouse=True)
+def same_threads():
+    """A command in this process takes every core; the tests after it would wait for them."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def quick_forecast(monkeypatch):
+    """One call of each step says how long a run takes; `test_forecast.py` has the others."""
+    monkeypatch.setattr("diffusers_dp.runs.forecast.LONG_ENOUGH", 0.0)
+
+
 @pytest.fixture
 def watching(monkeypatch):
     """Losses, features and encoders of this test note what they are shown. A door would refuse that, and show losses
@@ -57,9 +77,15 @@ def watching(monkeypatch):
 
 
 @pytest.fixture
-def script(monkeypatch):
-    """FETA-Pro's script as a module; it leaves the threads of the test process alone."""
-    return load("feta_pro", monkeypatch)
+def script(request, monkeypatch):
+    """The script of the file's `METHOD` as a module; it leaves the threads of the test process alone."""
+    return load(getattr(request.module, "METHOD", "feta_pro"), monkeypatch)
+
+
+@pytest.fixture
+def flags(request, tmp_path):
+    """A run of the file's `FLAGS` on images in folders."""
+    return [*request.module.FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 @pytest.fixture

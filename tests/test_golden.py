@@ -175,7 +175,7 @@ def check_learned(folder, place, name=None):
 
 def test_it_is_noticed_when_another_seed_is_drawn(data, tmp_path, monkeypatch):
     """The comparison of weights tells seeds apart."""
-    name = "dpdm_truncated"
+    name = "dpdm_last_step"
     place = tmp_path / "golden"
     runs.put(name, "stopped", place)
     given = runs.flags(CASES[name], place, data, [*RESUME, "--seed", "1"])

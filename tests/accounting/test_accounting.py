@@ -255,9 +255,9 @@ def test_gaussians_need_the_analytic_noise():  # R8
 # Calibration.
 
 
-@pytest.mark.parametrize("target", [0.1, 1.0, 10.0, 30.0])
+@pytest.mark.parametrize("target", [0.1, 1.0, 10.0])
 def test_calibration_lands_just_below_the_target(target):
-    before = [({0.1: 400.0, 1.0: 26.6, 10.0: 7.4, 30.0: 2.0}[target], 1, 1)]
+    before = [({0.1: 400.0, 1.0: 26.6, 10.0: 7.4}[target], 1, 1)]
     sigma = calibrate(1 / 14, 2100, before=before, target=target, delta=FETA_DELTA)
 
     def at(sigma):

@@ -2,6 +2,7 @@
 """The audit of the mechanism: honest code passes, and each planted fault is noticed by the statistic that is made for
 it."""
 
+import functools
 import itertools
 import math
 from dataclasses import replace
@@ -42,10 +43,23 @@ def small_audits(monkeypatch):
     monkeypatch.setattr(mechanism_module, "RECORDS_PER_STEP", 120)
 
 
-def audit(mechanism=MECHANISM, runs=canary_runs):
+def checks_of(mechanism=MECHANISM):
     checks = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True)
-    checks += parameter_noise_checks(mechanism, stand_in())
-    return Audit("mechanism", {}, {"dp_sgd": runs(mechanism, quick=True)}, checks, 0.0)
+    return checks + parameter_noise_checks(mechanism, stand_in())
+
+
+def runs_of(mechanism=MECHANISM):
+    return canary_runs(mechanism, quick=True)
+
+
+@functools.cache
+def honest():
+    """What honest code gives: a fault is looked for in one of the two."""
+    return runs_of(), checks_of()
+
+
+def audit(runs, checks):
+    return Audit("mechanism", {}, {"dp_sgd": runs}, checks, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +71,8 @@ def audit(mechanism=MECHANISM, runs=canary_runs):
     ids=str,
 )  # fmt: skip
 def test_honest_code_passes_and_broken_noise_is_noticed(changes):
-    found = audit(replace(MECHANISM, **changes))
+    mechanism = replace(MECHANISM, **changes)
+    found = audit(runs_of(mechanism), checks_of(mechanism))
     assert found.verdict == "VALID" and not found.reasons
     honest, off, halved = found.outcomes["dp_sgd"]
     assert not honest.failures and honest.formal_p_value > 1e-5
@@ -123,11 +138,12 @@ def same_noise_for_every_tensor(monkeypatch):
     noise(monkeypatch, fault)
 
 
-def same_noise_for_every_coordinate(monkeypatch):
-    noise(
+def noise_of(draw):
+    """Other draws of a tensor's noise."""
+    return lambda monkeypatch: noise(
         monkeypatch,
         lambda total, *, std, normaliser, generator: {
-            n: (t + generator.normal((), std)) / normaliser for n, t in total.items()
+            n: (t + draw(t, std, generator)) / normaliser for n, t in total.items()
         },
     )
 
@@ -138,25 +154,6 @@ def uniform_noise(monkeypatch):
         return torch.from_numpy(draws).float().view(tuple(shape))
 
     monkeypatch.setattr(PrivateGenerator, "normal", normal)
-
-
-def noise_from_the_public_seed(monkeypatch):
-    noise(
-        monkeypatch,
-        lambda total, *, std, normaliser, generator: {
-            n: (t + torch.randn(t.shape) * std * getattr(generator, "noise_scale", 1.0)) / normaliser
-            for n, t in total.items()
-        },
-    )
-
-
-def noise_nobody_can_turn_off(monkeypatch):
-    noise(
-        monkeypatch,
-        lambda total, *, std, normaliser, generator: {
-            n: (t + torch.randn(t.shape) * std) / normaliser for n, t in total.items()
-        },
-    )
 
 
 def a_key_that_never_changes(monkeypatch):
@@ -276,6 +273,10 @@ STD, STEPS = "noise: standard deviation", "noise: correlation of consecutive ste
 LARGEST = "clipping: largest contribution to a step, in C"
 SMALLEST = "clipping: smallest contribution to a step, in C"
 WORST = "sensitivity of stand-in, in C"
+CHECKED = (  # the others are of runs
+    "sensitivity", "every parameter", "noise: standard deviation in every parameter",
+    "noise: correlation of two steps under the same public seeds", "noise: correlation of two empty steps",
+)  # fmt: skip
 FAULTS = {
     "noise off": (noise_of_another_size(lambda std: 0.0), STD),
     "noise halved": (noise_of_another_size(lambda std: std / 2), STD),
@@ -286,13 +287,17 @@ FAULTS = {
     "noise reused now and then": (noise_reused_now_and_then, "noise: largest correlation of any two steps"),
     "one noise for all tensors": (same_noise_for_every_tensor, "noise: correlation of two tensors"),
     "one noise for all coordinates": (
-        same_noise_for_every_coordinate, "noise: one step's sum over coordinates, standard deviation",
+        noise_of(lambda t, std, generator: generator.normal((), std)),
+        "noise: one step's sum over coordinates, standard deviation",
     ),
     "uniform noise": (uniform_noise, "noise: normal shape (Kolmogorov-Smirnov)"),
     "noise from the public seed": (
-        noise_from_the_public_seed, "noise: correlation of two steps under the same public seeds",
+        noise_of(lambda t, std, generator: torch.randn(t.shape) * std * getattr(generator, "noise_scale", 1.0)),
+        "noise: correlation of two steps under the same public seeds",
     ),
-    "noise that the audit cannot turn off": (noise_nobody_can_turn_off, "was not rejected"),
+    "noise that the audit cannot turn off": (
+        noise_of(lambda t, std, generator: torch.randn(t.shape) * std), "was not rejected",
+    ),
     "a key that never changes": (a_key_that_never_changes, "noise: correlation of two empty steps"),
     "no noise on an empty sample": (no_noise_on_an_empty_sample, "every parameter, an empty sample"),
     "no noise on biases": (no_noise_on_biases, "noise: standard deviation in every parameter"),
@@ -326,8 +331,9 @@ FAULTS = {
 
 @pytest.mark.parametrize(("plant", "caught_by"), FAULTS.values(), ids=FAULTS)
 def test_planted_faults_are_caught(plant, caught_by, monkeypatch):
+    runs, checks = honest()
     plant(monkeypatch)
-    found = audit()
+    found = audit(runs, checks_of()) if caught_by.startswith(CHECKED) else audit(runs_of(), checks)
     assert found.verdict == "INCONCLUSIVE"
     assert any(caught_by in reason for reason in found.reasons), found.reasons
 
@@ -340,13 +346,7 @@ def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
             honest, off, halved = canary_runs(MECHANISM, quick=True)
             assert name in off.faults
             # Even where all else passes, it decides the verdict.
-            found = Audit(
-                "mechanism",
-                {},
-                {"dp_sgd": [replace(honest, checks=[], gaussian_estimate=0, formal_p_value=1.0), off, halved]},
-                [],
-                0.0,
-            )
+            found = audit([replace(honest, checks=[], gaussian_estimate=0, formal_p_value=1.0), off, halved], [])
             assert found.verdict == "INCONCLUSIVE" and f"dp_sgd (noise off): {name}" in found.reasons
 
 
@@ -354,12 +354,12 @@ def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
     """What fails for another reason does not show that broken noise would be noticed; and a broken run that is missing
     shows nothing."""
     runs = canary_runs(MECHANISM, quick=True)
-    assert Audit("mechanism", {}, {"dp_sgd": runs}, [], 0.0).verdict == "VALID"
+    assert audit(runs, []).verdict == "VALID"
     deaf = replace(runs[1], checks=[exact_check("clipping: x", 2.0, 1.0), exact_check("noise: x", 1.0, 1.0)])
-    reasons = Audit("mechanism", {}, {"dp_sgd": [runs[0], deaf, runs[2]]}, [], 0.0).reasons
+    reasons = audit([runs[0], deaf, runs[2]], []).reasons
     assert reasons == ["dp_sgd (noise off): clipping: x", "dp_sgd: the run with the noise off was not rejected"]
     for some in (runs[:1], runs[:2], runs[::2], runs[1:]):
-        assert Audit("mechanism", {}, {"dp_sgd": some}, [], 0.0).verdict == "INCONCLUSIVE"
+        assert audit(some, []).verdict == "INCONCLUSIVE"
     assert Audit("mechanism", {}, {}, [], 0.0).verdict == "INCONCLUSIVE"
 
 

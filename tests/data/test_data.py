@@ -181,11 +181,16 @@ def test_plain_labels_need_declared_names(tmp_path):
     assert arrays.readable.tolist() == [True, True, False, False] and arrays.labels.tolist() == [0, 1, 0, 0]
 
 
-def test_labels_as_text(tmp_path):
-    features = datasets.Features({"image": datasets.Image(), "kind": datasets.Value("string")})
-    columns = {"image": image_bytes(*[encode(grey())] * 3), "kind": ["b", "a", "c"]}
+@pytest.mark.parametrize(
+    ("kind", "values", "class_names"),
+    [("string", ["b", "a", "c"], "a,b"), ("large_string", ["1", "0", "7"], "0,1")],
+    ids=["words", "digits are names"],
+)
+def test_labels_as_text(tmp_path, kind, values, class_names):
+    features = datasets.Features({"image": datasets.Image(), "kind": datasets.Value(kind)})
+    columns = {"image": image_bytes(*[encode(grey())] * 3), "kind": values}
     name = save_parquet(tmp_path / "set", columns, features)
-    config = FETAProConfig(dataset_name=name, label_column="kind", class_names="a,b")
+    config = FETAProConfig(dataset_name=name, label_column="kind", class_names=class_names)
     _, arrays = read_images(config, tmp_path)
     assert arrays.labels.tolist() == [1, 0, 0] and arrays.readable.tolist() == [True, True, False]
 
@@ -205,14 +210,6 @@ def test_images_that_are_not_called_so(tmp_path):
         assert (arrays.images[0] == value).all()
     with pytest.raises(UsageError, match="--image_column 'text' holds no images"):
         public_facts(FETAProConfig(dataset_name=str(tmp_path / "set"), image_column="text").data)
-
-
-def test_digits_as_text_are_names(tmp_path):
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("large_string")})
-    columns = {"image": image_bytes(*[encode(grey())] * 3), "label": ["1", "0", "7"]}
-    name = save_parquet(tmp_path / "set", columns, features)
-    _, arrays = read_images(FETAProConfig(dataset_name=name, class_names="0,1"), tmp_path)
-    assert arrays.labels.tolist() == [1, 0, 0] and arrays.readable.tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(

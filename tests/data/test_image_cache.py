@@ -82,8 +82,9 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(image_parts, "PART_IMAGES", 4)
 
 
-@pytest.mark.parametrize("validation_size", [0, 6])
-@pytest.mark.parametrize(("part", "num_processes"), [(1, 1), (4, 1), (100, 1), (4, 3)])
+@pytest.mark.parametrize(
+    ("part", "num_processes", "validation_size"), [(1, 1, 6), (4, 1, 0), (100, 1, 0), (100, 1, 6), (4, 3, 6)]
+)
 def test_the_same_arrays_as_in_memory(tmp_path, monkeypatch, validation_size, num_processes, part):
     monkeypatch.setattr(image_parts, "PART_IMAGES", part)
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
@@ -439,8 +440,11 @@ class Damaged:
         return records
 
 
-@pytest.mark.parametrize("broken", [(), (0, 1, 2, 3), tuple(range(23))], ids=["none", "a part", "all"])
-@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize(
+    ("broken", "num_processes"),
+    [((), 1), ((0, 1, 2, 3), 1), (tuple(range(23)), 1), ((0, 1, 2, 3), 2)],
+    ids=["none", "a part", "all", "a part of several processes"],
+)
 def test_nothing_is_said_of_broken_images(tmp_path, monkeypatch, capfd, small_parts, broken, num_processes):
     """Neither a line, nor how often and how far the bar moves, but for its times; nor how large the files are."""
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)

@@ -22,6 +22,7 @@ from support.flags import DIFFUSION_METHODS, RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.runs import check_finished, load, read_ledger, status, write_images
 
 
+FLAGS = SHORT_FETA_PRO
 OWN = {
     "feta_pro": SHORT_FETA_PRO[len(SHORT_RUN) :],
     "dp_feta": "--spatial_steps 1 --num_central_images 2 --spatial_batch_size 6".split(),
@@ -43,11 +44,6 @@ def after(function, happened):
         return result
 
     return both
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*SHORT_FETA_PRO, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 @pytest.mark.parametrize("method", DIFFUSION_METHODS)

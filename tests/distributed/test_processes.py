@@ -413,8 +413,9 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
     (tmp_path / "stopped.py").write_text(SIGNALLED.format(signal="SIGTERM"))
     run = tmp_path / "run"
     flags = [*FEW_STEPS, "--checkpointing_steps", "8", *write_images(tmp_path / "images"), "--output_dir", run]
-    stopped = launch(2, tmp_path / "stopped.py", ROOT / "training" / "train_dpdm.py", *flags)
-    assert "exitcode  : 75" in stopped.stderr and stopped.stderr.count(f"error: {STOPPED}") == 1
+    script = ROOT / "training" / "train_dpdm.py"
+    stopped = forked.run(tmp_path / "stopped.py", script, *flags, folder=tmp_path, count=2)
+    assert stopped.returncode == 75 and stopped.stderr.count(f"error: {STOPPED}") == 1
     assert status(run) == {"exit_code": 75, "message": STOPPED}
     assert (run / "private" / "checkpoint-4").is_dir() and not (run / "release").exists()
     _, rows = read_ledger(run)

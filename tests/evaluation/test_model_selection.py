@@ -24,16 +24,15 @@ def values(rows):
     return {row.metric.removeprefix("model selection: "): row.value for row in rows}
 
 
-def test_the_same_ranking():
-    ranking = Ranking(NAMES, (50.0, 60.0, 70.0, 80.0), (10.0, 11.0, 12.0, 13.0))
-    expected = {"Spearman correlation": 1.0, "top-1 agrees": 1.0, "regret": 0.0}
-    assert values(ranking.measurements({})) == pytest.approx(expected)
-
-
-def test_the_reverse_ranking():
-    ranking = Ranking(NAMES, (50.0, 60.0, 70.0, 80.0), (93.0, 92.0, 91.0, 90.5))
-    expected = {"Spearman correlation": -1.0, "top-1 agrees": 0.0, "regret": 2.5}
-    assert values(ranking.measurements({})) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("real", "expected"),
+    [((10.0, 11.0, 12.0, 13.0), (1.0, 1.0, 0.0)), ((93.0, 92.0, 91.0, 90.5), (-1.0, 0.0, 2.5))],
+    ids=["the same", "the reverse"],
+)
+def test_the_ranking(real, expected):
+    ranking = Ranking(NAMES, (50.0, 60.0, 70.0, 80.0), real)
+    names = ("Spearman correlation", "top-1 agrees", "regret")
+    assert values(ranking.measurements({})) == pytest.approx(dict(zip(names, expected, strict=True)))
     assert ranking.names[ranking.chosen] == "d"
 
 

@@ -190,17 +190,25 @@ def test_a_rule_that_miscounts_is_refused(monkeypatch):
             gradient(make_door(count=count, num_images=count), nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
 
 
-def test_no_trained_layer_in_the_loss_is_refused():
-    class Past(nn.Module):
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda layer, rows: layer.forward(rows), "no trained layer.*forward"),
+        (lambda layer, rows: layer(input=rows), r"Linear 'layer' is called by keyword.*write layer\(x\)"),
+    ],
+    ids=["past the layer", "by keyword"],
+)
+def test_a_layer_that_is_called_otherwise_is_refused_in_a_sentence(call, words):
+    class Otherwise(nn.Module):
         def __init__(self):
             super().__init__()
             self.layer = nn.Linear(64, 2)
 
         def forward(self, x):
-            return self.layer.forward(x.flatten(1))
+            return call(self.layer, x.flatten(1))
 
-    with pytest.raises(UnsupportedModel, match="no trained layer.*forward"):
-        gradient(make_door(), Past())
+    with pytest.raises(UnsupportedModel, match=words):
+        gradient(make_door(), Otherwise())
 
 
 @pytest.mark.parametrize("noise_multiplicity", [1, 3])
@@ -213,16 +221,3 @@ def test_rows_may_be_declared(noise_multiplicity):
     with pytest.raises(UnsupportedModel, match="was given another number of rows"):
         with per_example_gradients(model, noise_multiplicity, num_rows=4 * noise_multiplicity):
             model(rows[:2]).sum().backward()
-
-
-def test_a_layer_that_is_called_by_keyword_is_refused_in_a_sentence():
-    class ByKeyword(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(64, 3)
-
-        def forward(self, rows):
-            return self.layer(input=rows.flatten(1))
-
-    with pytest.raises(UnsupportedModel, match=r"Linear 'layer' is called by keyword.*write layer\(x\)"):
-        gradient(make_door(), ByKeyword())

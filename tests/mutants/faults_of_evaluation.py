@@ -74,7 +74,7 @@ EVALUATION = (
         "diffusers_dp/verify.py",
         "    elif bool(outputs) != (receipt.get(",
         "    elif False and (receipt.get(",
-        ("release/test_verify.py::test_what_denies_a_guarantee_is_named",),
+        ("release/test_forgeries.py::test_a_lie_is_refused",),
     ),
     Fault(
         "a private choice is divided by how many images can be read",
@@ -116,7 +116,7 @@ EVALUATION = (
         "diffusers_dp/verify.py",
         "    elif found and not asked:",
         "    elif False and not asked:",
-        ("release/test_verify.py::test_what_denies_a_guarantee_is_named",),
+        ("release/test_forgeries.py::test_a_lie_is_refused",),
     ),
     Fault(
         "what was asked out of the reserve is set aside again",

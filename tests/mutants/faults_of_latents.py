@@ -64,14 +64,14 @@ LATENT_FAULTS = (
         MAPPED,
         "    if is_out_of_memory(error) or should_reduce_batch_size(error):\n",
         "    if False:\n",
-        (f"{TESTS}out_of_memory_stops_the_run",),
+        (f"{TESTS}what_is_no_record_s_fault_stops_the_run",),
     ),
     Fault(
         "an encoder that breaks makes blanks of all",
         MAPPED,
         "    row = rows_of(blanks)[:1]",
         "    row = images[:1].half()",
-        (f"{TESTS}an_encoder_that_breaks_for_all_is_no_record_s_fault",),
+        (f"{TESTS}what_is_no_record_s_fault_stops_the_run",),
     ),
     Fault(
         "latents of another encoder are read",

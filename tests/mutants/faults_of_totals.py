@@ -185,7 +185,7 @@ FORGED = (
         VERIFIER,
         'r"(?! |.*  )[\\w .-]{1,100}(?<! )"',
         'r"[\\w .-]{1,100}"',
-        (f"{LIE}a_lie_about_units_is_refused",),
+        (f"{LIE}a_lie_about_groups_or_units_is_refused",),
     ),
     Fault(
         "the verifier takes a number of units with a decimal point",
@@ -199,7 +199,7 @@ FORGED = (
         VERIFIER,
         '    return "groups that take turns are not parallel" if event.get("partition") is not None else None',
         "    return None",
-        (f"{LIE}a_lie_about_groups_is_refused[parallel groups]",),
+        (f"{LIE}a_lie_about_groups_or_units_is_refused[parallel groups]",),
     ),
     Fault(
         "the verifier takes a release that is derived from itself",

@@ -223,16 +223,13 @@ class TestSolversOnGaussianData:
     """1024 images of 64 pixels: the mean is known to 0.0008, the standard deviation to 0.3 %."""
 
     @pytest.mark.parametrize(("kwargs", "tolerance"), SOLVERS)
-    def test_mean_and_std(self, kwargs, tolerance):
-        images = draw(gaussian_pipeline(MEANS[:1]), batch_size=1024, **kwargs) * 2 - 1
+    def test_mean_and_std(self, kwargs, tolerance, scheduler=EDMDPMSolverMultistepScheduler):
+        images = draw(gaussian_pipeline(MEANS[:1], scheduler=scheduler), batch_size=1024, **kwargs) * 2 - 1
         assert images.mean() == pytest.approx(-0.1, abs=0.004)
         assert images.std() == pytest.approx(GaussianUNet.std, rel=tolerance)
 
     def test_euler_scheduler(self):
-        pipeline = gaussian_pipeline(MEANS[:1], scheduler=EDMEulerScheduler)
-        images = draw(pipeline, batch_size=1024, num_inference_steps=200) * 2 - 1
-        assert images.mean() == pytest.approx(-0.1, abs=0.004)
-        assert images.std() == pytest.approx(GaussianUNet.std, rel=0.03)
+        self.test_mean_and_std({"num_inference_steps": 200}, 0.03, EDMEulerScheduler)
 
     @pytest.mark.parametrize("solver", ["dpm", "heun"])
     def test_each_label_has_its_mean(self, solver):

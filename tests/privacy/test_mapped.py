@@ -101,26 +101,21 @@ def test_a_black_image_is_no_blank_and_a_missing_one_stays_one(tmp_path):
 
 
 @pytest.mark.usefixtures("watching")
-def test_out_of_memory_stops_the_run(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "always"),
+    [(torch.OutOfMemoryError("CUDA out of memory."), False), (RuntimeError("device-side assert"), True)],
+    ids=["no memory, once", "an encoder that breaks for all"],
+)
+def test_what_is_no_record_s_fault_stops_the_run(error, always, tmp_path):
     calls = []
 
     def encode(images):
         calls.append(len(images))
-        if calls.count(5) == 1:  # not in the trial, and once
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+        if len(images) == 5 and (always or calls.count(5) == 1):  # not in the trial
+            raise error
         return images[:, :, :4, :4]
 
-    with pytest.raises(torch.OutOfMemoryError):
-        encoded(make_door(images=images_of()), encode, tmp_path, (1, 4, 4))
-
-
-def test_an_encoder_that_breaks_for_all_is_no_record_s_fault(tmp_path):
-    def encode(images):
-        if len(images) == 5:
-            raise RuntimeError("device-side assert")
-        return images[:, :, :4, :4]
-
-    with pytest.raises(RuntimeError, match="device-side"):
+    with pytest.raises(type(error), match=str(error)):
         encoded(make_door(images=images_of()), encode, tmp_path, (1, 4, 4))
 
 

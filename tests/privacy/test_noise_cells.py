@@ -122,8 +122,6 @@ def test_the_audit_notices_noise_that_is_too_small_in_one_cell(cell, monkeypatch
     monkeypatch.setattr(cells, "blank_door", door)
     size, _ = cell_checks(MECHANISM, stand_in(), CELLS)
     assert not size.passed and f"({cell.name})" in size.name
-    others = [other for other in CELLS if other != cell]
-    assert all(check.passed for check in cell_checks(MECHANISM, stand_in(), others))
 
 
 class Quieter(PrivateGenerator):

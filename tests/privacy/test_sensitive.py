@@ -446,10 +446,10 @@ def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"sample_rate": 0.5}, {"max_physical_batch_size": 2}, {"noise_multiplicity": 3}]
+    ("record", "changes"),
+    [(0, {}), (5, {}), (0, {"sample_rate": 0.5}), (0, {"max_physical_batch_size": 2}), (0, {"noise_multiplicity": 3})],
 )
 @pytest.mark.parametrize("objective", ["edm", "ddpm"])
-@pytest.mark.parametrize("record", [0, 5])
 def test_one_record_moves_nobody_elses_draws(record, objective, changes):
     """The training loss draws noise levels, noise, dropped labels, flips and shifts. A record that is zeroed out must
     not shift the draws of the rows after it, nor of the next step."""

@@ -363,13 +363,6 @@ BANDED = {
 }
 
 
-@pytest.mark.parametrize("forgery", BANDED)
-def test_a_lie_about_groups_is_refused(turns, tmp_path, forgery):
-    release = Path(shutil.copytree(turns, tmp_path / "release"))
-    assert forge(release, lambda receipt: None) == []
-    assert forge(release, BANDED[forgery])
-
-
 OF_PATIENTS = {
     "images in place of patients": lambda r: r.update(unit_of_privacy="image"),
     "patients with a space": lambda r: r.update(unit_of_privacy="patient_id "),
@@ -386,11 +379,12 @@ OF_PATIENTS = {
 }
 
 
-@pytest.mark.parametrize("forgery", OF_PATIENTS)
-def test_a_lie_about_units_is_refused(patients, tmp_path, forgery):
-    release = Path(shutil.copytree(patients, tmp_path / "release"))
+@pytest.mark.parametrize("forgery", [*BANDED, *OF_PATIENTS])
+def test_a_lie_about_groups_or_units_is_refused(forgery, request, tmp_path):
+    made = request.getfixturevalue("turns" if forgery in BANDED else "patients")
+    release = Path(shutil.copytree(made, tmp_path / "release"))
     assert forge(release, lambda receipt: None) == []
-    assert forge(release, OF_PATIENTS[forgery])
+    assert forge(release, {**BANDED, **OF_PATIENTS}[forgery])
 
 
 # Files, and what is beside the receipt.

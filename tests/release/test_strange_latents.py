@@ -22,7 +22,7 @@ from support.latents import stable_diffusion
 #: The telling ones, for each run of the tests; `test_hostile.py` takes all.
 TELLING = [name for name in (*MERGED_TRAPS, *ADAPTER_TRAPS) if re.search(
     r"reverse_.* 1000000|reverse_.*\[\[|quantization_config.*(bitsandbytes|gptq)|model_max_length 1000000000|"
-    r"num_train_timesteps 1000000000|prompts|base|scalar|million|milliard|shards|sample_size 1.*|evil/kernels|"
+    r"num_train_timesteps 1000000000|prompts|base|scalar|thousand|milliard|shards|sample_size 1.*|evil/kernels|"
     r"integers|three dim|half of|latent_channels 4|numbers", name,
 )]  # fmt: skip
 

@@ -83,16 +83,11 @@ FORGERIES = {
         accountant="mine", claimed_epsilon={**receipt["claimed_epsilon"], "mine": {"epsilon": 0.1}}
     ),
     "RDP without orders": lambda receipt: receipt["claimed_epsilon"].update(rdp={"epsilon": 0.1, "orders": []}),
-    "RDP's orders as words": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(orders="many"),
-    "an infinite claim": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(epsilon=None),
-    "no claim": lambda receipt: receipt.pop("claimed_epsilon"),
     "no events": lambda receipt: receipt.update(events=[]),
     "another adjacency": lambda receipt: receipt.update(adjacency="replace_one"),
     "another mechanism": _event("mechanism", "gaussian"),
     "no noise": _event("noise_multiplier", 0),
-    "noise that is not a number": _event("noise_multiplier", "4"),
     "a billion steps": _event("steps_reserved", 10**9),
-    "true for a number": _event("sampling_probability", True),
     "truncation that is not said": _event("truncated_batch_size", 400),
     "another number of images": lambda receipt: receipt["public_facts"].update(num_images=99),
     "more executed than reserved": _event("steps_executed", 99),
@@ -279,32 +274,21 @@ def test_releases_of_one_data_set_are_added_up(second, capsys):
 
 
 DATASET_FORGERIES = {
-    "no name": lambda r: r["dataset"].update(id=None),
     "a coarse grid": lambda r: r["dataset"].update(value_discretization_interval=0.5),
-    "a sum beyond numbers": lambda r: r["dataset"]["epsilon_of_all_releases"].update(pld=10**400),
-    "a bound beyond numbers": lambda r: r["dataset"].update(target_epsilon=10**400),
-    "parallel classes of a patient": lambda r: r["events"][0].update(partition="label"),
-    "another sum": lambda r: r["dataset"]["epsilon_of_all_releases"].update(pld=1.0),
     "a prior release gone": lambda r: r["prior_releases"].clear(),
     "less of a prior release": lambda r: r["prior_releases"][0]["events"][0].update(steps_reserved=1),
-    "a prior release of images": lambda r: r["prior_releases"][0].update(unit_of_privacy="image"),
     "a prior release of nothing": lambda r: r["prior_releases"][0].update(events=[]),
     "a prior release of another size": lambda r: r["prior_releases"][0].update(num_images=301),
     "too many events": lambda r: r["prior_releases"][0].update(events=r["prior_releases"][0]["events"] * 2001),
     "too little noise": lambda r: r["prior_releases"][0]["events"][0].update(
         noise_multiplier=0.051, steps_reserved=9**6
     ),
-    "no sum": lambda r: r["dataset"].update(epsilon_of_all_releases=None),
     "a bound that is exceeded": lambda r: r["dataset"].update(target_epsilon=1.0),
     "a bound at a smaller delta that is exceeded": lambda r: r["dataset"].update(
         bounds=[{"target_epsilon": r["dataset"]["epsilon_of_all_releases"]["pld"], "delta": 1e-9}]
     ),
     "a bound at the same delta that is exceeded": lambda r: r["dataset"]["bounds"][0].update(target_epsilon=1.0),
-    "bounds that are none": lambda r: r["dataset"].update(bounds={"target_epsilon": 4.0, "delta": 1e-5}),
-    "a bound without a delta": lambda r: r["dataset"].update(bounds=[{"target_epsilon": 4.0}]),
     "bounds without end": lambda r: r["dataset"].update(bounds=r["dataset"]["bounds"] * 1000),
-    "no data set": lambda r: r.update(dataset=None),
-    "no list": lambda r: r.update(prior_releases={"a": 1}),
 }
 
 
@@ -327,26 +311,13 @@ DENIALS = {
     "no guarantee": lambda r: r.update(status="no_guarantee"),
     "no status": lambda r: r.pop("status"),
     "a published seed": lambda r: r["rng"].update(seed_published=True),
-    "a leaky output under a whole status": lambda r: r.update(leaky_outputs=["losses"]),
-    "a lowered status without a leaky output": lambda r: r.update(status="proven_except_leaky_outputs"),
     "a lowered status and no list": lambda r: (r.update(status="proven_except_leaky_outputs"), r.pop("leaky_outputs")),
     "no entropy": lambda r: r["rng"].update(os_entropy=False),
-    "no source of noise": lambda r: r.update(rng=None),
-    "noise drawn again": lambda r: r.update(resumes=[{"step": 3, "fresh_entropy": False}]),
     "a resume before the start": lambda r: r.update(resumes=[{"step": -5, "fresh_entropy": True}]),
-    "resumes that are none": lambda r: r.update(resumes="never"),
-    "evaluations that are none": lambda r: r.update(private_evaluations=-3),
-    "numbers of an evaluation that nobody paid for": lambda r: r.update(
-        evaluation=[{"metric": "accuracy", "value": 1.0, "standard_error": 0.1, "protocol": {}}]
-    ),
     "an evaluation without a number": lambda r: r.update(evaluation=[{"metric": "accuracy"}]),
-    "an evaluation that is none": lambda r: r.update(evaluation="good"),
-    "no unit": lambda r: r.update(unit_of_privacy=None),
     "a unit with a line of its own": lambda r: r.update(unit_of_privacy="image.\nSIGNED"),
     "a unit that cannot be printed": lambda r: r.update(unit_of_privacy="\ud800"),
     "a file that cannot be printed": lambda r: r["files"].append({"name": "\ud800", "sha256": ""}),
-    "an epsilon beyond numbers": lambda r: r["claimed_epsilon"]["pld"].update(epsilon=10**400),
-    "a target beyond numbers": lambda r: r.update(target_epsilon=10**400),
     "orders that take for ever": lambda r: r["claimed_epsilon"]["rdp"].update(orders=[99_000.5] * 20),
     "too many kinds of events": lambda r: r.update(
         events=[{**r["events"][0], "noise_multiplier": 5 + i / 100} for i in range(60)]

@@ -162,22 +162,17 @@ class TestDamage:
         assert other.equals(Trainee(seed=1))
 
     @pytest.mark.parametrize("name", FILES)
-    def test_truncated_or_missing(self, trained, tmp_path, name):
+    def test_truncated_missing_or_a_folder(self, trained, tmp_path, name):
         path = trained.save(tmp_path) / name
-        path.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(IntegrityError, match=f"{name} is damaged"):
-            find_checkpoint(tmp_path, "checkpoint-3")
-        path.unlink()
-        with pytest.raises(IntegrityError, match=f"{name} is missing"):
-            find_checkpoint(tmp_path, "checkpoint-3")
-
-    @pytest.mark.parametrize("name", FILES)
-    def test_a_folder_in_the_place_of_a_file(self, trained, tmp_path, name):
-        path = trained.save(tmp_path) / name
-        path.unlink()
-        path.mkdir()
-        with pytest.raises(IntegrityError, match=f"{name} cannot be read"):
-            find_checkpoint(tmp_path, "latest")
+        for damage, words in (
+            (lambda: path.write_bytes(path.read_bytes()[:-1]), "is damaged"),
+            (path.unlink, "is missing"),
+            (path.mkdir, "cannot be read"),
+        ):
+            damage()
+            for wanted in ("checkpoint-3", "latest"):
+                with pytest.raises(IntegrityError, match=f"{name} {words}"):
+                    find_checkpoint(tmp_path, wanted)
 
     @pytest.mark.parametrize("state", ["null", "[]", "7", "[" * 100_000])
     def test_a_state_that_is_none(self, trained, tmp_path, state):
@@ -334,16 +329,18 @@ class TestNoisyAnswers:
         assert NoisyAnswers(tmp_path / "answers").get(ROW, asked()) is None
         assert not (tmp_path / "answers").exists()
 
-    def test_never_replaced(self, tmp_path):
-        answers = NoisyAnswers(tmp_path)
-        answers.put(ROW, {"sums": torch.zeros(2)})
+    @pytest.fixture
+    def answers(self, tmp_path):
+        found = NoisyAnswers(tmp_path)
+        found.put(ROW, {"sums": torch.zeros(2)})
+        return found
+
+    def test_never_replaced(self, answers):
         with pytest.raises(IntegrityError, match="never replaced"):
             answers.put(ROW, {"sums": torch.ones(2)})
         assert torch.equal(answers.get(ROW, asked())["sums"], torch.zeros(2))
 
-    def test_damage_is_found(self, tmp_path):
-        answers = NoisyAnswers(tmp_path)
-        answers.put(ROW, {"sums": torch.zeros(2)})
+    def test_damage_is_found(self, answers, tmp_path):
         flip(tmp_path / "frequency" / "answer.safetensors", -1)
         with pytest.raises(IntegrityError, match="answer.safetensors is damaged"):
             answers.get(ROW, asked())
@@ -357,10 +354,8 @@ class TestNoisyAnswers:
             [replace(ROW, steps=1)],
         ],
     )
-    def test_an_answer_that_the_ledger_does_not_know_is_refused(self, tmp_path, rows):
+    def test_an_answer_that_the_ledger_does_not_know_is_refused(self, answers, rows):
         """A ledger that was lost would let the whole budget be spent once more."""
-        answers = NoisyAnswers(tmp_path)
-        answers.put(ROW, {"sums": torch.zeros(2)})
         with pytest.raises(IntegrityError, match="put back the whole ledger.jsonl"):
             answers.get(ROW, asked(*rows))
 

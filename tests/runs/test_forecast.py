@@ -128,6 +128,7 @@ def test_too_much_at_once_is_not_tried_again(monkeypatch):
         return number / 100
 
     monkeypatch.setattr(module, "_timed", timed)
+    monkeypatch.setattr(module, "LONG_ENOUGH", 0.3)
     assert module._seconds(None, 64, 64, torch.device("cpu")) == pytest.approx(0.64)
 
 

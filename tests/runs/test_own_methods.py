@@ -97,11 +97,6 @@ OWN = Method(
 OWN_DP_SGD = replace(OWN, note="It trains.", mechanisms=("DP-SGD",), config=OwnDPSGDConfig)
 
 
-@pytest.fixture
-def flags(tmp_path):
-    return [*FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
-
-
 def asked(tmp_path):
     return [row["stage"] for row in read_ledger(tmp_path / "run")[1]] if ledger_of(tmp_path / "run").exists() else []
 
@@ -118,12 +113,13 @@ def ask_all(run):
         run.ask(query)
 
 
-def test_a_method_that_asks_what_it_planned_is_released(flags, tmp_path):
+@pytest.mark.parametrize("reserve", [[], ["--evaluation_reserve", "0.1"]], ids=["", "with a reserve, left unspent"])
+def test_a_method_that_asks_what_it_planned_is_released(reserve, flags, tmp_path):
     def train(run):
         ask_all(run)
         run.release(Index())
 
-    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight"])
+    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", *reserve])
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
@@ -173,15 +169,6 @@ def test_a_resumed_run_reads_its_stored_answers_and_is_released(flags, tmp_path)
         with pytest.raises(UsageError, match="a stop"):
             run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", *more])
     run_method(replace(OWN, train=lambda run: run.release(Index())), preflight, [*flags, "--skip_preflight", *RESUME])
-    assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
-
-
-def test_what_is_set_aside_for_the_evaluation_may_stay_unspent(flags, tmp_path):
-    def train(run):
-        ask_all(run)
-        run.release(Index())
-
-    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", "--evaluation_reserve", "0.1"])
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 

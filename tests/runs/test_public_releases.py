@@ -19,8 +19,10 @@ from support.releases import RECEIPT, make_release
 from support.runs import PowerCut, cut_power_at, files, load, write_images, write_public
 
 
+METHOD = "dp_diffusion"
 CLASSES = ("left", "empty", "right")
 PRETRAINING = ["--objective", "edm", "--public_steps", "2", "--public_batch_size", "4"]
+FLAGS = [*TINY_RUN, *PRETRAINING]
 EVOLUTION = (
     "--candidates_per_class 4 --variation_strengths 0.5 --images_per_class 4 --skip_preflight --class_names "
     f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
@@ -53,16 +55,6 @@ def drawn_once(tmp_path_factory):
 @pytest.fixture
 def drawn(drawn_once, tmp_path):
     return Path(shutil.copytree(drawn_once, tmp_path / "drawn"))
-
-
-@pytest.fixture
-def script(monkeypatch):
-    return load("dp_diffusion", monkeypatch)
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*TINY_RUN, *PRETRAINING, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 def receipt_of(release):

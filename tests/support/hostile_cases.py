@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 from functools import cached_property
-from pathlib import Path
 
 import pyarrow as pa
 import torch
@@ -484,7 +483,3 @@ def is_refusal(error):
     if isinstance(error, SystemExit):
         return error.code in (2, 4)
     return isinstance(error, DiffusersDPError) and "\n" not in str(error) and len(str(error)) < 20_000
-
-
-def host_files(folder: Path):
-    return [path for path in folder.rglob("*") if path.is_file()]

@@ -31,30 +31,19 @@ from support.runs import (
     cut_power_at,
     files,
     independent_epsilon,
-    load,
     read_ledger,
     status,
-    write_images,
     write_public,
 )
 
 
+METHOD = "dp_diffusion"
 FLAGS = (
     "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --train_batch_size 8 --class_names "
     f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1 --noise_multiplicity 3 --skip_preflight --timestep_mixture "
     "0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
 ).split()
-
-
-@pytest.fixture
-def script(monkeypatch):
-    return load("dp_diffusion", monkeypatch)
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 def receipt_of(tmp_path):

@@ -24,10 +24,11 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
 from support.flags import NUM_IMAGES
-from support.runs import PowerCut, cut_power_at, files, independent_epsilon, load, read_ledger, write_images
+from support.runs import PowerCut, cut_power_at, files, independent_epsilon, read_ledger, write_images
 
 
-TINY = (
+METHOD = "dp_gan"
+FLAGS = (
     "--block_out_channels 4,8 --discriminator_channels 4 --discriminator_steps 2 --generator_batch_size 6 "
     "--max_train_steps 4 --train_batch_size 8 --checkpointing_steps 2 --skip_preflight --resolution 8 "
     f"--num_channels 1 --class_names left,empty,right --num_train_images {NUM_IMAGES} --accountant rdp "
@@ -36,21 +37,11 @@ TINY = (
 FACTS = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
 
 
-@pytest.fixture
-def script(monkeypatch):
-    return load("dp_gan", monkeypatch)
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
-
-
 def built(script, *given, facts=FACTS):
     """What is trained, and what follows from a noisy gradient."""
     torch.manual_seed(0)
     number = ["--num_train_images", str(facts.num_images)]
-    config = load_config([*TINY, "--dry_run", *given, *number], DPGANConfig)
+    config = load_config([*FLAGS, "--dry_run", *given, *number], DPGANConfig)
     trained = script.build(config, facts, "cpu")
     return trained, trained.backward
 

@@ -35,7 +35,8 @@ from support.latents import LATENT_PIPELINES
 from support.runs import files, independent_epsilon, interrupted, load, read_ledger, status, write_images, write_public
 
 
-STEPS = (
+METHOD = "dp_lora"
+FLAGS = (
     "--max_train_steps 2 --train_batch_size 6 --noise_multiplicity 2 --skip_preflight --num_inference_steps 2 "
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1 --lora_rank 2 --no_engine_tuning --learning_rate 0.1"
@@ -47,16 +48,6 @@ LORA = "pytorch_lora_weights.safetensors"
 def bases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bases")
     return {kind: str(make(folder / kind)) for kind, make in LATENT_PIPELINES.items()}
-
-
-@pytest.fixture
-def script(monkeypatch):
-    return load("dp_lora", monkeypatch)
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*STEPS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 def base_flag(bases, kind="StableDiffusionPipeline"):
@@ -429,7 +420,7 @@ def test_a_missing_image_shows_nowhere(bases, script, tmp_path, capsys):
     found = []
     for last in ("good", "broken"):
         place = tmp_path / last
-        given = [*STEPS, *write_images(place / "images", last), "--output_dir", str(place / "run"), *base_flag(bases)]
+        given = [*FLAGS, *write_images(place / "images", last), "--output_dir", str(place / "run"), *base_flag(bases)]
         capsys.readouterr()
         script.main(given)
         out = [line.split()[:2] for line in capsys.readouterr().out.replace(str(place), "").splitlines()]

@@ -15,25 +15,16 @@ from diffusers_dp.models import OneStepGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.plan import plan_run
 from support.flags import NUM_IMAGES
-from support.runs import files, independent_epsilon, load, read_ledger, status, write_images
+from support.runs import files, independent_epsilon, read_ledger, status
 
 
+METHOD = "dp_merf"
 CONFIG = CONFIGS["dp_merf"]
-TINY = (
+FLAGS = (
     "--block_out_channels 8,16 --generator_steps 2 --generator_batch_size 6 --num_features 20 --skip_preflight "
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
 ).split()
-
-
-@pytest.fixture
-def script(monkeypatch):
-    return load("dp_merf", monkeypatch)
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 def plan_of(*given):

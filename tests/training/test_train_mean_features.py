@@ -19,10 +19,11 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.plan import plan_run
 from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
-from support.runs import files, independent_epsilon, load, read_ledger, write_images
+from support.runs import files, independent_epsilon, read_ledger, write_images
 
 
-TINY = (
+METHOD = "dp_merf"
+FLAGS = (
     "--block_out_channels 8,16 --generator_steps 4 --generator_batch_size 6 --skip_preflight "
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
@@ -35,16 +36,6 @@ SMALL = {
 }
 STOPPING = "--moments 2 --stopping_steps 2 --num_stopping_images 6 --moving_average_learning_rate 0.1".split()
 QUESTIONS = ["mean_features", "second_moments", "stopping_features_1", "stopping_features_2"]
-
-
-@pytest.fixture
-def script(monkeypatch):
-    return load("dp_merf", monkeypatch)
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 @pytest.fixture

@@ -29,20 +29,16 @@ from diffusers_dp.runs.pretrained import load_pretrained
 from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
 from support.public_models import save as save_pipeline
-from support.runs import files, independent_epsilon, load, read_ledger, write_images, write_public
+from support.runs import files, independent_epsilon, read_ledger, write_images, write_public
 
 
+METHOD = "pe"
 TINY = (
     "--candidates_per_class 6 --variation_strengths 0.5,0.2 --images_per_class 4 --skip_preflight "
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1 --generator public_images --public_margin 1"
 ).split()
 MODEL = "--train_on_result --diffusion_steps 2 --block_out_channels 4,8 --num_inference_steps 1".split()
-
-
-@pytest.fixture
-def script(monkeypatch):
-    return load("pe", monkeypatch)
 
 
 @pytest.fixture

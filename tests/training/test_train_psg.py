@@ -17,10 +17,11 @@ from diffusers_dp.methods.psg import PSGConfig
 from diffusers_dp.models import private_set
 from diffusers_dp.models.private_set import ConvNet, GradientMatching, SyntheticImages, gradient_distance
 from support.flags import NUM_IMAGES
-from support.runs import PowerCut, cut_power_at, files, independent_epsilon, load, read_ledger, write_images
+from support.runs import PowerCut, cut_power_at, files, independent_epsilon, read_ledger, write_images
 
 
-TINY = (
+METHOD = "psg"
+FLAGS = (
     "--images_per_class 2 --classifier_width 8 --steps_per_network 3 --network_steps 1 --max_train_steps 4 "
     "--train_batch_size 8 --checkpointing_steps 2 --skip_preflight --class_names left,empty,right --resolution 8 "
     f"--num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1"
@@ -28,16 +29,6 @@ TINY = (
 WIDTH = 16  # with one channel in each group of the normalisation next to nothing is learned
 PATTERNS = torch.full((2, 1, 8, 8), -1.0)
 PATTERNS[0, :, :4], PATTERNS[1, :, 4:] = 1.0, 1.0
-
-
-@pytest.fixture
-def script(monkeypatch):
-    return load("psg", monkeypatch)
-
-
-@pytest.fixture
-def flags(tmp_path):
-    return [*TINY, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
 @pytest.mark.parametrize("layers", ["all", "last"])
