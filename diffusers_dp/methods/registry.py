@@ -18,6 +18,7 @@ _FILES = (
     "latents",
     "mean_embedding",
     "private_evolution",
+    "moments",
     "psg",
     "dp_gan",
     "pge_dpsgd",

@@ -1,0 +1,150 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Moments: a few questions about the low frequencies of the images of each class, and images drawn from Gaussians that
+have these moments. The release is a data set. No torch."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
+from ..queries.query import Query
+from .flag import SHARE, flag
+from .flag_groups import NetworkFlags
+from .flags import TrainingConfig
+from .method import SUM, Method
+from .private_evolution import ResultFlags
+
+
+BALANCES = ("uniform", "released")  # as `sample --class_balance` has them
+#: Most values of an answer about covariances, and a rule for the number of parts: see `MomentsConfig.parts`.
+MOST_VALUES = 2_000_000
+IMAGES_OF_A_PART = 300.0
+
+
+@dataclass
+class MomentFlags:
+    """The moments, and the images that are drawn from them."""
+
+    _argument_group_name = "moments"
+
+    num_frequencies: int = flag(
+        144, "Lowest frequencies of an image that are asked about; chroma has a quarter of them.", at_least=4
+    )
+    num_parts: int | None = flag(
+        None,
+        "Parts of each class, each with a mean and a covariance; unset: by a rule from the images of a class and "
+        "epsilon, at most 8.",
+        at_most=64,
+    )  # fmt: skip
+    part_rounds: int = flag(3, "Rounds of noisy k-means that find the parts.", rare=True)
+    moment_clip: float = flag(
+        1.4,
+        "Longest difference of an image to the centre of its part that counts in full, in root mean squares.",
+        rare=True,
+    )  # fmt: skip
+    moments_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of each question but the covariances, in place of its share of the budget.", rare=True
+    )
+    moments_budget_share: float = flag(
+        0.25, "Share of the composed RDP of all questions but the covariances together.", rare=True, **SHARE
+    )
+    covariances_noise_multiplier: float | None = flag(
+        None, "Noise multiplier of the covariances; unset: what the whole budget asks for.", rare=True
+    )
+    images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
+    class_balance: str = flag(
+        "uniform",
+        "'uniform': as many images of each class. 'released': in the shares of the noisy counts.",
+        choices=BALANCES,
+    )  # fmt: skip
+
+
+@dataclass
+class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
+    """All flags of `training/train_moments.py`."""
+
+    method: ClassVar[str] = "moments"
+    output_dir: str = "runs/moments"
+
+    @property
+    def parts(self) -> int:
+        """
+        `--num_parts` with its default filled in.
+
+        A part needs about `IMAGES_OF_A_PART` images at epsilon 10. The noise on its covariance is proportional to
+        1 / (epsilon n), so fewer parts are left at a smaller epsilon. N and the classes are declared, so it is public.
+        """
+        if self.num_parts is not None:
+            return self.num_parts
+        per_class = (self.num_train_units or self.num_train_images or 0) / len(self.declared_class_names or ("",))
+        return max(1, min(8, int(per_class * min(self.target_epsilon, 10.0) / 10 / IMAGES_OF_A_PART)))
+
+    @property
+    def class_moments(self) -> ClassMoments:
+        return ClassMoments(**self._spectrum, **self._asked(0.4))
+
+    @property
+    def grey_levels(self) -> GreyLevels:
+        return GreyLevels(**self._asked(0.2))
+
+    @property
+    def part_means(self) -> tuple[PartMeans, ...]:
+        """One for each round."""
+        rounds = self.part_rounds if self.parts > 1 else 0
+        asked = [self._asked(0.4 / rounds) for _ in range(rounds)]
+        return tuple(
+            PartMeans(number=number + 1, num_parts=self.parts, **self._spectrum, **each)
+            for number, each in enumerate(asked)
+        )
+
+    @property
+    def covariances(self) -> PartCovariances:
+        return PartCovariances(
+            num_parts=self.parts, flags="covariances", noise_multiplier=self.covariances_noise_multiplier,
+            **self._spectrum,
+        )  # fmt: skip
+
+    @property
+    def _spectrum(self) -> dict[str, Any]:
+        return {"image_shape": self.image_shape, "num_frequencies": self.num_frequencies}
+
+    def _asked(self, part: float) -> dict[str, Any]:
+        """Fields of a question that has this part of the common share."""
+        return {
+            "flags": "moments", "noise_multiplier": self.moments_noise_multiplier,
+            "budget_share": part * self.moments_budget_share,
+        }  # fmt: skip
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return (self.grey_levels, self.class_moments, *self.part_means, self.covariances)
+
+    @property
+    def made_by_class(self) -> tuple[str, ...]:
+        return ("images_per_class",)
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        """What the receipt says of the moments."""
+        names = ("num_frequencies", "moment_clip", "images_per_class", "class_balance", "seed")
+        return {"num_parts": self.parts} | {name: getattr(self, name) for name in names}
+
+    def check(self) -> None:
+        dimensions = self.covariances.num_dimensions
+        if self.parts * dimensions * (dimensions + 1) // 2 > MOST_VALUES:
+            raise UsageError(
+                f"--num_parts {self.parts} of {dimensions} coefficients have more than {MOST_VALUES:,} covariances: "
+                "lower --num_frequencies or --num_parts."
+            )
+        if self.evaluation_reserve is not None:
+            raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
+
+
+METHODS = (
+    Method(
+        "moments", "Moments", "ours: Gaussians with noisy moments of low frequencies", "proven_with_assumptions",
+        "Noisy sums of rows of norm 1: counts and means, means of parts in some rounds, and covariances; images are "
+        "drawn from the answers.",
+        mechanisms=(SUM,), config=MomentsConfig, train="diffusers_dp.training.train_moments:train",
+    ),
+)  # fmt: skip

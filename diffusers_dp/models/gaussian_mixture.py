@@ -1,0 +1,79 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A mixture of Gaussians for each class, made of noisy moments. All of it is post-processing of noisy answers."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class GaussianMixture:
+    """
+    A mixture for each class.
+
+    Args:
+        shares (`torch.Tensor` of shape `[classes, P]`): Weights, at least 0.
+        means (`torch.Tensor` of shape `[classes, P, D]`): Means.
+        covariances (`torch.Tensor` of shape `[classes, P, D, D]`): Symmetric. Noise makes some directions negative;
+            these are left out.
+    """
+
+    shares: torch.Tensor
+    means: torch.Tensor
+    covariances: torch.Tensor
+
+    def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """
+        Draws from the mixtures of classes.
+
+        Args:
+            labels (`torch.Tensor` of int64, shape `[n]`): Class of each draw.
+            generator (`torch.Generator`): Public.
+
+        Returns:
+            `torch.Tensor` of shape `[n, D]`.
+        """
+        parts = torch.multinomial(self.shares[labels], 1, generator=generator)[:, 0]
+        drawn = torch.randn(len(labels), self.means.shape[2], generator=generator)
+        for label, part in torch.stack([labels, parts], 1).unique(dim=0).tolist():
+            own = (labels == label) & (parts == part)
+            values, directions = torch.linalg.eigh(self.covariances[label, part].double())
+            scales = (directions * values.clamp_min(0).sqrt()).float()
+            drawn[own] = drawn[own] @ scales.T + self.means[label, part]
+        return drawn
+
+
+def shrunk(means: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
+    """
+    Noisy vectors `[..., d]`, moved towards 0 by the noise that they are known to have (James and Stein 1961).
+
+    Args:
+        deviations (`torch.Tensor` of shape `[...]`): Standard deviation of each entry's noise.
+    """
+    size = means.square().mean(-1).clamp_min(1e-12)
+    return means * (1 - deviations.square() / size).clamp_min(0)[..., None]
+
+
+def symmetric(pairs: torch.Tensor) -> torch.Tensor:
+    """Pairs i <= j `[..., D (D + 1) / 2]`, those with i < j times sqrt(2), to symmetric matrices `[..., D, D]`."""
+    side = (math.isqrt(8 * pairs.shape[-1] + 1) - 1) // 2
+    first, second = torch.triu_indices(side, side)
+    whole = pairs.new_zeros(*pairs.shape[:-1], side, side)
+    whole[..., first, second] = pairs / torch.where(first == second, 1.0, math.sqrt(2)).to(pairs)
+    return whole + whole.triu(1).mT
+
+
+def in_levels(values: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+    """
+    Moves values to those of the same rank in a histogram.
+
+    Args:
+        values (`torch.Tensor`): Any shape, at least one value.
+        levels (`torch.Tensor` of shape `[levels]`): Shares of values up to the end of each level of [0, 1].
+    """
+    ranks = (values.flatten().argsort().argsort().double() + 0.5) / values.numel()
+    shares = np.concatenate([[0.0], levels.double().numpy()])
+    found = np.interp(ranks.numpy(), shares, np.linspace(0, 1, len(shares)))
+    return torch.from_numpy(found).to(values).view_as(values)

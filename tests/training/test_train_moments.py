@@ -1,0 +1,131 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Moments, from the command line to a data set that anybody can load and check."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffusers_dp import load_verified, verify
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.moments import MomentsConfig
+from diffusers_dp.privacy.sensitive import SensitiveImages
+from support import forked
+from support.flags import NUM_IMAGES
+from support.places import ROOT
+from support.runs import independent_epsilon, read_ledger, write_images
+
+
+METHOD = "moments"
+PLAIN = (
+    "--skip_preflight --resolution 8 --accountant rdp --target_epsilon 5 --num_frequencies 9 --images_per_class 4 "
+    f"--num_train_images {NUM_IMAGES}"
+).split()
+CLASSES = "--num_channels 1 --class_names left,empty,right".split()
+FLAGS = [*PLAIN, *CLASSES, "--num_parts", "2", "--part_rounds", "2"]
+STAGES = ["grey_levels", "class_moments", "part_means_1", "part_means_2", "covariances"]
+
+
+def test_a_data_set_is_released(script, flags, tmp_path):
+    """One of the classes has no image."""
+    script.main(flags)
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    header, rows = read_ledger(run)
+    assert [(row["stage"], row["query"]["sensitivity"], row["steps_reserved"]) for row in rows] == [
+        (stage, 1.0, 1) for stage in STAGES
+    ]  # fmt: skip
+    assert 3 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert verify.report(release) == 0
+    images = load_verified(release)
+    assert images["label"] == [0, 1, 2] * 4, "as many of each class, whatever there is"
+    assert images[0]["image"].size == (8, 8) and images.features["label"].names == ["left", "empty", "right"]
+
+
+def colours(folder, shape=(8, 8, 3)):
+    for number in range(NUM_IMAGES):
+        path = folder / ("left", "right")[number % 5 == 0] / f"{number:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        values = np.random.default_rng(number).integers(0, 256, shape, dtype=np.uint8)
+        values[..., 1] = 7  # a channel that is constant
+        Image.fromarray(values).save(path)
+    return ["--train_data_dir", str(folder), "--num_channels", "3"]
+
+
+@pytest.mark.parametrize(
+    ("more", "classes"),
+    [
+        (["--class_names", "left,right", "--class_balance", "released"], 2),
+        (["--class_names", "left,right", "--num_frequencies", "500"], 2),  # more than there are pixels
+        ([], 1),
+    ],
+    ids=["uneven classes", "all frequencies", "no classes"],
+)
+def test_colour(more, classes, script, tmp_path, capsys):
+    folder = tmp_path / "images"
+    flags = [*PLAIN, *colours(folder), *more, "--output_dir", str(tmp_path / "run"), "--target_epsilon", "200"]
+    if classes == 1:
+        for path in sorted(folder.rglob("*.png")):
+            path.rename(folder / path.name)
+        flags[flags.index("--train_data_dir")] = "--dataset_name"
+    script.main([*flags, "--images_per_class", "40"])
+    images = load_verified(tmp_path / "run" / "release")
+    assert images.num_rows == 40 * classes and images[0]["image"].mode == "RGB"
+    green = np.stack([np.asarray(image)[..., 1] for image in images["image"]])
+    assert green.mean() < 30, "little noise is left at this epsilon"
+    if "released" in more:
+        assert 0.7 < np.mean(np.asarray(images["label"]) == 0) < 0.9, "four of five"
+
+
+def test_a_stopped_run_asks_nothing_twice(script, flags, tmp_path, monkeypatch):
+    ask, asked = SensitiveImages.noisy_sum, []
+
+    def last_fails(door, *others, **options):
+        asked.append(options["name"])
+        if options["name"] == "covariances" and len(asked) == len(STAGES):
+            raise KeyboardInterrupt
+        return ask(door, *others, **options)
+
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", last_fails)
+    with pytest.raises(KeyboardInterrupt):
+        script.main(flags)
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert asked == [*STAGES, "covariances"]
+    assert verify.report(tmp_path / "run" / "release") == 0 and len(read_ledger(tmp_path / "run")[1]) == len(STAGES)
+    with pytest.raises(UsageError, match="--num_parts is 3, and this run began with 2"):
+        script.main([*flags, "--resume_from_checkpoint", "latest", "--num_parts", "3"])
+
+
+def test_two_processes_ask_as_one_does(tmp_path):
+    flags = [*FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    done = forked.run(ROOT / "training" / "train_moments.py", *flags, folder=tmp_path, count=2)
+    assert done.returncode == 0, done.stderr
+    assert verify.report(tmp_path / "run" / "release") == 0
+    assert [row["stage"] for row in read_ledger(tmp_path / "run")[1]] == STAGES
+
+
+def test_the_pre_flight_tries_every_question(script, flags, tmp_path):
+    flags.remove("--skip_preflight")
+    script.main(flags)
+    assert verify.report(tmp_path / "run" / "release") == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--num_parts 64 --num_frequencies 400 --resolution 32", "--num_parts 64 of 400 coefficients have more than"),
+        ("--evaluation_reserve 0.1", "--evaluation_reserve is about a finished model"),
+        ("--moments_budget_share 1.5", "--moments_budget_share is 1.5"),
+        ("--num_frequencies 0", "--num_frequencies is 0; give an integer that is at least 4"),
+        ("--class_balance rare", "--class_balance"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, words, script, flags, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        script.main([*flags, *given.split()])
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+
+
+def test_parts_follow_from_public_numbers():
+    def parts(images, epsilon):
+        return MomentsConfig(class_names="a,b", num_train_images=images, target_epsilon=epsilon).parts
+
+    assert [parts(12_000, 10), parts(12_000, 1), parts(1_000_000, 10), parts(100, 10)] == [8, 2, 8, 1]
