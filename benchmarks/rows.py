@@ -174,10 +174,14 @@ def claimed_epsilon(receipt: dict[str, Any]) -> float:
 
 
 def commit() -> str:
-    """The commit of the code, with `+` after it where files differ from it."""
+    """The commit of the code, with `+` after it where files but rows differ from it."""
     git = ["git", "-C", str(HERE)]
     name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
-    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True)
+    changed = subprocess.run(
+        [*git, "status", "--porcelain", "--untracked-files=no", "--", ":/", f":(exclude){HERE / 'results'}"],
+        capture_output=True,
+        text=True,
+    )
     return (name or "unknown") + ("+" if changed.stdout.strip() else "")
 
 

@@ -109,7 +109,8 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
         test (`ImageSet`): Real images that classifiers are tested on, and that FLD is normalised by.
 
     Returns:
-        `dict`: `accuracy` and `accuracy_of_the_worst_class` (shares, by classifier), `frechet`, `precision`, `recall`
+        `dict`: `accuracy` and `accuracy_of_the_worst_class` (shares, by classifier), `accuracy_of_classes` (shares of
+        each class, by the CNN), `frechet`, `precision`, `recall`
         (shares), `fld`, and the numbers of images.
     """
     result: dict[str, Any] = {"num_drawn": len(drawn), "num_real": len(train), "num_test": len(test)}
@@ -122,6 +123,7 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
             name: [float(hit[truth == each].mean()) for each in np.unique(truth)] for name, hit in hits.items()
         }
         result["accuracy_of_the_worst_class"] = {name: round(min(shares), 4) for name, shares in by_class.items()}
+        result["accuracy_of_classes"] = [round(share, 4) for share in by_class["cnn"]]
     chosen = np.random.default_rng(0).permutation(len(drawn))[:NUM_REAL]  # images may come class by class
     drawn_features, real_features, test_features = map(
         wavelet_features, (drawn.images[chosen], train.images, test.images)

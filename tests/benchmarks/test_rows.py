@@ -199,6 +199,14 @@ def test_the_scorer_finds_the_columns_of_a_data_set(monkeypatch, tmp_path):
     assert read.images.shape == (2, 1, 8, 8) and read.labels.tolist() == [1, 0]
 
 
+def test_uneven_classes_are_the_first_images_of_each(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    labels = np.arange(400) % 4
+    places = import_module("uneven").chosen(labels, few=3, many=50)
+    assert np.bincount(labels[places]).tolist() == [3, 3, 50, 50]
+    assert places.tolist() == sorted(places) and places[:6].tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_the_scorer_tells_real_images_from_noise(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     scorer = import_module("scorer")
