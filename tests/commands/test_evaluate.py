@@ -69,7 +69,7 @@ def test_the_terminal_counts_no_private_image(data, tmp_path, capfd, public):
     flags = ["--public_images", data / "public", "--reference", "--metrics", "kid", "fld"]
     of_images(data, tmp_path / "out", *flags, "--validation_size", 17, *["--real_is_public"] * public)
     said = "".join(capfd.readouterr()).replace(str(tmp_path), "")
-    counts = re.findall(r"(?<!\d)(?:200|183|60)(?!\d)", said)  # the split, what is compared, the test images
+    counts = re.findall(r"(?<![\d.])(?:200|183|60)(?!\d|\.\d)", said)  # the split, what is compared, the test images
     assert set(counts) == ({"200", "183", "60"} if public else set())
     assert "80image" in said and "100image" in said and "Features (pixels)" in said
 

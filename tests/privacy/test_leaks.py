@@ -26,7 +26,7 @@ from support.runs import files, interrupted, load, write_images
 
 # What a run may leave in private/ but for the leaky log; tensors among it are noisy answers and what was made of them.
 PRIVATE = re.compile(
-    r"lock|run\.json|status\.json|ledger\.jsonl|warmup_scheduler/[a-z_]+\.json"
+    r"lock|run\.json|status\.json|stages\.jsonl|ledger\.jsonl|warmup_scheduler/[a-z_]+\.json"
     r"|answers/(central_images|frequency_features)/(state\.json|answer\.safetensors)"
     r"|checkpoint-\d+/(state\.json|(unet|ema|optimizer)\.safetensors)"
     r"|(auxiliary_generator|warmed_up_\w+)/.*\.(json|safetensors)"
