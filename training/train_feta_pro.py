@@ -67,17 +67,20 @@ def curriculum_of(run: "Run") -> "FrequencyWarmupScheduler":
 
 def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     """The stages of the curriculum, in its order; the auxiliary images are made when the first stage needs them."""
+    import torch
+
     from diffusers_dp.models import DDIMGenerator
     from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
     from diffusers_dp.runs.warm_up_images import CentralImages
 
     config, sources = run.config, {}
+    weights = run.ask(config.class_counts[0]) if config.class_counts else torch.ones(1, 1)
     if scheduler.needs("spatial"):
-        central = run.ask(config.central_images_query)
+        central = run.ask(config.central_images_query) * weights[..., None, None]
         sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)
     if scheduler.needs("frequency"):
         query = config.frequency_query
-        features, embedding = query.embedding, run.ask(query).to(run.processes.device)
+        features, embedding = query.embedding, (run.ask(query) * weights).to(run.processes.device)
     for stage in scheduler.stages:
         if stage.name != "spatial" and config.auxiliary == "none":
             sampler = DDIMGenerator(run.diffusion[0], run.facts.image_shape, config.auxiliary_inference_steps)

@@ -43,7 +43,11 @@ def train(run: "Run") -> None:
 
     # 1. The questions, each answered once.
     config = run.config
-    answers = {query.name: run.ask(query).to(run.processes.device) for query in config.queries}
+    weights = run.ask(config.class_counts[0]) if config.class_counts else torch.ones(1, 1)
+    answers = {
+        query.name: (run.ask(query) * weights).to(run.processes.device)
+        for query in (*config.matched, *config.stopping)
+    }
     embedding = torch.cat([answers[query.name] for query in config.matched], 1)
 
     # 2. A generator whose images have nearly these features on average, or the best of those on the way.

@@ -11,7 +11,7 @@ from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..schedulers.curricula import CURRICULA
 from .flag import SHARE, flag
-from .flag_groups import ScatteringFlags
+from .flag_groups import ClassCountFlags, ScatteringFlags
 from .flags import OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SemanticConfig, SpatialFlags
@@ -85,7 +85,7 @@ class FrequencyFlags:
 
 
 @dataclass
-class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, SemanticConfig):
+class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, ClassCountFlags, SemanticConfig):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
@@ -131,7 +131,8 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
     @property
     def queries(self) -> tuple[Query, ...]:
         """What the curriculum asks."""
-        spatial = (*super().queries, *((self.central_images_query,) if self.asks_spatial else ()))
+        counts = self.class_counts if self.curriculum_stages else ()
+        spatial = (*super().queries, *counts, *((self.central_images_query,) if self.asks_spatial else ()))
         return (*spatial, self.frequency_query) if self.asks_frequency else spatial
 
     @property

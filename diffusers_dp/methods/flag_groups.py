@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
+from ..queries.class_counts import ClassCounts
 from ..queries.scattering import ScatteringFeatures
 from ..randomness.timestep_mixture import TimestepMixture
 from ..words import ACCOUNTANTS
@@ -290,3 +291,22 @@ class HubFlags:
         needs=("push_to_hub",),
     )
     hub_private_repo: bool = flag(False, "Make a new repository private.", needs=("push_to_hub",))
+
+
+@dataclass
+class ClassCountFlags:
+    """Classes of uneven sizes."""
+
+    _argument_group_name = "class counts"
+
+    class_counts_noise_multiplier: float | None = flag(
+        None,
+        "Noise multiplier of a question for the number of images of each class, such as 10: rare classes then weigh "
+        "as much as others in the features that are asked. Unset: it is not asked, for classes of about equal size.",
+    )
+
+    @property
+    def class_counts(self) -> tuple[ClassCounts, ...]:
+        """The question, where it is asked."""
+        noise = self.class_counts_noise_multiplier
+        return () if noise is None else (ClassCounts(flags="class_counts", noise_multiplier=noise),)

@@ -15,7 +15,7 @@ from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
 from .flag import SHARE, flag, numbers, split_list
-from .flag_groups import NetworkFlags, ScatteringFlags
+from .flag_groups import ClassCountFlags, NetworkFlags, ScatteringFlags
 from .flags import TrainingConfig
 from .generator_flags import GeneratorFlags
 from .method import SUM, Method
@@ -50,7 +50,7 @@ class MeanEmbeddingFlags:
 
 
 @dataclass
-class MeanEmbeddingConfig(MeanEmbeddingFlags, GeneratorFlags, NetworkFlags, TrainingConfig):
+class MeanEmbeddingConfig(MeanEmbeddingFlags, ClassCountFlags, GeneratorFlags, NetworkFlags, TrainingConfig):
     """What the methods of `training/train_mean_embedding.py` share."""
 
     @property
@@ -75,7 +75,7 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, GeneratorFlags, NetworkFlags, Trai
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        return (*self.matched, *self.stopping)
+        return (*self.class_counts, *self.matched, *self.stopping)
 
     @property
     def _asked(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 
 from diffusers_dp import PrivacyLedger, SensitiveImages
 from diffusers_dp.errors import UsageError
+from diffusers_dp.queries.class_counts import ClassCounts
 from diffusers_dp.queries.frequency import FourierMixture
 from diffusers_dp.queries.hermite import HermiteFeatures
 from diffusers_dp.queries.mean_features import (
@@ -230,3 +231,23 @@ def test_networks_that_cannot_be_taken_are_refused(tmp_path):
     save_file({name: tensors[name] for name in list(tensors)[2:]}, weights, metadata={"format": "pt"})
     refused("lacks 2 of the network's weights")
     refused("is not a convolutional network: give --feature_layers", save_vit(tmp_path / "vit"))
+
+
+def test_after_their_counts_all_classes_weigh_alike():
+    """36 images of one class, 12 of another, none of a third."""
+    images = torch.randint(0, 256, (48, *SHAPE), generator=torch.Generator().manual_seed(2)).byte()
+    labels = torch.tensor([0] * 36 + [1] * 12)
+    door = SensitiveImages(
+        images.numpy(), labels.numpy(), num_images=48, image_shape=SHAPE, class_names=("a", "b", "c"),
+        ledger=PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-3, num_images=48, accountant="rdp"),
+    )  # fmt: skip
+    counts, means = ClassCounts(), MeanFeatures(feature_map=FIXED[0])
+    weights = counts.answer(door, noise_multiplier=0.01)
+    assert weights.shape == (3, 1) and weights[:2].flatten().tolist() == pytest.approx([16 / 36, 16 / 12], rel=0.01)
+    assert weights[2] == 16, "no class is taken to have less than one image"
+    answer = means.answer(door, noise_multiplier=0.01) * weights
+    phi = FIXED[0](images.float() / 255)
+    for label in (0, 1):
+        torch.testing.assert_close(answer[label], phi[labels == label].mean(0) / 3, atol=0.01, rtol=0)
+    few = counts.finish(torch.full((1, 2, 1), -5.0), 48, 10.0)
+    torch.testing.assert_close(few, torch.full((2, 1), 24 / 30))

@@ -4,12 +4,15 @@
 import json
 
 import pytest
+import torch
 
 from diffusers_dp import cli
 from diffusers_dp.evaluation import networks
+from diffusers_dp.queries.class_counts import ClassCounts
+from diffusers_dp.runs import warm_up
 from diffusers_dp.sampling.class_balance import CLASS_SHARE
 from diffusers_dp.verify import verify
-from support.flags import DIFFUSION_METHODS, TINY_RUN
+from support.flags import DIFFUSION_METHODS, NUM_IMAGES, TINY_RUN
 from support.runs import load, write_images
 
 
@@ -53,3 +56,35 @@ def test_objective_mixture_and_augmentations(run, monkeypatch):
     folder, _ = run("--objective ddpm --timestep_mixture 0-500:0.9,500-1000:0.1 --augmentations flip")
     scheduler = json.loads((folder / "release" / "scheduler" / "scheduler_config.json").read_text())
     assert scheduler["_class_name"] == "DDIMScheduler"
+
+
+ONE_STEP = "--generator_steps 1 --generator_batch_size 6 --class_counts_noise_multiplier 20".split()
+MERF = (
+    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
+    "--block_out_channels 8,16 --num_inference_steps 2 --skip_preflight --target_epsilon 1 --num_features 20"
+).split()
+FETA_PRO = "--spatial_steps 1 --frequency_steps 1 --num_frequency_features 20 --num_auxiliary_images 6".split()
+
+
+@pytest.mark.parametrize(
+    ("method", "flags"),
+    [
+        ("feta_pro", [*TINY_RUN, *FETA_PRO]),
+        ("dp_merf", MERF),
+    ],
+)
+def test_class_counts_weigh_the_features(method, flags, monkeypatch, tmp_path):
+    """Weights that are stood in for by 0 take all features away, whatever the noise."""
+    fit, fitted = warm_up.fit_generator, []
+
+    def fitting(generator, phi, target, **more):
+        fitted.append(target)
+        fit(generator, phi, target, **more)
+
+    monkeypatch.setattr(ClassCounts, "finish", lambda self, answer, *_: torch.zeros_like(answer[0]))
+    monkeypatch.setattr(warm_up, "fit_generator", fitting)
+    images = [*write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    load(method, monkeypatch).main([*flags, *ONE_STEP, *images])
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["events"][0]["stage"] == "class_counts"
+    assert len(fitted) == 1 and not fitted[0].any()
