@@ -3,6 +3,7 @@
 loaded."""
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -68,6 +69,9 @@ def _parse(argv: list[str]) -> Callable[[], None]:
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
+    if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
+        nearest = difflib.get_close_matches(argv[0], COMMANDS, n=1, cutoff=0.0)[0]
+        raise UsageError(f"There is no command '{argv[0]}'; the nearest is '{nearest}'.")
     name = parser.parse_args(argv[:1]).command
     command = import_module(f"{__package__}.commands.{name}")
     arguments = OneSentence(

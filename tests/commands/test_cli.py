@@ -49,6 +49,26 @@ def test_a_typo_is_refused_before_torch_is_loaded():
     assert ended.stderr.count("--targt_epsilon") == len(LINES)
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--lr", "learning_rate"), ("--batch_size", "train_batch_size"), ("--eps", "target_epsilon"),
+        ("--random_flip", "augmentations"), ("--image_size", "resolution"), ("--num_epochs", "max_train_steps"),
+        ("--target-epsilonn", "target_epsilon"),
+    ],
+)  # fmt: skip
+def test_the_name_of_another_library_finds_ours(given, meant, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["train", "dpdm", given, "1"])
+    assert f"is not a flag; the nearest is --{meant}." in capsys.readouterr().err
+
+
+def test_a_misspelt_command_finds_the_right_one(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["trian", "dpdm"])
+    assert capsys.readouterr().err == "error: There is no command 'trian'; the nearest is 'train'.\n"
+
+
 def completed(script, *words):
     line = f'COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _diffusers_dp; echo "${{COMPREPLY[@]}}"'
     told = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True)
